@@ -1,0 +1,78 @@
+# A thin front for CMake and CTest; `make help` lists every target.
+
+JOBS ?= $(shell nproc)
+SANITIZERS := asan ubsan tsan
+PYTHON := build/venv/bin/python
+prefix ?= /usr/local
+
+configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }
+build = cmake --build build/$(1) --parallel $(JOBS) $(2)
+ctest = ctest --test-dir build/$(1) --output-on-failure --no-tests=error $(2)
+
+.DEFAULT_GOAL := lib
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build:
+	@mkdir -p build
+
+.PHONY: lib
+lib: | build ## Build the release into build/release: libhakmem.so, libhakmem.a, headers, packages
+	@$(call configure,release)
+	@$(call build,release,--target hakmem --target hakmem_static)
+
+.PHONY: setup
+setup: ## Install what the tests need (Debian packages, Python packages into build/venv)
+	@scripts/setup
+
+.PHONY: check
+check: setup | build ## Seconds: build, unit tests and the repository's own rules
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
+
+.PHONY: test
+test: setup | build ## Minutes: every test in every flavour; what CI runs
+	@for flavour in release debug $(SANITIZERS) clang; do \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) || exit 1; \
+	done
+	@$(call ctest,release)
+	@$(call ctest,debug,--label-exclude apps)
+	@for flavour in $(SANITIZERS); do $(call ctest,$$flavour) || exit 1; done
+	@$(call ctest,clang,--label-regex 'unit|preload')
+	@$(MAKE) --no-print-directory tidy
+
+.PHONY: stress
+stress: setup | build ## The stress tests alone, as shipped and with internal checks
+	@for flavour in release debug; do \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) && \
+	    $(call ctest,$$flavour,--label-regex stress) || exit 1; \
+	done
+
+.PHONY: tidy
+tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
+	@$(call configure,release)
+	@$(PYTHON) tools/tidy/tidy.py --all
+
+.PHONY: format
+format: setup ## Rewrite C and Python files in the project's format
+	@git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cc' | xargs -r clang-format -i
+	@build/venv/bin/ruff format --quiet .
+
+.PHONY: docs
+docs: ## Derive docs/OPTIONS.md and the manual pages from the tables in src/config
+	@python3 tools/gen_docs.py
+
+.PHONY: bench
+bench: lib ## Measure against the allocators installed here
+	@bench/run
+
+.PHONY: install
+install: lib ## Install the release (prefix=, DESTDIR=)
+	@cmake --install build/release --prefix $(prefix)
+
+.PHONY: clean
+clean: ## Remove everything that was built (keeps build/venv)
+	@find build -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +

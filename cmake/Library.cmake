@@ -1,0 +1,86 @@
+# The two libraries that replace malloc, and what is installed with them.
+
+set(exports_map ${PROJECT_SOURCE_DIR}/src/api/exports.map)
+set(static_names ${PROJECT_SOURCE_DIR}/src/api/static_names.txt)
+
+add_library(hakmem_c_names OBJECT ${hakmem_c_names})
+target_link_libraries(hakmem_c_names PRIVATE hakmem_flags)
+set(name_objects $<TARGET_OBJECTS:hakmem_c_names>)
+if(hakmem_cxx_names)
+  add_library(hakmem_cxx_names OBJECT ${hakmem_cxx_names})
+  target_link_libraries(hakmem_cxx_names PRIVATE hakmem_flags)
+  set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
+endif()
+
+# ---- libhakmem.so
+add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${cxx_objects})
+set_target_properties(hakmem PROPERTIES
+  # The C driver links it: g++ would add libstdc++.so, and every preloaded C program would load that.
+  LINKER_LANGUAGE C
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}
+  LINK_DEPENDS ${exports_map})
+target_link_options(hakmem PRIVATE
+  -Wl,--version-script=${exports_map}
+  -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
+  # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
+  -Wl,-z,nodelete)
+
+# ---- libhakmem.a
+# One object holds the whole allocator, so that a reference to any of libc's malloc names brings in all of
+# them and libc's own malloc object is never needed. Names that are not exported become local to it and
+# cannot clash with a program's. The C++ operators are a second object, which only C++ programs pull in.
+set(whole_object ${PROJECT_BINARY_DIR}/static/hakmem.o)
+set(global_names ${PROJECT_BINARY_DIR}/static/global_names.txt)
+add_custom_command(
+  OUTPUT ${whole_object}
+  COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
+    -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
+  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} ${whole_object}
+  DEPENDS $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${exports_map} ${static_names}
+    ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
+  COMMAND_EXPAND_LISTS VERBATIM)
+set_source_files_properties(${whole_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+add_library(hakmem_static STATIC ${whole_object} ${cxx_objects})
+set_target_properties(hakmem_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME hakmem)
+
+foreach(target hakmem hakmem_static)
+  target_include_directories(${target} INTERFACE
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+# A program that never names malloc itself still uses it through libc: this keeps the linker from
+# passing the archive over, or from dropping the shared library under --as-needed.
+target_link_options(hakmem INTERFACE "LINKER:--undefined=malloc")
+target_link_options(hakmem_static INTERFACE "LINKER:--undefined=malloc")
+target_link_libraries(hakmem_static INTERFACE Threads::Threads)
+add_library(hakmem::hakmem ALIAS hakmem)
+add_library(hakmem::hakmem_static ALIAS hakmem_static)
+
+# ---- What stands beside them in the build tree: public headers, CMake package, pkg-config file
+file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h)
+foreach(header ${public_headers})
+  get_filename_component(name ${header} NAME)
+  configure_file(${header} ${PROJECT_BINARY_DIR}/include/${name} COPYONLY)
+endforeach()
+configure_package_config_file(cmake/hakmem-config.cmake.in ${PROJECT_BINARY_DIR}/hakmem-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmem-config-version.cmake COMPATIBILITY SameMinorVersion)
+file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
+
+# ---- Install
+install(TARGETS hakmem hakmem_static EXPORT hakmem-targets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT hakmem-targets NAMESPACE hakmem:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
+export(EXPORT hakmem-targets NAMESPACE hakmem:: FILE ${PROJECT_BINARY_DIR}/hakmem-targets.cmake)
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_BINARY_DIR}/hakmem-config.cmake ${PROJECT_BINARY_DIR}/hakmem-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
+install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.[13])
+foreach(page ${manual_pages})
+  get_filename_component(section ${page} LAST_EXT)
+  string(SUBSTRING ${section} 1 -1 section)
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+endforeach()

@@ -1,0 +1,53 @@
+# Tests. Every directory below registers itself; labels: quick unit preload stress apps sanitizer.
+
+# Python tests run in the environment that scripts/setup makes.
+set(HAKMEM_PYTHON ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
+
+find_library(CMOCKA_LIBRARY cmocka REQUIRED)
+
+if(HAKMEM_SANITIZE STREQUAL "thread")
+  # ThreadSanitizer of GCC 12 cannot place its shadow when the kernel randomises many address bits.
+  set(hakmem_test_launcher setarch --addr-no-randomize)
+else()
+  set(hakmem_test_launcher "")
+endif()
+
+# hakmem_add_unit_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds] [ARGS arg...])
+# A cmocka program linked with hakmem_core; runs in every flavour, the sanitizers included.
+function(hakmem_add_unit_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LABELS;ARGS;DEFINITIONS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE hakmem_core ${CMOCKA_LIBRARY})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wshadow $<$<BOOL:${HAKMEM_WERROR}>:-Werror> ${hakmem_sanitize})
+  target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
+  add_test(NAME ${name} COMMAND ${hakmem_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGS})
+  set(labels ${arg_LABELS})
+  if(NOT labels)
+    set(labels quick unit)
+  endif()
+  if(HAKMEM_SANITIZE)
+    list(APPEND labels sanitizer)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# Directories whose tests call the core through internal entry points: every flavour runs them.
+set(internal_directories config unit model concurrency)
+# Directories whose tests need the libraries that replace malloc, or no library at all.
+set(library_directories api fault stress limits abi tidy hotpath cli apps)
+
+foreach(directory ${internal_directories})
+  if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${directory}/CMakeLists.txt)
+    add_subdirectory(${PROJECT_SOURCE_DIR}/tests/${directory} ${PROJECT_BINARY_DIR}/tests/${directory})
+  endif()
+endforeach()
+if(NOT HAKMEM_SANITIZE)
+  foreach(directory ${library_directories})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${directory}/CMakeLists.txt)
+      add_subdirectory(${PROJECT_SOURCE_DIR}/tests/${directory} ${PROJECT_BINARY_DIR}/tests/${directory})
+    endif()
+  endforeach()
+endif()
