@@ -1,0 +1,59 @@
+/* pairs: nothing but calls of malloc and free, `slots` of each in turn, newest block freed first.
+ * Made for counting instructions: the difference between two runs of different `ops` is exactly
+ * the cost of the calls and of a loop of a few instructions. */
+#include "frame.h"
+
+static void rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds)
+{
+    const size_t count = options->slot_count;
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < count; i++) {
+            blocks[i] = malloc(options->bytes_min);
+        }
+        for (size_t i = count; i-- > 0;) {
+            free(blocks[i]);
+        }
+    }
+}
+
+/* The tightest loop: one block, no array. */
+static void single_run(size_t bytes, uint64_t pairs)
+{
+    for (uint64_t i = 0; i < pairs; i++) {
+        free(malloc(bytes));
+    }
+}
+
+static void pairs_run(const struct frame_options *options, void **blocks, uint64_t pairs)
+{
+    if (options->slot_count == 1) {
+        single_run(options->bytes_min, pairs);
+    } else {
+        rounds_run(options, blocks, pairs / options->slot_count);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct frame_options options = {
+        .seed = 1,
+        .ops = 20000000,
+        .warm_ops = 10000,
+        .slot_count = 1,
+        .bytes_min = 16,
+        .bytes_max = 16,
+        .round_count = 1,
+        .thread_count = 1,
+        .check = false,
+    };
+    frame_options_parse(&options, "pairs", argc, argv);
+    void **blocks = frame_map(options.slot_count * sizeof *blocks);
+    frame_floor_circle(2 * options.slot_count * options.bytes_min);
+    pairs_run(&options, blocks, options.warm_ops);
+    frame_start();
+    pairs_run(&options, blocks, options.ops);
+    frame_stop();
+    frame_print(&options, "pairs", "pairs of malloc and free",
+                options.ops / options.slot_count * options.slot_count, 0);
+    return 0;
+}
