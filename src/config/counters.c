@@ -1,0 +1,3 @@
+#include "config/counters.h"
+
+struct counters process_counters;
