@@ -1,0 +1,200 @@
+// Every name of the surface exists, comes from the same file, and they work with one another: a
+// block from any allocating name is released by any releasing one.
+#include "api.h"
+
+extern void cfree(void *block) __attribute__((weak));
+
+static void c23_names_release(void **state)
+{
+    (void)state;
+    if (!behaviour_on_hakmem()) {
+        // glibc 2.36 has neither.
+        assert_true(free_sized == NULL && free_aligned_sized == NULL);
+        return;
+    }
+    assert_true(free_sized != NULL && free_aligned_sized != NULL);
+    size_t first = 0;
+    for (int round = 0; round < 40; round++) {
+        for (size_t bytes = 1; bytes < 3 * MIB; bytes = bytes * 3 + 1) {
+            void *block = malloc(bytes);
+            assert_non_null(block);
+            memset(block, 1, bytes);
+            errno = 5;
+            free_sized(block, bytes);
+            assert_int_equal(errno, 5);
+            block = calloc(1, bytes);
+            assert_non_null(block);
+            free_sized(block, bytes);
+            for (size_t alignment = 16; alignment <= 65536; alignment *= 16) {
+                block = aligned_alloc(alignment, bytes);
+                assert_non_null(block);
+                memset(block, 1, bytes);
+                free_aligned_sized(block, alignment, bytes);
+            }
+        }
+        if (round == 3) {
+            first = rss_bytes();
+        }
+    }
+    assert_true(rss_bytes() < first + 16 * MIB);
+    free_sized(NULL, 0);
+    free_sized(NULL, 100);
+    free_aligned_sized(NULL, 64, 100);
+}
+
+// In a dynamic program, each name resolves to the file that malloc resolves to.
+static void names_come_from_one_file(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "mallinfo",
+        "mallinfo2",
+        "mallopt",
+        "malloc_info",
+        "malloc_stats",
+        "malloc_trim",
+        "malloc_usable_size",
+    };
+    static const char *const new_names[] = {"free_sized", "free_aligned_sized"};
+    Dl_info expected;
+    assert_true(dladdr((void *)(uintptr_t)malloc, &expected) != 0);
+    void *found = dlsym(RTLD_DEFAULT, "malloc");
+    assert_non_null(found);
+    Dl_info info;
+    assert_true(dladdr(found, &info) != 0);
+    if (strcmp(info.dli_fname, expected.dli_fname) != 0) {
+        // Linked into the program without dynamic names: the linker has settled it.
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        found = dlsym(RTLD_DEFAULT, names[i]);
+        assert_non_null(found);
+        assert_true(dladdr(found, &info) != 0);
+        assert_string_equal(info.dli_fname, expected.dli_fname);
+    }
+    for (size_t i = 0; behaviour_on_hakmem() && i < sizeof new_names / sizeof new_names[0]; i++) {
+        found = dlsym(RTLD_DEFAULT, new_names[i]);
+        assert_non_null(found);
+        assert_true(dladdr(found, &info) != 0);
+        assert_string_equal(info.dli_fname, expected.dli_fname);
+    }
+}
+
+// Programs linked against a glibc older than 2.26 still call cfree, and glibc keeps it for them; if
+// hakmem had none, they would hand its blocks to glibc's.
+static void cfree_is_free(void **state)
+{
+    (void)state;
+    void (*old_free)(void *) = cfree;
+    assert_non_null(old_free);
+    for (int i = 0; i < 100; i++) {
+        void *block = malloc(100);
+        assert_non_null(block);
+        old_free(block);
+    }
+    old_free(NULL);
+}
+
+static void *take(int how, size_t bytes)
+{
+    void *block = NULL;
+    switch (how) {
+    case 0:
+        return malloc(bytes);
+    case 1:
+        return calloc(1, bytes);
+    case 2:
+        return realloc(NULL, bytes);
+    case 3:
+        return reallocarray(NULL, 1, bytes);
+    case 4:
+        return memalign(128, bytes);
+    case 5:
+        return aligned_alloc(128, bytes);
+    case 6:
+        return posix_memalign(&block, 128, bytes) == 0 ? block : NULL;
+    case 7:
+        return valloc(bytes);
+    default:
+        return pvalloc(bytes);
+    }
+}
+
+static void any_block_goes_to_any_release(void **state)
+{
+    (void)state;
+    for (int how = 0; how <= 8; how++) {
+        for (int release = 0; release < 3; release++) {
+            for (size_t bytes = 1; bytes < 5 * MIB; bytes = bytes * 5 + 1) {
+                char *block = (char *)take(how, bytes);
+                assert_non_null(block);
+                block[0] = 1;
+                block[bytes - 1] = 1;
+                switch (release) {
+                case 0:
+                    free(block);
+                    break;
+                case 1:
+                    assert_null(realloc(block, opaque(0)));
+                    break;
+                default:
+                    block = (char *)realloc(block, bytes * 2);
+                    assert_non_null(block);
+                    assert_int_equal(block[0], 1);
+                    free(block);
+                }
+            }
+        }
+    }
+}
+
+// libc's own functions hand out blocks that the program frees, and take blocks it allocated.
+static void blocks_cross_the_border_to_libc(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        char *copy = strdup("a string that libc allocates");
+        assert_non_null(copy);
+        copy = (char *)realloc(copy, 5000);
+        assert_non_null(copy);
+        assert_string_equal(copy, "a string that libc allocates");
+        free(copy);
+        char *printed = NULL;
+        assert_int_equal(asprintf(&printed, "%0500d", i), 500);
+        assert_true(malloc_usable_size(printed) >= 501);
+        free(printed);
+        char *line = (char *)malloc(4);
+        size_t room = 4;
+        FILE *file = fmemopen((void *)(uintptr_t) "a long line, longer than four bytes\n", 36, "r");
+        assert_non_null(file);
+        assert_int_equal(getline(&line, &room, file), 36);
+        fclose(file);
+        free(line);
+    }
+    free(realpath("/", NULL));
+}
+
+int main(void)
+{
+    behaviour_require_allocator();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c23_names_release),
+        cmocka_unit_test(names_come_from_one_file),
+        cmocka_unit_test(cfree_is_free),
+        cmocka_unit_test(any_block_goes_to_any_release),
+        cmocka_unit_test(blocks_cross_the_border_to_libc),
+    };
+    int failed = cmocka_run_group_tests_name("names", tests, NULL, NULL);
+    behaviour_require_sound_heap();
+    return failed;
+}
