@@ -1,0 +1,1 @@
+"""Runs real programs with and without a preloaded malloc and compares what they do."""

@@ -1,0 +1,295 @@
+"""Processes under test: commands that end by themselves and servers that are stopped.
+
+Both are started through the launcher (launch.c), which gives the new environment to the program alone,
+measures it, and takes it along when the test run is killed.
+"""
+
+import contextlib
+import errno
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
+EXCERPT_BYTES = 3000
+
+
+class ProgramFailed(AssertionError):
+    """A program under test crashed, hung, or ended with another status than it should."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one program run cost."""
+
+    wall_s: float
+    cpu_s: float
+    peak_kib: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A program that has ended."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Account:
+    """The user and group that a program runs as; None stays with the caller's."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to execute, where, and in which environment."""
+
+    words: Sequence[str]
+    directory: Path
+    environment: Mapping[str, str]
+    account: Account | None = None
+
+    def reproduction(self) -> str:
+        """The shell line that does the same by hand."""
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
+        return f"cd {shlex.quote(str(self.directory))} && env -i {variables} {shlex.join(self.words)}"
+
+
+def build_launcher(target: Path) -> Path:
+    """Compile the launcher; the compiler is one of the programs under test and thus installed."""
+    source = Path(__file__).with_name("launch.c")
+    subprocess.run(["gcc", "-std=gnu11", "-O2", "-o", str(target), str(source)], check=True)
+    return target
+
+
+def excerpt(data: bytes) -> str:
+    """The end of some output, for a failure message."""
+    return data[-EXCERPT_BYTES:].decode(errors="replace")
+
+
+def process_tree(pid: int) -> list[int]:
+    """The process and all its living descendants, parents first."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                children = Path(f"/proc/{parent}/task/{task}/children").read_text()
+                found.extend(int(child) for child in children.split())
+    return found
+
+
+def status_kib(pid: int, field: str) -> int:
+    """One KiB field of /proc/PID/status; 0 for a process that is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == field:
+                return int(value.split()[0])
+    return 0
+
+
+def backtraces(pid: int) -> str:
+    """What the threads of a hung process are doing, when a debugger is there to ask."""
+    debugger = shutil.which("gdb")
+    if debugger is None:
+        return "(gdb is not installed: no backtrace)"
+    texts = []
+    for member in process_tree(pid):
+        command = [debugger, "-p", str(member), "-batch", "-ex", "thread apply all backtrace 20"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+            texts.append(f"process {member}:\n{excerpt(done.stdout)}")
+    return "\n".join(texts)
+
+
+class Running:
+    """A program that has been started; `finish` or `kill` must follow."""
+
+    def __init__(self, launcher: Path, program: Program, scratch: Path, stdin: Path | None) -> None:
+        self.program = program
+        self._stdout_path = scratch / "stdout"
+        self._stderr_path = scratch / "stderr"
+        read_end, write_end = os.pipe()
+        words = [str(launcher), str(write_end)]
+        words += [f"{name}={value}" for name, value in program.environment.items()]
+        words += ["--", *program.words]
+        with (
+            open(stdin or os.devnull, "rb") as input_file,
+            open(self._stdout_path, "wb") as stdout_file,
+            open(self._stderr_path, "wb") as stderr_file,
+        ):
+            account = program.account
+            self._launcher = subprocess.Popen(
+                words,
+                cwd=program.directory,
+                env={"PATH": program.environment["PATH"]},
+                stdin=input_file,
+                stdout=stdout_file,
+                stderr=stderr_file,
+                pass_fds=[write_end],
+                start_new_session=True,
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
+            )
+        os.close(write_end)
+        self._report = os.fdopen(read_end)
+        first = self._report.readline().split()
+        if len(first) != 2:
+            self.kill()
+            raise ProgramFailed(f"cannot start {program.words[0]}: {excerpt(self.stderr())}")
+        self.pid = int(first[1])
+
+    def stdout(self) -> bytes:
+        return self._stdout_path.read_bytes()
+
+    def stderr(self) -> bytes:
+        return self._stderr_path.read_bytes()
+
+    def alive(self) -> bool:
+        return self._launcher.poll() is None
+
+    def finish(self, timeout_s: float) -> Finished:
+        """Wait for the program's own end."""
+        try:
+            self._launcher.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            hung = backtraces(self.pid)
+            self.kill()
+            raise ProgramFailed(
+                f"still running after {timeout_s:.0f} s: {self.program.reproduction()}\n{hung}"
+            ) from None
+        report = dict(line.split() for line in self._report.read().splitlines())
+        self._report.close()
+        usage = Usage(
+            int(report["wall_ns"]) / 1e9, int(report["cpu_us"]) / 1e6, int(report["peak_kib"])
+        )
+        return Finished(int(report["status"]), self.stdout(), self.stderr(), usage)
+
+    def kill(self) -> None:
+        """End the program and what it started, however far it has come."""
+        members = process_tree(self._launcher.pid) if self.alive() else []
+        for member in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        self._launcher.wait()
+        self._report.close()
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A program that serves one loopback port until it is told to stop."""
+
+    def __init__(self, running: Running, port: int) -> None:
+        self.running = running
+        self.port = port
+        self.pid = running.pid
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=READY_SECONDS_MAX)
+
+    def processes(self) -> list[int]:
+        return process_tree(self.pid)
+
+    def peak_kib(self) -> int:
+        """The peak resident size of the largest process of the server."""
+        return max(status_kib(pid, "VmHWM") for pid in self.processes())
+
+    def wait_ready(self) -> bool:
+        """True when the port answers, False when the program ended first."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if not self.running.alive():
+                return False
+            with contextlib.suppress(OSError), self.connect():
+                return True
+            time.sleep(0.01)
+        hung = backtraces(self.pid)
+        raise ProgramFailed(f"does not listen: {self.running.program.reproduction()}\n{hung}")
+
+    def stop(self, stop_signal: signal.Signals) -> Finished:
+        """Ask the program to end; it must do so in order, with status 0."""
+        os.kill(self.pid, stop_signal)
+        done = self.running.finish(STOP_SECONDS_MAX)
+        if done.status != 0:
+            raise ProgramFailed(
+                f"status {done.status} after {stop_signal.name}: "
+                f"{self.running.program.reproduction()}\n{excerpt(done.stdout + done.stderr)}"
+            )
+        return done
+
+
+@contextlib.contextmanager
+def serving(
+    start: Callable[[int], Running], stop_signal: signal.Signals = signal.SIGTERM
+) -> Iterator[Server]:
+    """A server that answers on a free port; it is gone when the block is left, also by an error."""
+    attempts_left = 3
+    while True:
+        port = free_port()
+        running = start(port)
+        server = Server(running, port)
+        try:
+            if server.wait_ready():
+                break
+        except BaseException:
+            running.kill()
+            raise
+        done = running.finish(STOP_SECONDS_MAX)
+        attempts_left -= 1
+        # Another process may have taken the port between the choice and the bind.
+        taken = os.strerror(errno.EADDRINUSE).encode() in done.stdout + done.stderr
+        if attempts_left == 0 or not taken:
+            raise ProgramFailed(
+                f"status {done.status} at start: {running.program.reproduction()}\n"
+                f"{excerpt(done.stdout + done.stderr)}"
+            )
+    try:
+        yield server
+        server.stop(stop_signal)
+    finally:
+        if running.alive():
+            running.kill()
+
+
+def in_threads(tasks: Sequence[Callable[[], None]], timeout_s: float) -> None:
+    """Run client tasks side by side; the first error of any of them is raised here."""
+    errors: list[BaseException] = []
+
+    def guarded(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if errors:
+        raise errors[0]
+    if any(thread.is_alive() for thread in threads):
+        raise ProgramFailed(f"clients still wait for the server after {timeout_s:.0f} s")

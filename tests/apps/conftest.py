@@ -1,0 +1,139 @@
+"""Fixtures for running real programs under a preloaded malloc.
+
+The library comes from HAKMEM_LIBRARY; HAKMEM_* options of the caller are passed on to the programs.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apprun import activity
+from apprun.compare import Comparison, Outputs, Variant
+from apprun.process import build_launcher
+from apprun.record import Recorder
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# What each mode means to a program's environment. "checked" is the default mode with internal checks.
+MODES = {
+    "fast": {},
+    "lean": {"HAKMEM_MODE": "lean"},
+    "hardened": {"HAKMEM_MODE": "hardened"},
+    "research": {"HAKMEM_MODE": "research"},
+    "checked": {"HAKMEM_CHECK": "1"},
+}
+
+
+def library_path() -> Path:
+    default = REPOSITORY / "build" / "release" / "libhakmem.so"
+    return Path(os.environ.get("HAKMEM_LIBRARY", default)).absolute()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("real programs")
+    group.addoption(
+        "--rounds", type=int, default=1, help="interleaved runs of each program (default 1)"
+    )
+    group.addoption(
+        "--modes",
+        default=",".join(MODES),
+        help="modes of the library to run in; all but 'fast' run the tests marked every_mode",
+    )
+    group.addoption(
+        "--times",
+        type=Path,
+        default=REPOSITORY / "build" / "apps-times.json",
+        help="where the figures go",
+    )
+    group.addoption(
+        "--keep", action="store_true", help="keep the directory of the last run, and print it"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_mode: runs in every mode of the library")
+    library = library_path()
+    if not library.is_file():
+        raise pytest.UsageError(f"no library at {library}: run 'make lib' or set HAKMEM_LIBRARY")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with the parameter `mode` runs in the default mode, a marked one in all."""
+    if "mode" not in metafunc.fixturenames:
+        return
+    chosen = metafunc.config.getoption("--modes").split(",")
+    unknown = set(chosen) - set(MODES)
+    if unknown:
+        raise pytest.UsageError(f"unknown modes: {', '.join(sorted(unknown))}")
+    # Only this library has modes; another one, measured for comparison, runs as it is.
+    has_modes = "hakmem_version" in activity.exported_names(activity.real(library_path()))
+    if not has_modes or not metafunc.definition.get_closest_marker("every_mode"):
+        chosen = [mode for mode in chosen if mode == "fast"]
+    metafunc.parametrize("mode", chosen)
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    return library_path()
+
+
+@pytest.fixture(scope="session")
+def base(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The directory of the whole session; other accounts may enter it."""
+    directory = Path(tempfile.mkdtemp(prefix="hakmem-apps-"))
+    directory.chmod(0o755)
+    yield directory
+    if request.config.getoption("--keep"):
+        print(f"\nkept: {directory}")
+    else:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def launcher(base: Path) -> Path:
+    return build_launcher(base / "launch")
+
+
+@pytest.fixture(scope="session")
+def recorder(request: pytest.FixtureRequest, library: Path) -> Iterator[Recorder]:
+    recorder = Recorder(request.config.getoption("--times"), library)
+    yield recorder
+    recorder.save()
+
+
+@pytest.fixture(scope="session")
+def known() -> dict[str, Outputs]:
+    """What each program gave on its baseline, once a session."""
+    return {}
+
+
+@pytest.fixture
+def compare(
+    request: pytest.FixtureRequest,
+    base: Path,
+    launcher: Path,
+    library: Path,
+    recorder: Recorder,
+    known: dict[str, Outputs],
+    mode: str,
+) -> Comparison:
+    label = "preload" if mode == "fast" else f"preload:{mode}"
+    options = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("HAKMEM_") and name != "HAKMEM_LIBRARY"
+    }
+    subject = Variant(label, proves=True, environment=options | MODES[mode])
+    return Comparison(
+        base=base,
+        launcher=launcher,
+        library=library,
+        subject=subject,
+        rounds=request.config.getoption("--rounds"),
+        recorder=recorder,
+        known=known,
+        keep=request.config.getoption("--keep"),
+    )

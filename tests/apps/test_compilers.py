@@ -1,0 +1,49 @@
+"""gcc and g++ on this project's own sources and on a translation unit with heavy templates."""
+
+from pathlib import Path
+
+import pytest
+from apprun.compare import Comparison, Outputs, Run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONTAINERS = Path(__file__).with_name("inputs") / "containers.cc"
+
+
+def own_sources() -> list[Path]:
+    sources = sorted((REPOSITORY / "src").glob("*/*.c"))
+    assert sources, "the project has no sources"
+    return sources
+
+
+@pytest.mark.every_mode
+def test_gcc(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        outputs = {}
+        sources = own_sources()
+        for source in sources[: run.size(len(sources), 2)]:
+            target = f"{source.parent.name}-{source.stem}.o"
+            words = ["gcc", "-std=gnu11", "-O2", "-g", "-fPIC", "-D_GNU_SOURCE", "-DHAKMEM_CHECKS=1"]
+            words += ['-DHAKMEM_VERSION="0"', "-ftls-model=initial-exec", "-w"]
+            words += [f"-I{REPOSITORY / 'src'}", f"-I{REPOSITORY / 'include'}"]
+            run.command([*words, "-c", str(source), "-o", target])
+            outputs[target] = (run.directory / target).read_bytes()
+        return outputs
+
+    compare.commands("gcc", workload, what="the project's C sources, objects compared")
+
+
+def test_gxx(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        source = run.write("unit.cc", CONTAINERS.read_bytes())
+        if run.traced:
+            source.write_text("#include <string>\nint main() { return std::string().size(); }\n")
+        run.command(["g++", "-std=c++17", "-O1", "-g", "-c", "unit.cc", "-o", "unit.o"])
+        # Link-time optimisation reads and writes whole programs inside the linker's plugin.
+        run.command(["g++", "-std=c++17", "-O1", "-flto", "-flto-partition=one", "unit.cc", "-o", "program"])
+        return {
+            "unit.o": (run.directory / "unit.o").read_bytes(),
+            "program": (run.directory / "program").read_bytes(),
+            "stdout": run.command(["./program"]).stdout,
+        }
+
+    compare.commands("g++", workload, what="templates, link-time optimisation, the program itself")

@@ -1,0 +1,84 @@
+"""git on a repository that the test makes."""
+
+import random
+from pathlib import Path
+
+from apprun.compare import Comparison, Outputs, Run
+
+FIRST_COMMIT_S = 1_600_000_000
+
+
+def fast_import_stream(commits: int) -> bytes:
+    """A history of text files that grow, change and vanish, the same at every call."""
+    chance = random.Random(11)
+    words = [f"word{number}" for number in range(500)]
+    texts: dict[str, list[str]] = {}
+    stream: list[bytes] = []
+    for number in range(1, commits + 1):
+        changes: list[bytes] = []
+        for _ in range(4):
+            path = f"directory{chance.randrange(20)}/file{chance.randrange(30)}.txt"
+            lines = texts.setdefault(path, [])
+            if len(lines) > 300 and chance.random() < 0.1:
+                del texts[path]
+                changes.append(f"D {path}\n".encode())
+                continue
+            for _ in range(chance.randrange(5, 40)):
+                lines.insert(chance.randrange(len(lines) + 1), " ".join(chance.choices(words, k=8)))
+            data = ("\n".join(lines) + "\n").encode()
+            changes.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
+        message = f"Change {number}".encode()
+        time = f"{FIRST_COMMIT_S + number * 60} +0000"
+        stream.append(
+            b"commit refs/heads/main\ncommitter A U Thor <author@example.com> %s\ndata %d\n%s\n%s"
+            % (time.encode(), len(message), message, b"".join(changes))
+        )
+    return b"".join(stream)
+
+
+def packs(repository: Path) -> bytes:
+    """All pack files of a repository, one after the other."""
+    return b"".join(p.read_bytes() for p in sorted((repository / "objects/pack").glob("*.pack")))
+
+
+def test_git(compare: Comparison) -> None:
+    identity = {
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (
+            ("NAME", "A U Thor"),
+            ("EMAIL", "author@example.com"),
+            ("DATE", f"{FIRST_COMMIT_S} +0000"),
+        )
+    }
+
+    def workload(run: Run) -> Outputs:
+        def git(*words: str, stdin: bytes | None = None) -> bytes:
+            environment = identity | {"GIT_CONFIG_NOSYSTEM": "1"}
+            done = run.command(["git", *words], stdin=stdin, environment=environment)
+            return done.stdout + done.stderr
+
+        origin = f"file://{run.directory / 'origin.git'}"
+        git("init", "--quiet", "--bare", "--initial-branch=main", "origin.git")
+        git("-C", "origin.git", "fast-import", "--quiet", stdin=fast_import_stream(run.size(900, 20)))
+        git("-C", "origin.git", "-c", "pack.threads=1", "repack", "-adfq", "--depth=20")
+        outputs = {"packed once": packs(run.directory / "origin.git")}
+        git("clone", "--quiet", origin, "copy")
+        run.write("copy/directory0/added.txt", b"added\n" * 5000)
+        outputs["status"] = git("-C", "copy", "status", "--porcelain")
+        git("-C", "copy", "add", "--all")
+        outputs["commit"] = git("-C", "copy", "commit", "--quiet", "-m", "Add a file")
+        git("-C", "copy", "push", "--quiet")
+        # Two threads: which deltas are chosen is a matter of luck, the objects are not.
+        git("-C", "copy", "-c", "pack.threads=2", "gc", "--quiet", "--aggressive", "--prune=now")
+        git("-C", "origin.git", "-c", "pack.threads=2", "gc", "--quiet")
+        for name in ("copy", "origin.git"):
+            outputs[f"fsck {name}"] = git("-C", name, "fsck", "--full", "--strict", "--no-progress")
+            found = git("-C", name, "cat-file", "--batch-all-objects", "--batch-check")
+            outputs[f"objects {name}"] = b"\n".join(sorted(found.splitlines()))
+        outputs["log"] = git("-C", "copy", "log", "--stat", "-M", "--max-count=200")
+        outputs["blame"] = git("-C", "copy", "blame", "directory0/added.txt")
+        outputs["archive"] = git("-C", "copy", "archive", "--format=tar", "HEAD")
+        return outputs
+
+    compare.commands("git", workload, what="fast-import, repack, clone, commit, push, gc, fsck, log")

@@ -1,0 +1,135 @@
+"""Interpreters and virtual machines."""
+
+import re
+from pathlib import Path
+
+import pytest
+from apprun.compare import Comparison, Outputs, Run
+
+INPUTS = Path(__file__).with_name("inputs")
+
+# Debian's interpreter: its own test package is at hand on every machine (libpython3.11-testsuite).
+PYTHON = "/usr/bin/python3"
+PYTHON_TESTS = {
+    "python3": [
+        "test_list",
+        "test_dict",
+        "test_set",
+        "test_bytes",
+        "test_array",
+        "test_memoryview",
+        "test_json",
+        "test_re",
+        "test_gc",
+        "test_struct",
+        "test_zlib",
+        "test_itertools",
+        "test_unicode",
+    ],
+    "python3 threads": ["test_thread", "test_threading"],
+}
+PYTHON_TESTS_IN_MODES = ["test_list", "test_dict", "test_json", "test_thread"]
+
+
+@pytest.mark.every_mode
+def test_lua(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        words = ["lua5.4", str(INPUTS / "churn.lua"), str(run.size(1200, 20))]
+        return {"stdout": run.command(words).stdout}
+
+    compare.commands("lua", workload, what="tables, strings, coroutines")
+
+
+def test_perl(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        words = ["perl", str(INPUTS / "churn.pl"), str(run.size(1000, 100))]
+        return {"stdout": run.command(words, environment={"PERL_HASH_SEED": "0"}).stdout}
+
+    compare.commands("perl", workload, what="hashes, regular expressions, threads, fork")
+
+
+def test_ruby(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        words = ["ruby", str(INPUTS / "churn.rb"), str(run.size(1600, 100))]
+        return {"stdout": run.command(words).stdout}
+
+    compare.commands("ruby", workload, what="objects, strings, threads, compaction")
+
+
+def test_php(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        # Without php.ini, and so without loaded extensions: PHP loads those with RTLD_DEEPBIND, which
+        # binds their malloc and free to libc's whatever is preloaded, while the interpreter's go elsewhere.
+        words = ["php", "-n", str(INPUTS / "churn.php"), str(run.size(3000, 100))]
+        return {"stdout": run.command(words, environment={"USE_ZEND_ALLOC": "0"}).stdout}
+
+    compare.commands("php", workload, what="arrays, objects with cycles, JSON (USE_ZEND_ALLOC=0)")
+
+
+def test_ghostscript(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        pages = run.size(30, 1)
+        words = ["gs", "-q", "-dSAFER", "-dBATCH", "-dNOPAUSE", f"-dpages={pages}"]
+        page = str(INPUTS / "page.ps")
+        outputs = {}
+        for device, resolution in (("png16m", 100), ("pdfwrite", 72)):
+            name = f"page-%02d.{device}" if device == "png16m" else f"pages.{device}"
+            drawn = run.command([*words, f"-sDEVICE={device}", f"-r{resolution}", "-o", name, page])
+            outputs[device] = drawn.stdout + drawn.stderr
+        for path in sorted(run.directory.glob("page*")):
+            # The document carries its time of birth and an identifier made from it.
+            data = re.sub(rb"D:\d{14}[^)]*|\d{4}-\d\d-\d\dT[\d:+Z-]+", b"TIME", path.read_bytes())
+            data = re.sub(rb"/ID \[<\w+><\w+>\]|uuid:[\w-]+", b"ID", data)
+            outputs[path.name] = data
+        assert len(outputs) == pages + 3
+        return outputs
+
+    compare.commands("ghostscript", workload, what="PostScript to PNG and PDF")
+
+
+def python_tests(compare: Comparison, name: str, tests: list[str]) -> None:
+    def workload(run: Run) -> Outputs:
+        chosen = tests[: run.size(len(tests), 1)]
+        words = [PYTHON, "-m", "unittest", "-v", *(f"test.{test}" for test in chosen)]
+        environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
+        # Standard error has a line for each test with its outcome. What thread tests print on standard
+        # output tells of their timing.
+        outcomes = run.command(words, environment=environment).stderr
+        assert outcomes.splitlines()[-1].startswith(b"OK")
+        outcomes = re.sub(rb" in [0-9.]+s\b", b" in TIME", outcomes)
+        return {"outcomes": re.sub(rb"0x[0-9a-f]{6,}", b"ADDRESS", outcomes)}
+
+    compare.commands(name, workload, what=f"{len(tests)} of its own tests, PYTHONMALLOC=malloc")
+
+
+@pytest.mark.parametrize("name", PYTHON_TESTS)
+def test_python(compare: Comparison, name: str) -> None:
+    python_tests(compare, name, PYTHON_TESTS[name])
+
+
+@pytest.mark.every_mode
+def test_python_part(compare: Comparison) -> None:
+    python_tests(compare, "python3, part", PYTHON_TESTS_IN_MODES)
+
+
+def test_node(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        turns, generations = run.size(200, 20), run.size(5, 1)
+        words = ["node", str(INPUTS / "workers.js"), str(turns), str(generations)]
+        return {"stdout": run.command(words).stdout}
+
+    compare.commands("node", workload, what="worker threads, buffers, zlib")
+
+
+def test_java(compare: Comparison) -> None:
+    def workload(run: Run) -> Outputs:
+        compiled = run.command(["javac", "-d", ".", str(INPUTS / "Churn.java")])
+        limits = ["-Xmx64m", "-XX:MaxDirectMemorySize=64m", "-XX:+UseSerialGC"]
+        words = ["java", *limits, "-cp", ".", "Churn", str(run.size(700, 10))]
+        return {
+            "javac": compiled.stdout + compiled.stderr,
+            "class": (run.directory / "Churn.class").read_bytes(),
+            "stdout": run.command(words).stdout,
+        }
+
+    compare.commands("java", workload, what="javac; direct buffers, zlib, 400 short threads, GC")
