@@ -1,0 +1,13 @@
+// A block freed again after one other free.
+#include "fault.h"
+
+void fault(void)
+{
+    void *block = malloc(208);
+    void *other = malloc(208);
+    require(block != NULL && other != NULL);
+    about_block(block, block);
+    free(block);
+    free(other);
+    free(opaque_pointer(block));
+}

@@ -1,0 +1,14 @@
+// A block freed, its place given out again, then freed through both pointers.
+#include "fault.h"
+
+void fault(void)
+{
+    void *block = malloc(208);
+    require(block != NULL);
+    about_block(block, block);
+    free(block);
+    void *again = malloc(208);
+    require(again != NULL);
+    free(opaque_pointer(block));
+    free(again);
+}

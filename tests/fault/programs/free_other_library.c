@@ -1,0 +1,11 @@
+// Free of a block from another library's own allocator.
+#include "fault.h"
+
+void *foreign_take(size_t bytes);
+
+void fault(void)
+{
+    void *bad = foreign_take(100);
+    about(bad);
+    free(bad);
+}

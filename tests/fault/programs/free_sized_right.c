@@ -1,0 +1,13 @@
+// free_sized with the size that was asked for: no mistake, and no line.
+#include "fault.h"
+
+extern void free_sized(void *block, size_t bytes) __attribute__((weak));
+
+void fault(void)
+{
+    for (size_t bytes = 1; bytes < 5 * MIB; bytes = bytes * 3 / 2 + 1) {
+        void *block = malloc(bytes);
+        require(block != NULL && free_sized != NULL);
+        free_sized(block, bytes);
+    }
+}

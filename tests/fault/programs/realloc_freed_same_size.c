@@ -1,0 +1,12 @@
+// Realloc of a freed block to a size that it already has.
+#include "fault.h"
+
+void fault(void)
+{
+    void *block = malloc(208);
+    require(block != NULL);
+    about_block(block, block);
+    free(block);
+    void *result = realloc(opaque_pointer(block), 200);
+    require(!ignored() || (result == NULL && errno == EINVAL));
+}

@@ -1,0 +1,12 @@
+// Realloc of a freed block to zero bytes, which is a free.
+#include "fault.h"
+
+void fault(void)
+{
+    void *block = malloc(208);
+    require(block != NULL);
+    about_block(block, block);
+    free(block);
+    void *result = realloc(opaque_pointer(block), opaque(0));
+    require(result == NULL);
+}

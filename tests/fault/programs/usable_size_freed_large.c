@@ -1,0 +1,12 @@
+// Usable size of a freed large block.
+#include "fault.h"
+
+void fault(void)
+{
+    void *block = malloc(200 * KIB);
+    require(block != NULL);
+    about_block(block, block);
+    free(block);
+    size_t usable = malloc_usable_size(opaque_pointer(block));
+    require(!ignored() || usable == 0);
+}
