@@ -17,8 +17,8 @@ from apprun.record import Recorder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# What each mode means to a program's environment. "checked" is the default mode with internal checks.
-MODES = {
+# What each mode adds to a program's environment; "checked" is the default one with internal checks.
+MODES: dict[str, dict[str, str]] = {
     "fast": {},
     "lean": {"HAKMEM_MODE": "lean"},
     "hardened": {"HAKMEM_MODE": "hardened"},

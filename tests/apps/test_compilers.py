@@ -22,8 +22,8 @@ def test_gcc(compare: Comparison) -> None:
         sources = own_sources()
         for source in sources[: run.size(len(sources), 2)]:
             target = f"{source.parent.name}-{source.stem}.o"
-            words = ["gcc", "-std=gnu11", "-O2", "-g", "-fPIC", "-D_GNU_SOURCE", "-DHAKMEM_CHECKS=1"]
-            words += ['-DHAKMEM_VERSION="0"', "-ftls-model=initial-exec", "-w"]
+            words = ["gcc", "-std=gnu11", "-O2", "-g", "-fPIC", "-ftls-model=initial-exec", "-w"]
+            words += ["-D_GNU_SOURCE", "-DHAKMEM_CHECKS=1", '-DHAKMEM_VERSION="0"']
             words += [f"-I{REPOSITORY / 'src'}", f"-I{REPOSITORY / 'include'}"]
             run.command([*words, "-c", str(source), "-o", target])
             outputs[target] = (run.directory / target).read_bytes()
@@ -37,9 +37,10 @@ def test_gxx(compare: Comparison) -> None:
         source = run.write("unit.cc", CONTAINERS.read_bytes())
         if run.traced:
             source.write_text("#include <string>\nint main() { return std::string().size(); }\n")
-        run.command(["g++", "-std=c++17", "-O1", "-g", "-c", "unit.cc", "-o", "unit.o"])
+        compiler = ["g++", "-std=c++17", "-O1"]
+        run.command([*compiler, "-g", "-c", "unit.cc", "-o", "unit.o"])
         # Link-time optimisation reads and writes whole programs inside the linker's plugin.
-        run.command(["g++", "-std=c++17", "-O1", "-flto", "-flto-partition=one", "unit.cc", "-o", "program"])
+        run.command([*compiler, "-flto", "-flto-partition=one", "unit.cc", "-o", "program"])
         return {
             "unit.o": (run.directory / "unit.o").read_bytes(),
             "program": (run.directory / "program").read_bytes(),

@@ -58,8 +58,8 @@ def test_ruby(compare: Comparison) -> None:
 
 def test_php(compare: Comparison) -> None:
     def workload(run: Run) -> Outputs:
-        # Without php.ini, and so without loaded extensions: PHP loads those with RTLD_DEEPBIND, which
-        # binds their malloc and free to libc's whatever is preloaded, while the interpreter's go elsewhere.
+        # Without php.ini, and so without loaded extensions: PHP loads those with RTLD_DEEPBIND,
+        # so that their free is libc's whatever is preloaded, and they get the interpreter's blocks.
         words = ["php", "-n", str(INPUTS / "churn.php"), str(run.size(3000, 100))]
         return {"stdout": run.command(words, environment={"USE_ZEND_ALLOC": "0"}).stdout}
 
@@ -92,8 +92,8 @@ def python_tests(compare: Comparison, name: str, tests: list[str]) -> None:
         chosen = tests[: run.size(len(tests), 1)]
         words = [PYTHON, "-m", "unittest", "-v", *(f"test.{test}" for test in chosen)]
         environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
-        # Standard error has a line for each test with its outcome. What thread tests print on standard
-        # output tells of their timing.
+        # Standard error has a line for each test with its outcome. What thread tests print on
+        # standard output tells of their timing.
         outcomes = run.command(words, environment=environment).stderr
         assert outcomes.splitlines()[-1].startswith(b"OK")
         outcomes = re.sub(rb" in [0-9.]+s\b", b" in TIME", outcomes)

@@ -1,9 +1,10 @@
 """Proof that a library's malloc serves a program.
 
-A preloaded library that is mapped need not be the one that is called: the program may be linked to an
-allocator of its own, or the library may define no malloc. Two independent witnesses tell:
+A preloaded library that is mapped need not be the one that is called: the program may be linked to
+an allocator of its own, or the library may define no malloc. Two independent witnesses tell:
 
-- of a live process, the addresses in the slots through which its modules call malloc, read from outside;
+- of a live process, the addresses in the slots through which its modules call malloc, read from
+  outside;
 - of a command too short to look at, the loader's own record of which symbol it bound to which file.
 """
 
@@ -36,13 +37,13 @@ FAMILY_NAMES = CORE_NAMES | {
     "mallopt",
 }
 
-# Relocations that hold the address of a symbol, by ELF machine: GLOB_DAT, JUMP_SLOT and the plain word.
+# Relocations that hold a symbol's address, by ELF machine: GLOB_DAT, JUMP_SLOT, the plain word.
 SLOT_TYPES = {"EM_X86_64": {1, 6, 7}, "EM_AARCH64": {257, 1025, 1026}}
 RELA_ENTRY = struct.Struct("<QQq")
 SLOT = struct.Struct("<Q")
 
 
-class NotActive(AssertionError):
+class NotActiveError(AssertionError):
     """The library is not the malloc of the program."""
 
 
@@ -79,8 +80,8 @@ def real(path: str | Path) -> str:
 @functools.cache
 def exported_names(library: str) -> frozenset[str]:
     """The dynamic symbols that a library defines."""
-    with open(library, "rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym")
+    with Path(library).open("rb") as file:
+        symbols: Any = ELFFile(file).get_section_by_name(".dynsym")
         if symbols is None:
             return frozenset()
         return frozenset(
@@ -98,10 +99,10 @@ def served_names(library: str) -> frozenset[str]:
 def family_slots(module: str) -> tuple[Slot, ...]:
     """The slots of a module's relocation tables that belong to malloc's names.
 
-    The tables are decoded as plain words: a large module has tens of thousands of entries, of which a
-    handful is of interest.
+    The tables are decoded as plain words: a large module has tens of thousands of entries, of which
+    a handful is of interest.
     """
-    with open(module, "rb") as file:
+    with Path(module).open("rb") as file:
         try:
             elf: Any = ELFFile(file)
         except Exception:
@@ -126,8 +127,8 @@ def family_slots(module: str) -> tuple[Slot, ...]:
 
 @functools.cache
 def link_base(module: str) -> int:
-    """The address at which a module's first loaded byte was linked; 0 for all but fixed programs."""
-    with open(module, "rb") as file:
+    """Where a module's first loaded byte was linked to lie; 0 for all but fixed programs."""
+    with Path(module).open("rb") as file:
         loads = [s["p_vaddr"] for s in ELFFile(file).iter_segments() if s["p_type"] == "PT_LOAD"]
         return int(min(loads)) & ~0xFFF
 
@@ -152,9 +153,9 @@ def live_bindings(pid: int) -> list[Binding]:
     for mapping in mappings:
         bases.setdefault(mapping.path, mapping.start)
     bindings = []
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for module, base in bases.items():
-            if not os.path.exists(module):
+            if not Path(module).exists():
                 continue
             for slot in family_slots(module):
                 memory.seek(base - link_base(module) + slot.offset)
@@ -172,7 +173,7 @@ def prove_live(pid: int, library: Path) -> int:
     """
     wanted = real(library)
     if wanted not in {mapping.path for mapping in file_mappings(pid)}:
-        raise NotActive(f"process {pid}: {wanted} is not mapped")
+        raise NotActiveError(f"process {pid}: {wanted} is not mapped")
     bindings = live_bindings(pid)
     judge(bindings, wanted, f"process {pid}")
     return sum(binding.target == wanted for binding in bindings)
@@ -181,28 +182,26 @@ def prove_live(pid: int, library: Path) -> int:
 def forwards(binding: Binding) -> bool:
     """True when the target only passes the call on.
 
-    In a program linked at a fixed address, the address of a function of a library is the program's own stub,
-    in all modules; what counts is where the stub's slot leads, and that is a binding too.
+    In a program linked at a fixed address, the address of a library's function is the program's own
+    stub, in all modules; what counts is where the stub's slot leads, and that is a binding too.
     """
-    return os.path.exists(binding.target) and binding.name not in exported_names(binding.target)
+    return Path(binding.target).exists() and binding.name not in exported_names(binding.target)
 
 
 def judge(bindings: Iterable[Binding], library: str, who: str) -> None:
     """Fail unless malloc and free resolve to the library, and no name it serves elsewhere."""
     names = served_names(library)
-    bindings = [
-        b for b in bindings if b.name in names and b.module != library and not forwards(b)
-    ]
+    bindings = [b for b in bindings if b.name in names and b.module != library and not forwards(b)]
     strays = {
         f"{who}: {b.name} of {b.module} resolves to {b.target}, not to {library}"
         for b in bindings
         if b.target != library
     }
     if strays:
-        raise NotActive("\n".join(sorted(strays)))
+        raise NotActiveError("\n".join(sorted(strays)))
     served = {b.name for b in bindings}
     if not {"malloc", "free"} <= served:
-        raise NotActive(f"{who}: nothing binds malloc and free to {library}")
+        raise NotActiveError(f"{who}: nothing binds malloc and free to {library}")
 
 
 # ---- The loader's record
@@ -222,7 +221,7 @@ def trace_environment(directory: Path) -> dict[str, str]:
 
 
 def program_file(name: str) -> str:
-    """The file behind a name in the loader's record, which calls the program by the word it was started as."""
+    """The file behind a name in the loader's record; it calls a program as its caller did."""
     found = shutil.which(name) if "/" not in name else None
     return real(found or name)
 
@@ -233,7 +232,9 @@ def traced_bindings(lines: Iterable[str]) -> set[Binding]:
     for line in lines:
         match = BINDING.search(line)
         if match and match["name"] in FAMILY_NAMES:
-            bindings.add(Binding(program_file(match["module"]), match["name"], program_file(match["target"])))
+            bindings.add(
+                Binding(program_file(match["module"]), match["name"], program_file(match["target"]))
+            )
     return bindings
 
 
@@ -244,7 +245,7 @@ def prove_traced(directory: Path, library: Path) -> int:
     """
     records = sorted(directory.glob("bindings.*"))
     if not records:
-        raise NotActive(f"no process left a loader record in {directory}")
+        raise NotActiveError(f"no process left a loader record in {directory}")
     for record in records:
         with record.open(errors="replace") as lines:
             judge(traced_bindings(lines), real(library), f"process {record.suffix[1:]}")

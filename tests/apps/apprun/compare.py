@@ -16,7 +16,7 @@ from .process import (
     Account,
     Finished,
     Program,
-    ProgramFailed,
+    ProgramFailedError,
     Running,
     Server,
     excerpt,
@@ -113,7 +113,7 @@ class Run:
         program = self._program(words, environment, directory, account)
         done = self._start(program, stdin).finish(timeout_s)
         if done.status != status:
-            raise ProgramFailed(
+            raise ProgramFailedError(
                 f"status {done.status} instead of {status}: {program.reproduction()}\n"
                 f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
             )
@@ -122,12 +122,14 @@ class Run:
             self.peak_kib = max(self.peak_kib, done.usage.peak_kib)
         return done
 
-    def tool(self, words: Sequence[str], *, stdin: bytes | None = None, status: int = 0) -> Finished:
+    def tool(
+        self, words: Sequence[str], *, stdin: bytes | None = None, status: int = 0
+    ) -> Finished:
         """Run a helper on the system's own malloc: a client or a setting-up step."""
         program = Program(words, self.directory, self._environment(preloaded=False))
         done = self._start(program, stdin).finish(120.0)
         if done.status != status:
-            raise ProgramFailed(
+            raise ProgramFailedError(
                 f"status {done.status} instead of {status}: {program.reproduction()}\n"
                 f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
             )
@@ -158,7 +160,7 @@ class Run:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the duration of the block, in which clients load a server, to the run's wall time."""
+        """Adds the duration of the block, in which clients load a server, to the wall time."""
         start_s = time.monotonic()
         yield
         self.wall_s += time.monotonic() - start_s
@@ -212,7 +214,8 @@ Workload = Callable[[Run], Outputs]
 
 def differences(expected: bytes, actual: bytes) -> str:
     """Where two outputs part, for a reader."""
-    if expected.isascii() and actual.isascii():
+    text = expected + actual
+    if text.isascii() and b"\0" not in text:
         lines = difflib.unified_diff(
             expected.decode().splitlines(), actual.decode().splitlines(), lineterm="", n=1
         )

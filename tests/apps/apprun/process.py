@@ -1,7 +1,7 @@
 """Processes under test: commands that end by themselves and servers that are stopped.
 
-Both are started through the launcher (launch.c), which gives the new environment to the program alone,
-measures it, and takes it along when the test run is killed.
+Both are started through the launcher (launch.c), which gives the new environment to the program
+alone, measures it, and takes it along when the test run is killed.
 """
 
 import contextlib
@@ -20,10 +20,11 @@ from pathlib import Path
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
+KILL_SECONDS_MAX = 10.0
 EXCERPT_BYTES = 3000
 
 
-class ProgramFailed(AssertionError):
+class ProgramFailedError(AssertionError):
     """A program under test crashed, hung, or ended with another status than it should."""
 
 
@@ -65,8 +66,12 @@ class Program:
 
     def reproduction(self) -> str:
         """The shell line that does the same by hand."""
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
-        return f"cd {shlex.quote(str(self.directory))} && env -i {variables} {shlex.join(self.words)}"
+        variables = " ".join(
+            f"{name}={shlex.quote(value)}" for name, value in self.environment.items()
+        )
+        return (
+            f"cd {shlex.quote(str(self.directory))} && env -i {variables} {shlex.join(self.words)}"
+        )
 
 
 def build_launcher(target: Path) -> Path:
@@ -86,8 +91,8 @@ def process_tree(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
         with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{parent}/task"):
-                children = Path(f"/proc/{parent}/task/{task}/children").read_text()
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                children = (task / "children").read_text()
                 found.extend(int(child) for child in children.split())
     return found
 
@@ -128,9 +133,9 @@ class Running:
         words += [f"{name}={value}" for name, value in program.environment.items()]
         words += ["--", *program.words]
         with (
-            open(stdin or os.devnull, "rb") as input_file,
-            open(self._stdout_path, "wb") as stdout_file,
-            open(self._stderr_path, "wb") as stderr_file,
+            (stdin or Path(os.devnull)).open("rb") as input_file,
+            self._stdout_path.open("wb") as stdout_file,
+            self._stderr_path.open("wb") as stderr_file,
         ):
             account = program.account
             self._launcher = subprocess.Popen(
@@ -151,7 +156,7 @@ class Running:
         first = self._report.readline().split()
         if len(first) != 2:
             self.kill()
-            raise ProgramFailed(f"cannot start {program.words[0]}: {excerpt(self.stderr())}")
+            raise ProgramFailedError(f"cannot start {program.words[0]}: {excerpt(self.stderr())}")
         self.pid = int(first[1])
 
     def stdout(self) -> bytes:
@@ -170,7 +175,7 @@ class Running:
         except subprocess.TimeoutExpired:
             hung = backtraces(self.pid)
             self.kill()
-            raise ProgramFailed(
+            raise ProgramFailedError(
                 f"still running after {timeout_s:.0f} s: {self.program.reproduction()}\n{hung}"
             ) from None
         report = dict(line.split() for line in self._report.read().splitlines())
@@ -182,12 +187,22 @@ class Running:
 
     def kill(self) -> None:
         """End the program and what it started, however far it has come."""
-        members = process_tree(self._launcher.pid) if self.alive() else []
+        # The launcher is left alone, so that it reaps its child and ends as well.
+        members = process_tree(self._launcher.pid)[1:] if self.alive() else []
         for member in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
-        self._launcher.wait()
+        try:
+            self._launcher.wait(KILL_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._launcher.kill()
+            self._launcher.wait()
         self._report.close()
+        deadline = time.monotonic() + KILL_SECONDS_MAX
+        while any(status_kib(member, "VmRSS") for member in members):
+            if time.monotonic() > deadline:
+                raise ProgramFailedError(f"cannot be killed: {self.program.reproduction()}")
+            time.sleep(0.005)
 
 
 def free_port() -> int:
@@ -226,14 +241,14 @@ class Server:
                 return True
             time.sleep(0.01)
         hung = backtraces(self.pid)
-        raise ProgramFailed(f"does not listen: {self.running.program.reproduction()}\n{hung}")
+        raise ProgramFailedError(f"does not listen: {self.running.program.reproduction()}\n{hung}")
 
     def stop(self, stop_signal: signal.Signals) -> Finished:
         """Ask the program to end; it must do so in order, with status 0."""
         os.kill(self.pid, stop_signal)
         done = self.running.finish(STOP_SECONDS_MAX)
         if done.status != 0:
-            raise ProgramFailed(
+            raise ProgramFailedError(
                 f"status {done.status} after {stop_signal.name}: "
                 f"{self.running.program.reproduction()}\n{excerpt(done.stdout + done.stderr)}"
             )
@@ -261,7 +276,7 @@ def serving(
         # Another process may have taken the port between the choice and the bind.
         taken = os.strerror(errno.EADDRINUSE).encode() in done.stdout + done.stderr
         if attempts_left == 0 or not taken:
-            raise ProgramFailed(
+            raise ProgramFailedError(
                 f"status {done.status} at start: {running.program.reproduction()}\n"
                 f"{excerpt(done.stdout + done.stderr)}"
             )
@@ -292,4 +307,4 @@ def in_threads(tasks: Sequence[Callable[[], None]], timeout_s: float) -> None:
     if errors:
         raise errors[0]
     if any(thread.is_alive() for thread in threads):
-        raise ProgramFailed(f"clients still wait for the server after {timeout_s:.0f} s")
+        raise ProgramFailedError(f"clients still wait for the server after {timeout_s:.0f} s")

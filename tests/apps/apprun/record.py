@@ -15,7 +15,7 @@ def identity(library: Path) -> str:
 
 
 class Recorder:
-    """Collects figures; a later session with the same library adds to the file of an earlier one."""
+    """Collects figures; a later session with the same library adds to an earlier one's file."""
 
     def __init__(self, path: Path, library: Path) -> None:
         self.path = path
