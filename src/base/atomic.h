@@ -1,0 +1,51 @@
+// C11 atomics with the memory order in the name, so that a reader sees it at the call.
+// Each atomic field states at its declaration who writes, who reads and what it pairs with.
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+#define atomic_load_relaxed(field) atomic_load_explicit((field), memory_order_relaxed)
+#define atomic_load_acquire(field) atomic_load_explicit((field), memory_order_acquire)
+#define atomic_store_relaxed(field, value) \
+    atomic_store_explicit((field), (value), memory_order_relaxed)
+#define atomic_store_release(field, value) \
+    atomic_store_explicit((field), (value), memory_order_release)
+#define atomic_exchange_acquire(field, value) \
+    atomic_exchange_explicit((field), (value), memory_order_acquire)
+#define atomic_exchange_release(field, value) \
+    atomic_exchange_explicit((field), (value), memory_order_release)
+#define atomic_exchange_acq_rel(field, value) \
+    atomic_exchange_explicit((field), (value), memory_order_acq_rel)
+#define atomic_or_release(field, value) \
+    atomic_fetch_or_explicit((field), (value), memory_order_release)
+#define atomic_or_acq_rel(field, value) \
+    atomic_fetch_or_explicit((field), (value), memory_order_acq_rel)
+#define atomic_add_relaxed(field, value) \
+    atomic_fetch_add_explicit((field), (value), memory_order_relaxed)
+#define atomic_sub_relaxed(field, value) \
+    atomic_fetch_sub_explicit((field), (value), memory_order_relaxed)
+#define atomic_cas_acquire(field, expected, desired)                                     \
+    atomic_compare_exchange_strong_explicit((field), (expected), (desired), memory_order_acquire, \
+                                            memory_order_relaxed)
+#define atomic_cas_weak_release(field, expected, desired)                               \
+    atomic_compare_exchange_weak_explicit((field), (expected), (desired), memory_order_release, \
+                                          memory_order_relaxed)
+
+// A value with one writer at a time (the holder of a lock) and readers without the lock, who
+// tolerate a stale value: a plain load and store, but never torn.
+#define atomic_bump_owned(field, value) \
+    atomic_store_relaxed((field), atomic_load_relaxed(field) + (value))
+
+// slots[index] += 1, where slots holds pointers with one writer, as one instruction on x86-64: the
+// same single store as the C below, without a register for the sum. The free path has no
+// instruction to spare (tests/hotpath). A pointer to the array and an index, because a single
+// pointer would cost the compiler one more instruction to compute.
+#if defined(__x86_64__)
+#define atomic_advance_pointer(slots, index)                                \
+    __asm__ volatile("addq $8, (%0,%1,8)" ::"r"(slots), "r"((uint64_t)(index)) : "memory", "cc")
+#else
+#define atomic_advance_pointer(slots, index) \
+    atomic_store_relaxed(&(slots)[index], atomic_load_relaxed(&(slots)[index]) + 1)
+#endif

@@ -1,0 +1,25 @@
+// The words every other file uses: integer types, units, branch hints and linkage marks.
+// Depends on the compiler's own headers only.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KIB ((size_t)1024)
+#define MIB ((size_t)1024 * KIB)
+#define GIB ((size_t)1024 * MIB)
+
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+// FAST_PATH: part of every malloc or free, kept in line. SLOW_PATH: at most once per few dozen
+// operations, kept out of line and out of the fast path's cache lines.
+#define FAST_PATH static inline __attribute__((always_inline))
+#define SLOW_PATH __attribute__((noinline, cold))
+#define EXPORTED __attribute__((visibility("default")))
+
+#define CACHE_LINE_BYTES 64
+#define ARRAY_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define CONTAINER_OF(pointer, type, member) \
+    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))

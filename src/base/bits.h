@@ -1,0 +1,95 @@
+// Bit arithmetic on 64-bit words: the whole of run and block management is built from these.
+#pragma once
+
+#include "base/base.h"
+
+// Index of the lowest / highest set bit. The word must not be zero.
+static inline unsigned bit_lowest(uint64_t word) {
+    return (unsigned)__builtin_ctzll(word);
+}
+
+static inline unsigned bit_highest(uint64_t word) {
+    return 63u - (unsigned)__builtin_clzll(word);
+}
+
+static inline unsigned bit_count(uint64_t word) {
+    return (unsigned)__builtin_popcountll(word);
+}
+
+static inline uint64_t bit(unsigned index) {
+    return UINT64_C(1) << index;
+}
+
+// `count` ones from bit `first` upward; first + count <= 64, count may be 0 or 64.
+static inline uint64_t bit_range(unsigned first, unsigned count) {
+    return count == 0 ? 0 : (UINT64_MAX >> (64 - count)) << first;
+}
+
+// The `count` lowest set bits of `word` (all of them when it has fewer).
+static inline uint64_t bits_lowest(uint64_t word, unsigned count) {
+    if (bit_count(word) <= count) {
+        return word;
+    }
+    uint64_t rest = word;
+    for (unsigned i = 0; i < count; i++) {
+        rest &= rest - 1;
+    }
+    return word & ~rest;
+}
+
+// Bit i of the result is set when `word` has `count` consecutive ones starting at i.
+// Doubling: after each step a one stands for a stretch twice as long. 1 <= count <= 64.
+static inline uint64_t bit_stretches(uint64_t word, unsigned count) {
+    unsigned done = 1;
+    while (done < count && word != 0) {
+        const unsigned step = done < count - done ? done : count - done;
+        word &= word >> step;
+        done += step;
+    }
+    return word;
+}
+
+// Length of the longest stretch of ones, 0..64.
+static inline unsigned bit_longest_stretch(uint64_t word) {
+    if (word == UINT64_MAX) {
+        return 64;
+    }
+    unsigned length = 0;
+    while (word != 0) {
+        word &= word << 1;
+        length++;
+    }
+    return length;
+}
+
+static inline bool is_power_of_two(size_t value) {
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+// `alignment` is a power of two; the caller has made sure that the sum does not overflow.
+static inline size_t align_up(size_t value, size_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+static inline size_t align_down(size_t value, size_t alignment) {
+    return value & ~(alignment - 1);
+}
+
+static inline uint64_t least_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static inline uint64_t greatest_u64(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+// A small fast generator for decisions that need no secrecy (xorshift64*; Vigna 2016).
+// The state must not be zero.
+static inline uint64_t random_next(uint64_t *state) {
+    uint64_t x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * UINT64_C(0x2545F4914F6CDD1D);
+}

@@ -1,0 +1,175 @@
+#include "heap/slab.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+// Both bitmaps of a slab in one piece: the remote one begins on a cache line of its own.
+static size_t bitmap_bytes(unsigned words) {
+    return align_up(words * sizeof(uint64_t), CACHE_LINE_BYTES);
+}
+
+static bool make_bitmaps(struct run *slab) {
+    const unsigned words = slab_words(slab);
+    if (words == 1) {
+        slab->free_bits = &slab->one_word_free;
+        slab->remote_bits = &slab->one_word_remote;
+        atomic_store_relaxed(&slab->one_word_remote, 0);
+        return true;
+    }
+    const size_t bytes = bitmap_bytes(words);
+    char *piece = metadata_alloc(2 * bytes);
+    if (piece == NULL) {
+        return false;
+    }
+    slab->free_bits = (void *)piece;
+    slab->remote_bits = (void *)(piece + bytes);
+    return true;
+}
+
+struct run *slab_create(struct heap *heap, uint64_t class_index) {
+    const struct size_class *size_class = &size_classes[class_index];
+    bool zeroed;
+    struct run *slab =
+        arena_take(size_class->slab_pages, PAGE_BYTES, options.guard_gaps != 0, &zeroed);
+    if (slab == NULL) {
+        return NULL;
+    }
+    slab->class_index = (uint8_t)class_index;
+    slab->block_count = size_class->block_count;
+    if (!make_bitmaps(slab)) {
+        arena_give(slab);
+        return NULL;
+    }
+    slab->free_count = slab->block_count;
+    slab->fresh_index = 0;
+    slab->put_since_purge = 0;
+    const unsigned words = slab_words(slab);
+    for (unsigned w = 0; w < words; w++) {
+        const unsigned left = slab->block_count - w * 64;
+        atomic_store_relaxed(&slab->free_bits[w], bit_range(0, left < 64 ? left : 64));
+    }
+    slab->summary = bit_range(0, words);
+    list_init(&slab->bin_link);
+    atomic_store_relaxed(&slab->heap, heap);
+    atomic_store_relaxed(&slab->kind, RUN_SLAB);
+    page_map_set(slab->start, slab->page_count, page_entry(heap->id, slab->class_index));
+    return slab;
+}
+
+void slab_destroy(struct run *slab) {
+    page_map_set(slab->start, slab->page_count, PAGE_ENTRY_NONE);
+    atomic_store_relaxed(&slab->heap, NULL);
+    const unsigned words = slab_words(slab);
+    if (words != 1) {
+        metadata_free((void *)slab->free_bits, 2 * bitmap_bytes(words));
+    }
+    arena_give(slab);
+}
+
+static void *block_at(const struct run *slab, unsigned index) {
+    return (void *)(slab->start + (uintptr_t)index * size_classes[slab->class_index].block_bytes);
+}
+
+static void remove_bits(struct run *slab, unsigned word, uint64_t before, uint64_t taken) {
+    atomic_store_relaxed(&slab->free_bits[word], before & ~taken);
+    if (before == taken) {
+        slab->summary &= ~bit(word);
+    }
+    slab->free_count = (uint16_t)(slab->free_count - bit_count(taken));
+    const unsigned end = word * 64 + bit_highest(taken) + 1;
+    if (end > slab->fresh_index) {
+        slab->fresh_index = (uint16_t)end;
+    }
+}
+
+unsigned slab_take(struct run *slab, unsigned want, void **blocks) {
+    unsigned got = 0;
+    while (got < want && slab->summary != 0) {
+        const unsigned word = bit_lowest(slab->summary);
+        const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
+        const uint64_t taken = bits_lowest(before, want - got);
+        remove_bits(slab, word, before, taken);
+        for (uint64_t rest = taken; rest != 0; rest &= rest - 1) {
+            blocks[got++] = block_at(slab, word * 64 + bit_lowest(rest));
+        }
+    }
+    return got;
+}
+
+// A set bit of a word that is not zero: the first one from a random place on.
+static unsigned random_bit(uint64_t word, uint64_t *random_state) {
+    const unsigned turn = (unsigned)(random_next(random_state) >> 58);
+    const uint64_t turned = turn == 0 ? word : (word >> turn | word << (64 - turn));
+    return (bit_lowest(turned) + turn) % 64;
+}
+
+void *slab_take_random(struct run *slab, uint64_t *random_state) {
+    const unsigned word = random_bit(slab->summary, random_state);
+    const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
+    const unsigned place = random_bit(before, random_state);
+    remove_bits(slab, word, before, bit(place));
+    return block_at(slab, word * 64 + place);
+}
+
+void slab_put(struct run *slab, unsigned word, uint64_t bits) {
+    const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
+    atomic_store_relaxed(&slab->free_bits[word], before | bits);
+    slab->summary |= bit(word);
+    slab->free_count = (uint16_t)(slab->free_count + bit_count(bits));
+    slab->put_since_purge = 1;
+}
+
+// First index from `index` on, below `end`, whose block the slab holds (or does not, with
+// `held` false); `end` when there is none.
+static unsigned next_index(const struct run *slab, unsigned index, unsigned end, bool held) {
+    while (index < end) {
+        uint64_t word = atomic_load_relaxed(&slab->free_bits[index / 64]);
+        word = (held ? word : ~word) & bit_range(index % 64, 64 - index % 64);
+        if (word != 0) {
+            const unsigned found = index / 64 * 64 + bit_lowest(word);
+            return found < end ? found : end;
+        }
+        index = (index / 64 + 1) * 64;
+    }
+    return end;
+}
+
+size_t slab_purge(struct run *slab) {
+    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+    const size_t page_bytes = os_page_bytes();
+    size_t purged_bytes = 0;
+    slab->put_since_purge = 0;
+    unsigned index = next_index(slab, 0, slab->fresh_index, true);
+    while (index < slab->fresh_index) {
+        const unsigned end = next_index(slab, index, slab->fresh_index, false);
+        const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
+        const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
+        if (start < stop && os_purge((void *)start, stop - start)) {
+            purged_bytes += stop - start;
+        }
+        index = next_index(slab, end, slab->fresh_index, true);
+    }
+    return purged_bytes;
+}
+
+size_t slab_check(const struct run *slab) {
+    size_t violations = 0;
+    unsigned held = 0;
+    const unsigned words = slab_words(slab);
+    for (unsigned w = 0; w < words; w++) {
+        const uint64_t word = atomic_load_relaxed(&slab->free_bits[w]);
+        const unsigned left = slab->block_count - w * 64;
+        violations += ((slab->summary & bit(w)) != 0) != (word != 0);
+        violations += (word & ~bit_range(0, left < 64 ? left : 64)) != 0;
+        // A block on its way back is not held yet.
+        violations += (word & atomic_load_relaxed(&slab->remote_bits[w])) != 0;
+        held += bit_count(word);
+    }
+    violations += held != slab->free_count;
+    violations += words < 64 && slab->summary >> words != 0;
+    violations += slab->fresh_index > slab->block_count;
+    return violations;
+}

@@ -1,0 +1,52 @@
+// A slab: a run of pages cut into blocks of one size class, with one bit per block out of band.
+//
+// Bit set in free_bits: the slab holds the block. Bit clear: the block is in a thread's cache, in
+// the program's hands, or on its way back through remote_bits. No word of a free block is ever
+// read or written, so nothing in it can be corrupted, and its page can be purged.
+//
+// Two tiers: bit w of `summary` is set exactly when word w of free_bits is not zero, so the lowest
+// free block is two bit scans away in any slab.
+//
+// All functions want the heap's lock.
+#pragma once
+
+#include "heap/heap.h"
+#include "space/arena.h"
+#include "space/size_class.h"
+
+// NULL when the system has no memory. The slab holds all its blocks and is on no list.
+struct run *slab_create(struct heap *heap, uint64_t class_index);
+
+// The slab must hold all its blocks and be on no list.
+void slab_destroy(struct run *slab);
+
+// Takes up to `want` blocks, the lowest addresses first, into blocks[]. Returns how many.
+unsigned slab_take(struct run *slab, unsigned want, void **blocks);
+
+// Takes one block chosen at random. The slab must hold at least one.
+void *slab_take_random(struct run *slab, uint64_t *random_state);
+
+// Index of the block that starts at `address` (within the slab's pages), or -1 when none does.
+static inline int slab_index(const struct run *slab, uintptr_t address) {
+    const struct size_class *size_class = &size_classes[slab->class_index];
+    const uint32_t offset = (uint32_t)(address - slab->start);
+    const uint32_t index = block_index(offset, size_class->reciprocal);
+    return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index
+                                                                                  : -1;
+}
+
+static inline bool slab_holds(const struct run *slab, unsigned index) {
+    return (atomic_load_relaxed(&slab->free_bits[index / 64]) & bit(index % 64)) != 0;
+}
+
+// Puts blocks back: `bits` of word `word`. None of them may be held already.
+void slab_put(struct run *slab, unsigned word, uint64_t bits);
+
+// Gives the system the pages that lie wholly in free blocks. Returns the bytes.
+size_t slab_purge(struct run *slab);
+
+static inline unsigned slab_words(const struct run *slab) {
+    return (slab->block_count + 63u) / 64u;
+}
+
+size_t slab_check(const struct run *slab);

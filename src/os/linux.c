@@ -1,0 +1,275 @@
+// os.h on Linux, by raw system calls: other preloaded libraries may hook the C library's wrappers.
+#define _GNU_SOURCE
+#include <asm/unistd.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/mman.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <time.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+
+struct os_call_counters os_call_counters;
+
+#if defined(__x86_64__)
+static long system_call(long number, long a, long b, long c, long d, long e, long f) {
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#elif defined(__aarch64__)
+static long system_call(long number, long a, long b, long c, long d, long e, long f) {
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+    return x0;
+}
+#endif
+
+// The kernel returns -4095..-1 for an error.
+static bool is_error(long result) {
+    return (unsigned long)result > (unsigned long)-4096;
+}
+
+static long counted_call(enum os_call call, long number, long a, long b, long c, long d, long e,
+                         long f) {
+    atomic_add_relaxed(&os_call_counters.calls[call], 1);
+    const long result = system_call(number, a, b, c, d, e, f);
+    if (unlikely(is_error(result)) && call != OS_FUTEX) {
+        atomic_add_relaxed(&os_call_counters.failures, 1);
+    }
+    return result;
+}
+
+static void *map_anonymous(void *hint, size_t bytes, int protection, int extra_flags) {
+    const long result =
+        counted_call(OS_MMAP, __NR_mmap, (long)hint, (long)bytes, protection,
+                     MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
+    return is_error(result) ? NULL : (void *)result;
+}
+
+size_t os_page_bytes(void) {
+    // Relaxed, and set to the same value by whoever comes first: pairs with nothing.
+    static _Atomic(size_t) cached;
+    size_t bytes = atomic_load_relaxed(&cached);
+    if (unlikely(bytes == 0)) {
+        bytes = getauxval(AT_PAGESZ);
+        if (bytes == 0) {
+            bytes = 4096;
+        }
+        atomic_store_relaxed(&cached, bytes);
+    }
+    return bytes;
+}
+
+// Cuts the aligned part out of an oversized mapping. A trim that the kernel refuses (no mapping
+// left to split into) fails the whole: nothing stays behind.
+static void *map_aligned(size_t bytes, size_t alignment, int protection, int flags) {
+    if (bytes > SIZE_MAX - alignment) {
+        return NULL;
+    }
+    const size_t wide_bytes = bytes + alignment - os_page_bytes();
+    char *wide = map_anonymous(NULL, wide_bytes, protection, flags);
+    if (wide == NULL) {
+        return NULL;
+    }
+    char *start = (char *)align_up((uintptr_t)wide, alignment);
+    const size_t head_bytes = (size_t)(start - wide);
+    const size_t tail_bytes = wide_bytes - head_bytes - bytes;
+    if (head_bytes != 0 && !os_unmap(wide, head_bytes)) {
+        os_unmap(wide, wide_bytes);
+        return NULL;
+    }
+    if (tail_bytes != 0 && !os_unmap(start + bytes, tail_bytes)) {
+        os_unmap(start, bytes + tail_bytes);
+        return NULL;
+    }
+    return start;
+}
+
+void *os_map(size_t bytes, size_t alignment) {
+    // Mappings usually grow downward without gaps, so after one aligned mapping of a size that is
+    // a multiple of the alignment the next fits below it at the first try.
+    char *start = map_anonymous(NULL, bytes, PROT_READ | PROT_WRITE, 0);
+    if (start == NULL || ((uintptr_t)start & (alignment - 1)) == 0) {
+        return start;
+    }
+    os_unmap(start, bytes);
+    return map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
+}
+
+void *os_reserve(size_t bytes) {
+    return map_anonymous(NULL, bytes, PROT_READ, MAP_NORESERVE);
+}
+
+bool os_commit(void *start, size_t bytes) {
+    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
+                                  PROT_READ | PROT_WRITE, 0, 0, 0));
+}
+
+bool os_guard(void *start, size_t bytes) {
+    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes, PROT_NONE,
+                                  0, 0, 0));
+}
+
+bool os_unmap(void *start, size_t bytes) {
+    return !is_error(counted_call(OS_MUNMAP, __NR_munmap, (long)start, (long)bytes, 0, 0, 0, 0));
+}
+
+bool os_purge(void *start, size_t bytes) {
+    return !is_error(counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes,
+                                  MADV_DONTNEED, 0, 0, 0));
+}
+
+void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
+    if (wish != OS_HUGE_PAGES_DEFAULT) {
+        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes,
+                     wish == OS_HUGE_PAGES_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE, 0, 0, 0);
+    }
+}
+
+bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
+    return !is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
+                                  (long)new_bytes, 0, 0, 0));
+}
+
+void *os_move(void *start, size_t old_bytes, size_t new_bytes, size_t alignment) {
+    // The destination is reserved first, so that MREMAP_FIXED can only replace what is ours.
+    void *destination = map_aligned(new_bytes, alignment, PROT_NONE, MAP_NORESERVE);
+    if (destination == NULL) {
+        return NULL;
+    }
+    const long result =
+        counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
+                     MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0);
+    if (is_error(result)) {
+        os_unmap(destination, new_bytes);
+        return NULL;
+    }
+    return destination;
+}
+
+void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
+    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, 0, 0,
+                 0);
+}
+
+void os_futex_wake_one(_Atomic(uint32_t) *word) {
+    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+}
+
+uint64_t os_clock_ms(void) {
+    struct timespec now = {0, 0};
+    counted_call(OS_CLOCK, __NR_clock_gettime, CLOCK_MONOTONIC_COARSE, (long)&now, 0, 0, 0, 0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t os_random(void) {
+    uint64_t value = 0;
+    const long got = counted_call(OS_RANDOM, __NR_getrandom, (long)&value, sizeof value,
+                                  1 /* GRND_NONBLOCK */, 0, 0, 0);
+    if (got != (long)sizeof value) {
+        value ^= os_ticks() * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
+    }
+    return value;
+}
+
+void os_write(int descriptor, const char *text, size_t length) {
+    while (length > 0) {
+        const long written =
+            system_call(__NR_write, descriptor, (long)text, (long)length, 0, 0, 0);
+        if (written == -4 /* EINTR */) {
+            continue;
+        }
+        if (written <= 0) {
+            return;
+        }
+        text += written;
+        length -= (size_t)written;
+    }
+}
+
+_Noreturn void os_abort(void) {
+    // The default action, unblocked, in this thread: what abort() does, without its lock, which a
+    // handler that itself ends up here might hold.
+    struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)(void);
+        uint64_t mask;
+    } default_action = {SIG_DFL, 0, NULL, 0};
+    const uint64_t abort_mask = UINT64_C(1) << (SIGABRT - 1);
+    const long process = system_call(__NR_getpid, 0, 0, 0, 0, 0, 0);
+    const long thread = system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+    // The first signal reaches a handler the program installed (a crash reporter); when that
+    // returns, the second cannot be caught.
+    system_call(__NR_rt_sigprocmask, SIG_UNBLOCK, (long)&abort_mask, 0, sizeof abort_mask, 0, 0);
+    system_call(__NR_tgkill, process, thread, SIGABRT, 0, 0, 0);
+    system_call(__NR_rt_sigaction, SIGABRT, (long)&default_action, 0, sizeof abort_mask, 0, 0);
+    system_call(__NR_tgkill, process, thread, SIGABRT, 0, 0, 0);
+    system_call(__NR_exit_group, 127, 0, 0, 0, 0, 0);
+    __builtin_unreachable();
+}
+
+// Reads one "start-end" line head; returns whether it contains `address`.
+static bool line_contains(const char *line, uintptr_t address) {
+    uintptr_t bound[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        for (;; line++) {
+            const char c = *line;
+            if (c >= '0' && c <= '9') {
+                bound[i] = bound[i] * 16 + (uintptr_t)(c - '0');
+            } else if (c >= 'a' && c <= 'f') {
+                bound[i] = bound[i] * 16 + (uintptr_t)(c - 'a' + 10);
+            } else {
+                break;
+            }
+        }
+        line++;  // the dash, then the space
+    }
+    return address >= bound[0] && address < bound[1];
+}
+
+bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
+    const long file = system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps",
+                                  O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (is_error(file)) {
+        return false;
+    }
+    char buffer[512];
+    size_t length = 0;
+    bool found = false;
+    for (long got = 1; got > 0 && !found;) {
+        got = system_call(__NR_read, file, (long)buffer, sizeof buffer, 0, 0, 0);
+        for (long i = 0; i < got && !found; i++) {
+            if (buffer[i] != '\n') {
+                if (length + 1 < capacity) {
+                    line[length++] = buffer[i];
+                }
+                continue;
+            }
+            line[length] = '\0';
+            found = line_contains(line, address);
+            length = 0;
+        }
+    }
+    system_call(__NR_close, file, 0, 0, 0, 0, 0);
+    return found;
+}

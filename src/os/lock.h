@@ -1,0 +1,68 @@
+// A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
+// 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
+//
+// Rank order: registry < late < heap < huge < arena < page map < metadata. Two heap locks are
+// never held together, except by fork, which takes all of them in registry order.
+//
+// fork: the forking thread holds every lock while other fork handlers may still allocate in it.
+// While `lock_fork_owner` is set, that one thread passes through locks it already holds.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+
+enum lock_rank {
+    LOCK_RANK_REGISTRY = 1,
+    LOCK_RANK_LATE,
+    LOCK_RANK_HEAP,
+    LOCK_RANK_HUGE,
+    LOCK_RANK_ARENA,
+    LOCK_RANK_PAGE_MAP,
+    LOCK_RANK_METADATA,
+};
+
+struct lock {
+    // 0 free, 1 held, 2 held and somebody sleeps. Acquire on taking pairs with the release of the
+    // previous holder's lock_release().
+    _Atomic(uint32_t) state;
+    uint32_t rank;
+};
+
+#define LOCK_INITIAL(lock_rank) {0, (lock_rank)}
+
+// The thread pointer of the thread that is inside fork, else 0.
+// Relaxed: only that thread compares it equal to its own, and it wrote it itself.
+extern _Atomic(uintptr_t) lock_fork_owner;
+
+void lock_init(struct lock *lock, enum lock_rank rank);
+void lock_acquire_slow(struct lock *lock);
+void lock_release_slow(struct lock *lock);
+bool lock_passes_for_fork(void);
+
+static inline void lock_acquire(struct lock *lock) {
+    uint32_t expected = 0;
+    if (unlikely(!atomic_cas_acquire(&lock->state, &expected, 1))) {
+        lock_acquire_slow(lock);
+    }
+}
+
+// Never sleeps. False also while fork is under way in this thread.
+static inline bool lock_try_acquire(struct lock *lock) {
+    uint32_t expected = 0;
+    return atomic_cas_acquire(&lock->state, &expected, 1);
+}
+
+static inline void lock_release(struct lock *lock) {
+    if (unlikely(atomic_load_relaxed(&lock_fork_owner) != 0)) {
+        if (lock_passes_for_fork()) {
+            return;
+        }
+    }
+    if (unlikely(atomic_exchange_release(&lock->state, 0) == 2)) {
+        lock_release_slow(lock);
+    }
+}
+
+// fork only, by the thread that is forking.
+void lock_fork_begin(void);
+void lock_fork_end(void);

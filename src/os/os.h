@@ -1,0 +1,106 @@
+// The operating system, as the rest of hakmem sees it. The only place with system calls.
+//
+// Contract: no function here allocates, takes a lock, or calls into the C library beyond a raw
+// system call. A failure is a returned false or NULL; errno is never touched. Every call is counted.
+// tests/unit/fake_os.c implements the same contract on a simulated machine, where each call can be
+// made to fail and the clock moves by hand.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+
+enum os_call {
+    OS_MMAP,
+    OS_MUNMAP,
+    OS_MPROTECT,
+    OS_MADVISE,
+    OS_MREMAP,
+    OS_FUTEX,
+    OS_CLOCK,
+    OS_RANDOM,
+    OS_CALL_COUNT,
+};
+
+struct os_call_counters {
+    // Relaxed: any thread adds, any thread reads; a count pairs with nothing.
+    _Atomic(uint64_t) calls[OS_CALL_COUNT];
+    _Atomic(uint64_t) failures;
+};
+
+extern struct os_call_counters os_call_counters;
+
+// Bytes of one page of the machine: 4 KiB to 64 KiB. Constant after the first call.
+size_t os_page_bytes(void);
+
+// Fresh zeroed memory, readable and writable, aligned to `alignment` (a power of two, at least one
+// page). `bytes` is a multiple of the page size. NULL when the system refuses.
+void *os_map(size_t bytes, size_t alignment);
+
+// Address space that reads as zero and cannot be written; costs neither memory nor commit charge.
+void *os_reserve(size_t bytes);
+
+// Makes a part of a reservation, or a guarded range, readable and writable.
+bool os_commit(void *start, size_t bytes);
+
+// Makes a range inaccessible: any touch is a fault.
+bool os_guard(void *start, size_t bytes);
+
+bool os_unmap(void *start, size_t bytes);
+
+// Gives the memory of a range back; the range stays mapped and reads as zero. On false the contents
+// are unknown.
+bool os_purge(void *start, size_t bytes);
+
+enum os_huge_pages { OS_HUGE_PAGES_DEFAULT, OS_HUGE_PAGES_ALWAYS, OS_HUGE_PAGES_NEVER };
+
+// A wish; a refusal is not reported.
+void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish);
+
+// Grows or shrinks a mapping where it lies; false when there is no room behind it.
+bool os_resize(void *start, size_t old_bytes, size_t new_bytes);
+
+// Moves the pages of a mapping to a fresh mapping aligned to `alignment`, without copying.
+// NULL, with the old mapping intact, when the system refuses.
+void *os_move(void *start, size_t old_bytes, size_t new_bytes, size_t alignment);
+
+// Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
+void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
+void os_futex_wake_one(_Atomic(uint32_t) *word);
+
+// Milliseconds of a monotonic clock: one system call.
+uint64_t os_clock_ms(void);
+
+// The processor's own counter: no system call, unknown unit of 0.1 to 10 ns, for pacing and for
+// research timing only.
+static inline uint64_t os_ticks(void);
+
+// About ten milliseconds in os_ticks() units; pacing needs no more precision than a factor of ten.
+#define OS_TICKS_PACE (UINT64_C(1) << 24)
+
+// 64 unpredictable bits when the kernel has them, else bits from the clock and addresses.
+uint64_t os_random(void);
+
+// Ends the process with SIGABRT, also while signals are blocked or a handler is installed.
+_Noreturn void os_abort(void);
+
+// Writes what it can to a file descriptor; there is nobody to report a failure to.
+void os_write(int descriptor, const char *text, size_t length);
+
+// What the kernel says of an address: the first line of /proc/self/maps that contains it goes to
+// `line` (NUL-terminated, without its newline, cut at `capacity`). False when no mapping contains
+// it or the file cannot be read.
+bool os_describe_mapping(uintptr_t address, char *line, size_t capacity);
+
+#if defined(__x86_64__)
+static inline uint64_t os_ticks(void) {
+    return __builtin_ia32_rdtsc();
+}
+#elif defined(__aarch64__)
+static inline uint64_t os_ticks(void) {
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks << 6;  // the counter runs at some tens of MHz
+}
+#else
+#error "os_ticks: no counter known for this processor"
+#endif

@@ -1,0 +1,424 @@
+#include "space/arena.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+#define ALL_PAGES UINT64_MAX
+// Wholly free and clean superslabs kept mapped, so that a program that hovers at the border of one
+// does not map and unmap.
+#define SPARE_SUPERSLABS 1
+
+static struct {
+    struct lock lock;
+    bool ready;
+    // Superslabs by the length of their longest free stretch; bit n-1 of `lengths`: list n is not
+    // empty. Full ones (length 0) are on no list.
+    struct list by_length[SUPERSLAB_PAGES + 1];
+    uint64_t lengths;
+    struct list all, dirty;
+    struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
+    uint32_t purge_round;
+    uint32_t spare_count;  // wholly free and clean superslabs
+    // Relaxed: written under the lock, read by pacing and statistics; pairs with nothing.
+    _Atomic(uint64_t) purge_due_ms;
+    _Atomic(uint64_t) superslab_count;
+} arena = {.lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
+
+static void prepare_lists(void) {
+    if (unlikely(!arena.ready)) {
+        for (size_t i = 0; i < ARRAY_COUNT(arena.by_length); i++) {
+            list_init(&arena.by_length[i]);
+        }
+        list_init(&arena.all);
+        list_init(&arena.dirty);
+        arena.ready = true;
+    }
+}
+
+static bool is_spare(const struct superslab *superslab) {
+    return superslab->free == ALL_PAGES && superslab->zero == ALL_PAGES;
+}
+
+// Files the superslab again after its words changed.
+static void refile(struct superslab *superslab) {
+    const uint32_t longest = bit_longest_stretch(superslab->free);
+    if (longest != superslab->longest) {
+        list_remove(&superslab->length_link);
+        if (superslab->longest != 0 && list_is_empty(&arena.by_length[superslab->longest])) {
+            arena.lengths &= ~bit(superslab->longest - 1);
+        }
+        superslab->longest = longest;
+        if (longest != 0) {
+            list_push_front(&arena.by_length[longest], &superslab->length_link);
+            arena.lengths |= bit(longest - 1);
+        }
+    }
+    const bool is_dirty = (superslab->dirty_young | superslab->dirty_old) != 0;
+    if (is_dirty && list_is_empty(&superslab->dirty_link)) {
+        list_push_back(&arena.dirty, &superslab->dirty_link);
+    } else if (!is_dirty) {
+        list_remove(&superslab->dirty_link);
+    }
+}
+
+static struct superslab *map_superslab(void) {
+    struct superslab *superslab = arena.recycled;
+    if (superslab != NULL) {
+        arena.recycled = (struct superslab *)superslab->start;
+    } else {
+        superslab = metadata_alloc(sizeof *superslab);
+        if (superslab == NULL) {
+            return NULL;
+        }
+        list_init(&superslab->all_link);
+        list_init(&superslab->length_link);
+        list_init(&superslab->dirty_link);
+    }
+    char *start = os_map(SUPERSLAB_BYTES, SUPERSLAB_BYTES);
+    if (start == NULL || !page_map_cover((uintptr_t)start, SUPERSLAB_BYTES)) {
+        if (start != NULL) {
+            os_unmap(start, SUPERSLAB_BYTES);
+        }
+        superslab->start = (uintptr_t)arena.recycled;
+        arena.recycled = superslab;
+        return NULL;
+    }
+    os_advise_huge_pages(start, SUPERSLAB_BYTES, (enum os_huge_pages)options.huge_pages);
+    superslab->start = (uintptr_t)start;
+    superslab->free = superslab->zero = ALL_PAGES;
+    superslab->dirty_young = superslab->dirty_old = 0;
+    atomic_store_relaxed(&superslab->run_start, 0);
+    superslab->longest = 0;
+    atomic_bump_owned(&arena.superslab_count, 1);
+    arena.spare_count++;
+    page_map_set_superslab(superslab->start, superslab);
+    list_push_back(&arena.all, &superslab->all_link);
+    refile(superslab);
+    return superslab;
+}
+
+// The superslab must be spare. A mapping the system refuses to unmap stays in use.
+static bool unmap_superslab(struct superslab *superslab) {
+    page_map_set_superslab(superslab->start, NULL);
+    if (!os_unmap((void *)superslab->start, SUPERSLAB_BYTES)) {
+        page_map_set_superslab(superslab->start, superslab);
+        return false;
+    }
+    superslab->free = superslab->zero = 0;
+    list_remove(&superslab->all_link);
+    refile(superslab);
+    superslab->start = (uintptr_t)arena.recycled;
+    arena.recycled = superslab;
+    arena.spare_count--;
+    atomic_bump_owned(&arena.superslab_count, -UINT64_C(1));
+    return true;
+}
+
+// Bit i: page i is at a multiple of `alignment` bytes.
+static uint64_t aligned_pages(size_t alignment) {
+    uint64_t mask = 0;
+    const unsigned step = alignment >= SUPERSLAB_BYTES ? SUPERSLAB_PAGES
+                                                       : (unsigned)(alignment >> PAGE_SHIFT);
+    for (unsigned i = 0; i < SUPERSLAB_PAGES; i += step) {
+        mask |= bit(i);
+    }
+    return mask;
+}
+
+// Where a run of that length may start: in memory that is still there if possible, at the lowest
+// address. 64 when nowhere.
+static unsigned find_place(const struct superslab *superslab, unsigned page_count,
+                           uint64_t allowed) {
+    const uint64_t resident = superslab->dirty_young | superslab->dirty_old;
+    uint64_t places = bit_stretches(resident, page_count) & allowed;
+    if (places == 0) {
+        places = bit_stretches(superslab->free, page_count) & allowed;
+    }
+    return places == 0 ? SUPERSLAB_PAGES : bit_lowest(places);
+}
+
+// Takes pages out of the free ones; tells whether all of them read as zero.
+static bool claim_pages(struct superslab *superslab, uint64_t mask) {
+    if (is_spare(superslab)) {
+        arena.spare_count--;
+    }
+    const bool zeroed = (superslab->zero & mask) == mask;
+    superslab->free &= ~mask;
+    superslab->zero &= ~mask;
+    superslab->dirty_young &= ~mask;
+    superslab->dirty_old &= ~mask;
+    refile(superslab);
+    return zeroed;
+}
+
+static struct superslab *choose_superslab(unsigned page_count, uint64_t allowed, unsigned *place) {
+    // Best fit: the shortest longest stretch that is long enough. An alignment may rule it out; a
+    // longer one is then tried.
+    uint64_t candidates = arena.lengths & ~bit_range(0, page_count - 1);
+    while (candidates != 0) {
+        const unsigned length = bit_lowest(candidates) + 1;
+        candidates &= candidates - 1;
+        struct superslab *superslab =
+            CONTAINER_OF(arena.by_length[length].next, struct superslab, length_link);
+        *place = find_place(superslab, page_count, allowed);
+        if (*place < SUPERSLAB_PAGES) {
+            return superslab;
+        }
+    }
+    *place = 0;
+    return map_superslab();
+}
+
+struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
+    const uint64_t allowed = alignment <= PAGE_BYTES ? ALL_PAGES : aligned_pages(alignment);
+    const unsigned span = page_count + (guard ? 1 : 0);
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    unsigned place;
+    struct superslab *superslab = choose_superslab(span, allowed, &place);
+    if (superslab == NULL) {
+        lock_release(&arena.lock);
+        return NULL;
+    }
+    *zeroed = claim_pages(superslab, bit_range(place, span));
+    struct run *run = &superslab->runs[place];
+    run->start = superslab->start + place * PAGE_BYTES;
+    run->page_count = (uint8_t)page_count;
+    run->guarded = guard;
+    atomic_bump_owned(&superslab->run_start, bit(place));
+    lock_release(&arena.lock);
+    // A guard the system refuses leaves an ordinary unused page there: weaker, but not wrong.
+    if (guard) {
+        os_guard((char *)run->start + page_count * PAGE_BYTES, PAGE_BYTES);
+    }
+    return run;
+}
+
+static struct superslab *superslab_of(const struct run *run) {
+    return page_map_superslab(run->start);
+}
+
+static void release_pages(struct superslab *superslab, uint64_t mask) {
+    superslab->free |= mask;
+    superslab->dirty_young |= mask;
+    refile(superslab);
+    if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
+        atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
+    }
+}
+
+void arena_give(struct run *run) {
+    unsigned span = run->page_count;
+    if (run->guarded) {
+        // A guard that cannot be lifted is lost, one page, rather than handed out.
+        span += os_commit((char *)run->start + span * PAGE_BYTES, PAGE_BYTES) ? 1 : 0;
+    }
+    struct superslab *superslab = superslab_of(run);
+    const unsigned place = (unsigned)(run - superslab->runs);
+    atomic_store_relaxed(&run->kind, RUN_FREE);
+    lock_acquire(&arena.lock);
+    atomic_bump_owned(&superslab->run_start, -bit(place));
+    release_pages(superslab, bit_range(place, span));
+    lock_release(&arena.lock);
+    if (option_live(purge_delay_ms) == 0) {
+        arena_purge(0, true);
+    }
+}
+
+bool arena_extend(struct run *run, unsigned page_count) {
+    struct superslab *superslab = superslab_of(run);
+    const unsigned end = (unsigned)(run - superslab->runs) + run->page_count;
+    const unsigned more = page_count - run->page_count;
+    if (run->guarded || end + more > SUPERSLAB_PAGES) {
+        return false;
+    }
+    const uint64_t mask = bit_range(end, more);
+    lock_acquire(&arena.lock);
+    const bool is_free = (superslab->free & mask) == mask;
+    if (is_free) {
+        claim_pages(superslab, mask);
+        run->page_count = (uint8_t)page_count;
+    }
+    lock_release(&arena.lock);
+    return is_free;
+}
+
+void arena_shorten(struct run *run, unsigned page_count) {
+    if (run->guarded) {
+        return;
+    }
+    struct superslab *superslab = superslab_of(run);
+    const unsigned place = (unsigned)(run - superslab->runs);
+    lock_acquire(&arena.lock);
+    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count));
+    run->page_count = (uint8_t)page_count;
+    lock_release(&arena.lock);
+}
+
+struct run *arena_find(uintptr_t address) {
+    struct superslab *superslab = page_map_superslab(address);
+    if (superslab == NULL) {
+        return NULL;
+    }
+    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
+    const uint64_t starts =
+        atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
+    return starts == 0 ? NULL : &superslab->runs[bit_highest(starts)];
+}
+
+uint64_t arena_purge_due(void) {
+    return atomic_load_relaxed(&arena.purge_due_ms);
+}
+
+// Gives the pages of `mask` (claimed by the caller) back to the system, in as few calls as
+// possible, and returns those that are now zero.
+static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
+    uint64_t purged = 0;
+    while (mask != 0) {
+        const unsigned first = bit_lowest(mask);
+        const uint64_t rest = ~(mask >> first);
+        const unsigned count = rest == 0 ? SUPERSLAB_PAGES - first : bit_lowest(rest);
+        const uint64_t stretch = bit_range(first, count);
+        if (os_purge((char *)superslab->start + first * PAGE_BYTES, count * PAGE_BYTES)) {
+            purged |= stretch;
+        }
+        mask &= ~stretch;
+    }
+    return purged;
+}
+
+// Ages the superslab's dirty pages and purges those that are due. The lock is released around the
+// system calls: meanwhile the pages are nobody's, neither free nor in a run.
+static size_t purge_superslab(struct superslab *superslab, bool everything) {
+    uint64_t due = superslab->dirty_old;
+    if (everything) {
+        due |= superslab->dirty_young;
+    }
+    superslab->dirty_old = superslab->dirty_young & ~due;
+    superslab->dirty_young = 0;
+    if (due == 0) {
+        return 0;
+    }
+    claim_pages(superslab, due);
+    lock_release(&arena.lock);
+    const uint64_t purged = purge_pages(superslab, due);
+    lock_acquire(&arena.lock);
+    superslab->free |= due;
+    superslab->zero |= purged;
+    superslab->dirty_young |= due & ~purged;
+    if (is_spare(superslab)) {
+        arena.spare_count++;
+    }
+    refile(superslab);
+    if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
+        unmap_superslab(superslab);
+    }
+    return bit_count(purged) * PAGE_BYTES;
+}
+
+size_t arena_purge(uint64_t now_ms, bool everything) {
+    size_t bytes = 0;
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    // Several threads may be here, each in a round of its own: a visited superslab goes to the back
+    // of the list, and the first one already visited ends the round.
+    const uint32_t round = ++arena.purge_round;
+    while (!list_is_empty(&arena.dirty)) {
+        struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
+        if ((int32_t)(superslab->purge_round - round) >= 0) {
+            break;
+        }
+        superslab->purge_round = round;
+        list_remove(&superslab->dirty_link);
+        list_push_back(&arena.dirty, &superslab->dirty_link);
+        bytes += purge_superslab(superslab, everything);
+    }
+    atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
+                                                  ? UINT64_MAX
+                                                  : now_ms + option_live(purge_delay_ms));
+    lock_release(&arena.lock);
+    return bytes;
+}
+
+void arena_totals(struct arena_totals *totals) {
+    *totals = (struct arena_totals){0};
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
+        const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
+        totals->mapped_bytes += SUPERSLAB_BYTES;
+        totals->free_bytes += bit_count(superslab->free) * PAGE_BYTES;
+        totals->dirty_bytes +=
+            bit_count(superslab->dirty_young | superslab->dirty_old) * PAGE_BYTES;
+    }
+    lock_release(&arena.lock);
+}
+
+void arena_visit_large(void (*visit)(struct run *run, void *context), void *context) {
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
+        struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
+        for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0;
+             rest &= rest - 1) {
+            struct run *run = &superslab->runs[bit_lowest(rest)];
+            if (atomic_load_relaxed(&run->kind) == RUN_LARGE) {
+                visit(run, context);
+            }
+        }
+    }
+    lock_release(&arena.lock);
+}
+
+static size_t check_superslab(const struct superslab *superslab) {
+    size_t violations = 0;
+    const uint64_t starts = atomic_load_relaxed(&superslab->run_start);
+    const uint64_t dirty = superslab->dirty_young | superslab->dirty_old;
+    violations += (starts & superslab->free) != 0;
+    violations += (superslab->dirty_young & superslab->dirty_old) != 0;
+    violations += (dirty & superslab->zero) != 0;
+    violations += (dirty | superslab->zero) != superslab->free;
+    violations += superslab->longest != bit_longest_stretch(superslab->free);
+    violations += (superslab->longest != 0) == list_is_empty(&superslab->length_link);
+    violations += (dirty != 0) == list_is_empty(&superslab->dirty_link);
+    uint64_t covered = 0;
+    for (uint64_t rest = starts; rest != 0; rest &= rest - 1) {
+        const unsigned place = bit_lowest(rest);
+        const struct run *run = &superslab->runs[place];
+        const unsigned span = run->page_count + (run->guarded ? 1u : 0u);
+        violations += span == 0 || place + span > SUPERSLAB_PAGES;
+        if (span != 0 && place + span <= SUPERSLAB_PAGES) {
+            const uint64_t mask = bit_range(place, span);
+            violations += (covered & mask) != 0 || (superslab->free & mask) != 0;
+            covered |= mask;
+        }
+    }
+    return violations;
+}
+
+size_t arena_check(void) {
+    size_t violations = 0;
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
+        violations += check_superslab(CONTAINER_OF(link, struct superslab, all_link));
+    }
+    for (unsigned length = 1; length <= SUPERSLAB_PAGES; length++) {
+        const bool listed = (arena.lengths & bit(length - 1)) != 0;
+        violations += listed == list_is_empty(&arena.by_length[length]);
+    }
+    lock_release(&arena.lock);
+    return violations;
+}
+
+void arena_fork_lock(void) {
+    lock_acquire(&arena.lock);
+}
+
+void arena_fork_unlock(void) {
+    lock_release(&arena.lock);
+}

@@ -1,0 +1,123 @@
+// Address space for slabs and large blocks: superslabs of 4 MiB, cut into runs of 64 KiB pages.
+//
+// A superslab's state is one bit per page in five words, so finding, splitting and joining runs is
+// bit arithmetic, and neighbouring free runs are one free run by themselves:
+//
+//   page        0   1   2   3   4   5   6   7 ...
+//   free        0   0   0   1   1   0   1   1        in no run
+//   run_start   1   0   1   0   0   1   0   0        first page of a run in use
+//   dirty       .   .   .   1   0   .   1   1        free, and may hold memory (young or old)
+//   zero        .   .   .   0   1   .   0   0        free, and reads as zero
+//
+// Invariants (arena_check): run_start is disjoint from free; dirty_young, dirty_old and zero are
+// disjoint from each other and within free, and together equal free; every page in use belongs to
+// exactly one run; longest == longest stretch of free; on the list of that length; the superslab is
+// on the dirty list exactly when a dirty bit is set.
+//
+// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+#include "base/list.h"
+#include "space/size_class.h"
+
+#define SUPERSLAB_SHIFT 22
+#define SUPERSLAB_BYTES ((size_t)1 << SUPERSLAB_SHIFT)
+#define SUPERSLAB_PAGES 64
+
+struct heap;
+
+enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
+
+// Descriptor of a run: two cache lines, one for its owner, one for other threads. It lives as long
+// as the process (a superslab that is unmapped gives its descriptors to the next one), and the
+// remote fields are never reset: a thread may still be about to touch them after the run is gone.
+struct run {
+    // Written by arena_take() and the owner; stable while a block of the run is in use.
+    uintptr_t start;
+    uint8_t page_count;  // without the guard page
+    uint8_t guarded;     // 1: one more page behind, without access
+    // Relaxed: read by anyone who checks a doubtful pointer; pairs with nothing.
+    _Atomic(uint8_t) kind;
+    uint8_t class_index;
+    uint32_t large_bytes;  // RUN_LARGE: usable bytes
+
+    // RUN_SLAB, written under the heap's lock (see heap/slab.h).
+    struct list bin_link;
+    uint16_t block_count;
+    uint16_t free_count;   // blocks the slab holds
+    uint16_t fresh_index;  // blocks from here on were never handed out
+    uint8_t put_since_purge;  // 1: blocks came back after the last purge of free pages
+    uint8_t reserved;
+    uint64_t summary;  // bit w: word w of free_bits is not zero
+    // Relaxed: the words have one writer at a time, the holder of the heap's lock; other threads
+    // read them to recognise a double free (see thread/remote.c). Pairs with nothing.
+    _Atomic(uint64_t) *free_bits;
+
+    // Line of the remote freers.
+    // Release or on publishing a word, acquire exchange by the owner on collecting.
+    _Alignas(CACHE_LINE_BYTES) _Atomic(uint64_t) remote_summary;
+    // Relaxed: written by the one thread that pushes, before its release push on the heap's list.
+    _Atomic(struct run *) remote_next;
+    // Release or by remote freers, acquire exchange by the owner.
+    _Atomic(uint64_t) *remote_bits;
+    // Relaxed: set before a block is handed out; NULL when the run is no slab. Read by a remote
+    // freer that holds a block, and by a collector after the acquire exchange of remote_summary.
+    _Atomic(struct heap *) heap;
+    // The bitmaps of a slab of at most 64 blocks.
+    // Relaxed and release/acquire as free_bits and remote_bits.
+    _Atomic(uint64_t) one_word_free, one_word_remote;
+};
+
+struct superslab {
+    uintptr_t start;
+    uint64_t free, dirty_young, dirty_old, zero;
+    // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
+    // whose bits do not change; pairs with nothing.
+    _Atomic(uint64_t) run_start;
+    uint32_t longest;      // length of the longest free stretch
+    uint32_t purge_round;  // last round of arena_purge() that visited
+    struct list all_link, length_link, dirty_link;
+    struct run runs[SUPERSLAB_PAGES];
+};
+
+// A run of `page_count` pages (1..64), its start aligned to `alignment` bytes (a power of two from
+// 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. *zeroed tells whether it is
+// known to read as zero. The page map is covered, the entries are the caller's to set.
+// NULL when the system has no memory.
+struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed);
+
+// Gives a run back. Its page-map entries must be PAGE_ENTRY_NONE again.
+void arena_give(struct run *run);
+
+// Extends a run to `page_count` pages if the pages behind it are free. Entries are the caller's.
+bool arena_extend(struct run *run, unsigned page_count);
+
+// Gives the pages of a run from `page_count` on back. Entries as for arena_give().
+void arena_shorten(struct run *run, unsigned page_count);
+
+// The run in use that contains an address, or NULL. Exact for an address in a block in use; for any
+// other address the answer is a claim to check.
+struct run *arena_find(uintptr_t address);
+
+// Milliseconds (os_clock_ms) of the next due purge; UINT64_MAX when nothing is dirty.
+uint64_t arena_purge_due(void);
+
+// Purges what has aged (everything dirty when `everything`) and unmaps superslabs that are wholly
+// free and clean, beyond one. Returns the bytes given back.
+size_t arena_purge(uint64_t now_ms, bool everything);
+
+struct arena_totals {
+    uint64_t mapped_bytes, free_bytes, dirty_bytes;
+};
+void arena_totals(struct arena_totals *totals);
+
+// Calls visit(run, context) for every run in use of kind RUN_LARGE. Takes the arena's lock.
+void arena_visit_large(void (*visit)(struct run *run, void *context), void *context);
+
+// Number of violated invariants.
+size_t arena_check(void);
+
+void arena_fork_lock(void);
+void arena_fork_unlock(void);

@@ -1,0 +1,84 @@
+#include "space/metadata.h"
+
+#include "base/bits.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+#define UNIT_BYTES CACHE_LINE_BYTES
+#define RECYCLED_UNITS_MAX 256
+#define PIECE_ALIGN_MAX ((size_t)4096)
+// One mapping of this size at a time; only touched pages become resident.
+#define CHUNK_BYTES (256 * KIB)
+
+struct free_piece {
+    struct free_piece *next;
+};
+
+static struct {
+    struct lock lock;
+    char *fresh, *fresh_end;
+    struct free_piece *recycled[RECYCLED_UNITS_MAX + 1];
+    // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
+    _Atomic(uint64_t) bytes;
+} metadata = {.lock = LOCK_INITIAL(LOCK_RANK_METADATA)};
+
+static void *take_fresh(size_t bytes) {
+    size_t alignment = bytes & (~bytes + 1);
+    if (alignment > PIECE_ALIGN_MAX) {
+        alignment = PIECE_ALIGN_MAX;
+    }
+    char *start = (char *)align_up((uintptr_t)metadata.fresh, alignment);
+    if (metadata.fresh == NULL || start > metadata.fresh_end ||
+        (size_t)(metadata.fresh_end - start) < bytes) {
+        const size_t chunk_bytes = bytes > CHUNK_BYTES / 4 ? align_up(bytes, CHUNK_BYTES) : CHUNK_BYTES;
+        start = os_map(chunk_bytes, os_page_bytes());
+        if (start == NULL) {
+            return NULL;
+        }
+        metadata.fresh_end = start + chunk_bytes;
+    }
+    metadata.fresh = start + bytes;
+    atomic_bump_owned(&metadata.bytes, bytes);
+    return start;
+}
+
+void *metadata_alloc(size_t bytes) {
+    bytes = align_up(bytes, UNIT_BYTES);
+    const size_t units = bytes / UNIT_BYTES;
+    lock_acquire(&metadata.lock);
+    struct free_piece *piece = NULL;
+    if (units <= RECYCLED_UNITS_MAX && metadata.recycled[units] != NULL) {
+        piece = metadata.recycled[units];
+        metadata.recycled[units] = piece->next;
+        lock_release(&metadata.lock);
+        __builtin_memset(piece, 0, bytes);
+        return piece;
+    }
+    void *fresh = take_fresh(bytes);
+    lock_release(&metadata.lock);
+    return fresh;
+}
+
+void metadata_free(void *piece, size_t bytes) {
+    const size_t units = align_up(bytes, UNIT_BYTES) / UNIT_BYTES;
+    if (units > RECYCLED_UNITS_MAX) {
+        return;  // no structure of this size is ever freed
+    }
+    struct free_piece *freed = piece;
+    lock_acquire(&metadata.lock);
+    freed->next = metadata.recycled[units];
+    metadata.recycled[units] = freed;
+    lock_release(&metadata.lock);
+}
+
+uint64_t metadata_bytes(void) {
+    return atomic_load_relaxed(&metadata.bytes);
+}
+
+void metadata_fork_lock(void) {
+    lock_acquire(&metadata.lock);
+}
+
+void metadata_fork_unlock(void) {
+    lock_release(&metadata.lock);
+}

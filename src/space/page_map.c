@@ -1,0 +1,106 @@
+#include "space/page_map.h"
+
+#include "base/bits.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "space/arena.h"
+#include "space/metadata.h"
+
+#define FLAT_BYTES (((size_t)1 << (ADDRESS_BITS - PAGE_SHIFT)) * sizeof(uint32_t))
+#define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint32_t))
+#define WINDOW_SUPERSLABS (1u << (WINDOW_SHIFT - SUPERSLAB_SHIFT))
+
+struct window {
+    page_entry_atomic *entries;
+    // Release on setting, acquire on reading: the reader dereferences it. NULL where none is.
+    _Atomic(struct superslab *) superslabs[WINDOW_SUPERSLABS];
+};
+
+page_entry_atomic *page_map_flat;
+
+// Release when a window is published under the lock, acquire on reading: the reader dereferences.
+static _Atomic(struct window *) windows[WINDOW_COUNT];
+static struct lock page_map_lock = LOCK_INITIAL(LOCK_RANK_PAGE_MAP);
+
+void page_map_init(void) {
+    page_map_flat = os_reserve(FLAT_BYTES);
+}
+
+static struct window *window_at(uintptr_t address) {
+    return atomic_load_acquire(&windows[address >> WINDOW_SHIFT]);
+}
+
+static bool open_window(size_t index) {
+    struct window *window = metadata_alloc(sizeof *window);
+    if (window == NULL) {
+        return false;
+    }
+    if (page_map_flat != NULL) {
+        window->entries = page_map_flat + index * WINDOW_PAGES;
+        if (!os_commit(window->entries, WINDOW_BYTES)) {
+            metadata_free(window, sizeof *window);
+            return false;
+        }
+    } else {
+        window->entries = metadata_alloc(WINDOW_BYTES);
+        if (window->entries == NULL) {
+            metadata_free(window, sizeof *window);
+            return false;
+        }
+    }
+    atomic_store_release(&windows[index], window);
+    return true;
+}
+
+bool page_map_cover(uintptr_t start, size_t bytes) {
+    const size_t first = start >> WINDOW_SHIFT;
+    const size_t last = (start + bytes - 1) >> WINDOW_SHIFT;
+    bool covered = last < WINDOW_COUNT;
+    for (size_t i = first; covered && i <= last; i++) {
+        if (unlikely(atomic_load_acquire(&windows[i]) == NULL)) {
+            lock_acquire(&page_map_lock);
+            covered = atomic_load_acquire(&windows[i]) != NULL || open_window(i);
+            lock_release(&page_map_lock);
+        }
+    }
+    return covered;
+}
+
+void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
+    size_t page = start >> PAGE_SHIFT;
+    for (size_t i = 0; i < page_count; i++, page++) {
+        struct window *window = atomic_load_acquire(&windows[page / WINDOW_PAGES]);
+        atomic_store_relaxed(&window->entries[page % WINDOW_PAGES], entry);
+    }
+}
+
+uint32_t page_map_get(uintptr_t address) {
+    if (likely(page_map_flat != NULL)) {
+        return atomic_load_relaxed(&page_map_flat[address >> PAGE_SHIFT]);
+    }
+    struct window *window = window_at(address);
+    return window == NULL ? PAGE_ENTRY_NONE
+                          : atomic_load_relaxed(&window->entries[(address >> PAGE_SHIFT) %
+                                                                 WINDOW_PAGES]);
+}
+
+struct superslab *page_map_superslab(uintptr_t address) {
+    struct window *window = window_at(address);
+    return window == NULL ? NULL
+                          : atomic_load_acquire(&window->superslabs[(address >> SUPERSLAB_SHIFT) %
+                                                                    WINDOW_SUPERSLABS]);
+}
+
+void page_map_set_superslab(uintptr_t address, struct superslab *superslab) {
+    struct window *window = window_at(address);
+    atomic_store_release(&window->superslabs[(address >> SUPERSLAB_SHIFT) % WINDOW_SUPERSLABS],
+                         superslab);
+}
+
+void page_map_fork_lock(void) {
+    lock_acquire(&page_map_lock);
+}
+
+void page_map_fork_unlock(void) {
+    lock_release(&page_map_lock);
+}

@@ -1,0 +1,77 @@
+// The page map: for each 64 KiB page of the 47-bit address space, 32 bits that say whose it is.
+//
+//   31                      8 7            0
+//  +-------------------------+--------------+
+//  | heap id, or huge number | size class,  |    0: not a page of this heap
+//  |  (24 bits)              | or a kind    |
+//  +-------------------------+--------------+
+//
+// malloc's other half, free, reads one entry and compares it with its heap's id: what remains is
+// the size class when the block is its own, and something not below SIZE_CLASS_COUNT otherwise.
+//
+// Normally flat: 8 GiB of address space, reserved without write access and made writable in windows
+// of 64 KiB (16,384 entries: 1 GiB of addresses) as the heap reaches them, so that it costs no
+// commit charge and a foreign address reads 0. Where the address space is limited (RLIMIT_AS) and
+// the reservation fails, the windows are separate pieces of metadata behind page_map_get(), and the
+// fast path of free is switched off (see thread/cache.h).
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+#include "space/size_class.h"
+
+#define ADDRESS_BITS 47
+#define WINDOW_SHIFT 30
+#define WINDOW_PAGES (1u << (WINDOW_SHIFT - PAGE_SHIFT))
+#define WINDOW_COUNT (1u << (ADDRESS_BITS - WINDOW_SHIFT))
+
+#define HEAP_ID_SHIFT 8
+#define HEAP_ID_MAX ((1u << 24) - 2)
+
+// Kinds of page that are not a slab's. Never below SIZE_CLASS_COUNT.
+enum page_kind {
+    PAGE_KIND_LARGE = 0xf0,
+    PAGE_KIND_HUGE = 0xf1,
+};
+
+#define PAGE_ENTRY_NONE 0u
+
+static inline uint32_t page_entry(uint32_t number, uint32_t class_or_kind) {
+    return number << HEAP_ID_SHIFT | class_or_kind;
+}
+
+static inline uint32_t page_entry_kind(uint32_t entry) {
+    return entry & 0xff;
+}
+
+static inline uint32_t page_entry_number(uint32_t entry) {
+    return entry >> HEAP_ID_SHIFT;
+}
+
+// Relaxed: written by whoever holds the page, before a block in it is handed out; the hand-over of
+// the block between threads is the program's own synchronisation, which orders the entry as well.
+// A reader that holds no block of the page may see any value, and treats it as a claim to check.
+typedef _Atomic(uint32_t) page_entry_atomic;
+
+// The flat map, or NULL in the fallback. Constant once the first heap exists.
+extern page_entry_atomic *page_map_flat;
+
+// Chooses flat or fallback. Called once, before the first heap is made.
+void page_map_init(void);
+
+// Makes the entries of a range writable. False when the system has no memory.
+bool page_map_cover(uintptr_t start, size_t bytes);
+
+// The range must be covered.
+void page_map_set(uintptr_t start, size_t page_count, uint32_t entry);
+
+// Any address below 2^47.
+uint32_t page_map_get(uintptr_t address);
+
+// The superslab (4 MiB, see arena.h) that covers an address, or NULL.
+struct superslab;
+struct superslab *page_map_superslab(uintptr_t address);
+void page_map_set_superslab(uintptr_t address, struct superslab *superslab);
+
+void page_map_fork_lock(void);
+void page_map_fork_unlock(void);
