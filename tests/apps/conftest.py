@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from apprun import activity
-from apprun.compare import Comparison, Outputs, Variant
+from apprun.compare import Comparison, Outputs, Run, Variant
 from apprun.process import build_launcher
 from apprun.record import Recorder
 
@@ -127,7 +127,7 @@ def compare(
         if name.startswith("HAKMEM_") and name != "HAKMEM_LIBRARY"
     }
     subject = Variant(label, proves=True, environment=options | MODES[mode])
-    return Comparison(
+    comparison = Comparison(
         base=base,
         launcher=launcher,
         library=library,
@@ -137,3 +137,19 @@ def compare(
         known=known,
         keep=request.config.getoption("--keep"),
     )
+    if mode != "fast":
+        require_mode(comparison, mode)
+    return comparison
+
+
+def require_mode(comparison: Comparison, mode: str) -> None:
+    """A mode that the library does not take on would pass every test without being tested."""
+
+    def workload(run: Run) -> Outputs:
+        return {"stderr": run.command(["true"], environment={"HAKMEM_VERBOSE": "1"}).stderr}
+
+    _, outputs = comparison.run(f"mode {mode}", comparison.subject, workload)
+    taken = {tuple(line.split()[1:3]) for line in outputs["stderr"].decode().splitlines()}
+    for variable, value in MODES[mode].items():
+        wanted = (variable.removeprefix("HAKMEM_").lower(), value)
+        assert wanted in taken, f"{wanted} is not in effect:\n{outputs['stderr'].decode()}"

@@ -16,6 +16,8 @@ from typing import Any
 DEFAULT = Path(__file__).resolve().parents[2] / "build" / "apps-times.json"
 BASELINE = "glibc"
 SUBJECT = "preload"
+# Of each figure: what to divide it by, and how to print it.
+FIELDS = {"wall_s": (1, ".2f"), "cpu_s": (1, ".2f"), "peak_kib": (1024, ".1f")}
 
 Runs = list[dict[str, float]]
 
@@ -24,64 +26,41 @@ def median(runs: Runs, field: str) -> float:
     return statistics.median(run[field] for run in runs)
 
 
-def spread(runs: Runs) -> str:
-    """The range of the wall times in percent of their median; empty for a single round."""
+def spread(runs: Runs, field: str) -> str:
+    """Half the range in percent of the median; empty for a single round."""
     if len(runs) < 2:
         return ""
-    times = [run["wall_s"] for run in runs]
-    return f" ±{50 * (max(times) - min(times)) / statistics.median(times):.0f} %"
+    values = [run[field] for run in runs]
+    return f" ±{50 * (max(values) - min(values)) / statistics.median(values):.0f} %"
 
 
-def geometric_mean(ratios: Iterable[float]) -> float:
-    return statistics.geometric_mean(ratios)
-
-
-def row(*cells: str) -> str:
+def row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
 def table(programs: dict[str, Any], subject: str, title: str) -> list[str]:
     """One row for each program that ran on both, and the geometric means of the ratios."""
-    lines = [
-        row("program", "work", f"{BASELINE} s", f"{title} s", "ratio")[:-1]
-        + row(f"{BASELINE} peak MiB", f"{title} peak MiB", "ratio"),
-        row(*["---"] * 2, *["---:"] * 6),
-    ]
-    ratios: list[tuple[float, float]] = []
+    titles = ["program", "work"]
+    for quantity in ("wall s", "CPU s", "peak MiB"):
+        titles += [f"{quantity}: {BASELINE}", title, "ratio"]
+    lines = [row(titles), row(["---"] * 2 + ["---:"] * 9)]
+    ratios: dict[str, list[float]] = {field: [] for field in FIELDS}
     for name, program in sorted(programs.items()):
         before, after = program["runs"].get(BASELINE), program["runs"].get(subject)
         if not before or not after:
             continue
-        wall = median(after, "wall_s") / median(before, "wall_s")
-        peak = median(after, "peak_kib") / median(before, "peak_kib")
-        ratios.append((wall, peak))
-        lines.append(
-            row(
-                name,
-                program["what"],
-                f"{median(before, 'wall_s'):.2f}{spread(before)}",
-                f"{median(after, 'wall_s'):.2f}{spread(after)}",
-                f"{wall:.2f}",
-                f"{median(before, 'peak_kib') / 1024:.1f}",
-                f"{median(after, 'peak_kib') / 1024:.1f}",
-                f"{peak:.2f}",
-            )
-        )
-    if ratios:
-        walls, peaks = zip(*ratios, strict=True)
-        lines.append(
-            row(
-                "geometric mean",
-                f"{len(ratios)} programs",
-                "",
-                "",
-                f"{geometric_mean(walls):.2f}",
-                "",
-                "",
-                f"{geometric_mean(peaks):.2f}",
-            )
-        )
-    return lines if ratios else []
+        cells = [name, program["what"]]
+        for field, (unit, form) in FIELDS.items():
+            values = [median(runs, field) / unit for runs in (before, after)]
+            ratios[field].append(values[1] / values[0])
+            spreads = [spread(runs, field) for runs in (before, after)]
+            cells += [f"{value:{form}}{s}" for value, s in zip(values, spreads, strict=True)]
+            cells.append(f"{ratios[field][-1]:.2f}")
+        lines.append(row(cells))
+    cells = ["geometric mean", ""]
+    for values in ratios.values():
+        cells += ["", "", f"{statistics.geometric_mean(values):.2f}" if values else "-"]
+    return [*lines, row(cells)]
 
 
 def report(content: dict[str, Any]) -> str:

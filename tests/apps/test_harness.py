@@ -191,7 +191,7 @@ def test_figures_of_another_library_are_dropped(tmp_path: Path, library: Path) -
     path = tmp_path / "times.json"
     first = Recorder(path, library)
     first.begin("program", "glibc", "-")
-    first.add("program", "glibc", 1.25, 100)
+    first.add("program", "glibc", 1.25, 1.0, 100)
     first.save()
     assert Recorder(path, library).content == first.content
     assert Recorder(path, Path("/proc/self/exe").resolve()).content["programs"] == {}

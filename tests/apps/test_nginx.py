@@ -3,14 +3,19 @@
 import hashlib
 import os
 import re
+import selectors
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from apprun.compare import Comparison, Outputs, Run
-from apprun.process import Server, in_threads
+from apprun.process import Server
 
 CLIENTS = 6
-FILE_SIZES = (0, 1, 100, 4095, 4096, 20_000, 100_000, 700_000)
+FETCH_SECONDS_MAX = 60.0
+FILE_SIZES = (0, 1, 100, 4095, 4096, 20_000, 100_000)
 FILE_TIME_S = 1_600_000_000
 
 CONFIGURATION = """
@@ -55,7 +60,7 @@ def requests(client: int, rounds: int) -> tuple[bytes, int]:
     for number in range(rounds):
         for place in ("", "copied/", "packed/", "included/", "proxied/"):
             name = f"file{(number + client) % (len(FILE_SIZES) + 1)}.txt"
-            # One file in nine does not exist.
+            # One file in eight does not exist.
             lines.append(f"GET /{place}{name} HTTP/1.1\r\nHost: test\r\nAccept-Encoding: gzip\r\n")
     joined = "\r\n".join(lines) + "Connection: close\r\n\r\n"
     return joined.encode(), len(lines)
@@ -86,20 +91,34 @@ def answer_digests(stream: bytes) -> Iterator[bytes]:
         yield headers + hashlib.sha256(b"".join(content)).hexdigest().encode()
 
 
-def fetch(server: Server, client: int, rounds: int, answers: dict[int, bytes]) -> None:
-    """Sends all requests and reads until the server closes."""
-    stream, count = requests(client, rounds)
-    received = bytearray()
-    with server.connect() as connection:
+def fetch(server: Server, streams: dict[int, bytes]) -> dict[int, list[bytes]]:
+    """Sends each client's requests on its own connection, all at once, until the server closes.
 
-        def receive() -> None:
-            while data := connection.recv(1 << 18):
-                received.extend(data)
-
-        in_threads([lambda: connection.sendall(stream), receive], 120)
-    digests = list(answer_digests(bytes(received)))
-    assert len(digests) == count
-    answers[client] = b"\n".join(digests)
+    One thread serves all connections: the clients shall cost little beside the server.
+    """
+    selector = selectors.DefaultSelector()
+    unsent = {client: memoryview(stream) for client, stream in streams.items()}
+    received: dict[int, list[bytes]] = {client: [] for client in streams}
+    for client in streams:
+        connection = server.connect()
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
+    deadline = time.monotonic() + FETCH_SECONDS_MAX
+    while selector.get_map():
+        assert time.monotonic() < deadline, "nginx does not answer"
+        for key, events in selector.select(1.0):
+            connection, client = cast(socket.socket, key.fileobj), key.data
+            if events & selectors.EVENT_WRITE:
+                unsent[client] = unsent[client][connection.send(unsent[client]) :]
+                if not unsent[client]:
+                    selector.modify(connection, selectors.EVENT_READ, client)
+            if events & selectors.EVENT_READ:
+                data = connection.recv(1 << 18)
+                received[client].append(data)
+                if not data:
+                    selector.unregister(connection)
+                    connection.close()
+    return received
 
 
 def prepare(run: Run) -> None:
@@ -119,23 +138,24 @@ def test_nginx(compare: Comparison) -> None:
             configuration = run.write("nginx.conf", text.encode())
             return ["nginx", "-c", str(configuration), "-e", str(run.directory / "error.log")]
 
-        answers: dict[int, bytes] = {}
-        rounds = 270
+        streams = {client: requests(client, 1500) for client in range(CLIENTS)}
         with run.server(words) as server:
             with run.timed():
-                tasks = [
-                    lambda client=client: fetch(server, client, rounds, answers)
-                    for client in range(CLIENTS)
-                ]
-                in_threads(tasks, 120)
+                answers = fetch(server, {client: stream for client, (stream, _) in streams.items()})
             if run.variant.proves:
                 run.prove(server)
             # The workers that served are replaced by new ones, which serve as well.
             run.tool(["nginx", "-c", str(run.directory / "nginx.conf"), "-s", "reload"])
-            fetch(server, CLIENTS, 9, answers)
+            streams[CLIENTS] = requests(CLIENTS, 9)
+            answers |= fetch(server, {CLIENTS: streams[CLIENTS][0]})
         log = Path(run.directory / "error.log").read_text()
         assert "reconfiguring" in log
         assert not re.search(r"\[(crit|alert|emerg)\]", log), log
-        return {f"answers to {client}": answers[client] for client in sorted(answers)}
+        outputs = {}
+        for client, (_, count) in streams.items():
+            digests = list(answer_digests(b"".join(answers[client])))
+            assert len(digests) == count
+            outputs[f"answers to {client}"] = b"\n".join(digests)
+        return outputs
 
     compare.servers("nginx", workload, what="6 clients; sendfile, gzip, SSI, proxy; reload")

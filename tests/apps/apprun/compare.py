@@ -62,6 +62,7 @@ class Run:
         self.traced = traced
         self.directory = base / "work"
         self.wall_s = 0.0
+        self.cpu_s = 0.0
         self.peak_kib = 0
         self.proofs = 0
         self._launcher = launcher
@@ -119,6 +120,7 @@ class Run:
             )
         if measured:
             self.wall_s += done.usage.wall_s
+            self.cpu_s += done.usage.cpu_s
             self.peak_kib = max(self.peak_kib, done.usage.peak_kib)
         return done
 
@@ -157,6 +159,7 @@ class Run:
             if self.variant.proves:
                 self.prove(server)
             self.peak_kib = max(self.peak_kib, server.peak_kib())
+        self.cpu_s += server.cpu_s
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
@@ -261,8 +264,8 @@ class Comparison:
 
     def commands(self, name: str, workload: Workload, *, what: str) -> None:
         """A workload of programs that end: one more run, traced by the loader, is the proof."""
-        self._compare(name, workload, (GLIBC,), what)
         self.run(name, self.subject, workload, traced=True)
+        self._compare(name, workload, (GLIBC,), what)
 
     def servers(
         self, name: str, workload: Workload, *, what: str, baselines: Sequence[Variant] = (GLIBC,)
@@ -300,6 +303,6 @@ class Comparison:
             order = variants if round_number % 2 == 0 else variants[::-1]
             for variant in order:
                 run, outputs = self.run(name, variant, workload)
-                self.recorder.add(name, variant.label, run.wall_s, run.peak_kib)
+                self.recorder.add(name, variant.label, run.wall_s, run.cpu_s, run.peak_kib)
                 expected = self.known.setdefault(name, outputs)
                 assert_same(f"{name} on {variant.label}", expected, outputs)

@@ -220,6 +220,8 @@ class Server:
         self.running = running
         self.port = port
         self.pid = running.pid
+        # The processor time of the whole life, known after the orderly end.
+        self.cpu_s = 0.0
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=READY_SECONDS_MAX)
@@ -243,7 +245,7 @@ class Server:
         hung = backtraces(self.pid)
         raise ProgramFailedError(f"does not listen: {self.running.program.reproduction()}\n{hung}")
 
-    def stop(self, stop_signal: signal.Signals) -> Finished:
+    def stop(self, stop_signal: signal.Signals) -> None:
         """Ask the program to end; it must do so in order, with status 0."""
         os.kill(self.pid, stop_signal)
         done = self.running.finish(STOP_SECONDS_MAX)
@@ -252,7 +254,7 @@ class Server:
                 f"status {done.status} after {stop_signal.name}: "
                 f"{self.running.program.reproduction()}\n{excerpt(done.stdout + done.stderr)}"
             )
-        return done
+        self.cpu_s = done.usage.cpu_s
 
 
 @contextlib.contextmanager

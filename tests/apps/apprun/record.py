@@ -39,8 +39,8 @@ class Recorder:
         program["what"] = what
         program["runs"][label] = []
 
-    def add(self, name: str, label: str, wall_s: float, peak_kib: int) -> None:
-        run = {"wall_s": round(wall_s, 4), "peak_kib": peak_kib}
+    def add(self, name: str, label: str, wall_s: float, cpu_s: float, peak_kib: int) -> None:
+        run = {"wall_s": round(wall_s, 4), "cpu_s": round(cpu_s, 4), "peak_kib": peak_kib}
         self.content["programs"][name]["runs"][label].append(run)
         self.changed = True
 
