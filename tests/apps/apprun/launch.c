@@ -3,12 +3,13 @@
  *
  *   launch REPORT_FD [NAME=VALUE]... -- PROGRAM [ARGUMENT]...
  *
- * The test runner cannot measure peak memory itself: the kernel carries the peak of the address space that
- * calls exec into the new program's figure, so a child of a 60 MiB Python never reports less than 60 MiB. This
- * process is small, and so is the error. The NAME=VALUE words go into the program's environment only, so
- * that a preloaded library is not loaded here.
+ * The test runner cannot measure peak memory itself: the kernel carries the peak of the address
+ * space that calls exec into the new program's figure, so a child of a 60 MiB Python never reports
+ * less than 60 MiB. This process is small, and so is the error. The NAME=VALUE words go into the
+ * program's environment only, so that a preloaded library is not loaded here.
  *
- * The program dies with this process, and this process with its parent: a killed test run leaves no server.
+ * The program dies with this process, and this process with its parent: a killed test run leaves no
+ * server.
  */
 #define _GNU_SOURCE
 #include <errno.h>

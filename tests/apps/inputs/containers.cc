@@ -1,5 +1,5 @@
-// Templates, lambdas and containers: a translation unit that costs the compiler a lot of memory, and a
-// program that allocates through every container of the standard library.
+// Templates, lambdas and containers: a translation unit that costs the compiler a lot of memory,
+// and a program that allocates through every container of the standard library.
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -19,7 +19,8 @@
 #include <variant>
 #include <vector>
 
-namespace {
+namespace
+{
 
 template <int Depth> struct Nested {
     std::map<std::string, std::tuple<int, std::vector<Nested<Depth - 1>>>> children;
@@ -38,7 +39,10 @@ template <int Depth> struct Nested {
 };
 
 template <> struct Nested<0> {
-    std::size_t count() const { return 1; }
+    std::size_t count() const
+    {
+        return 1;
+    }
 };
 
 template <int Depth> Nested<Depth> grow()
@@ -62,8 +66,9 @@ template <typename Container> std::size_t churn(Container container)
         container.insert(container.end(), typename Container::value_type(std::to_string(i * 7919)));
     }
     container.erase(std::next(container.begin(), 100), std::next(container.begin(), 900));
-    return std::accumulate(container.begin(), container.end(), std::size_t{0},
-                           [](std::size_t sum, const auto &text) { return sum * 31 + text.size(); });
+    return std::accumulate(
+        container.begin(), container.end(), std::size_t{0},
+        [](std::size_t sum, const auto &text) { return sum * 31 + text.size(); });
 }
 
 } // namespace
