@@ -1,0 +1,418 @@
+#include "control/report.h"
+
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/text.h"
+#include "config/options.h"
+#include "control/proof.h"
+#include "control/stats.h"
+#include "os/file.h"
+
+enum {
+    HEADER_BYTES = 4096,
+    BOOKS_BYTES = 12 * 1024,
+    BOOKS_OFFSET = HEADER_BYTES,
+    PROOF_OFFSET = BOOKS_OFFSET + BOOKS_BYTES,
+    REPORT_BYTES = 1024 * 1024,
+    // Storage for the proof is taken in steps of this many bytes.
+    BACKED_STEP_BYTES = 64 * 1024,
+    DIRECTORY_BYTES = 4096,
+    NAME_BYTES = 48,
+};
+
+// The fields that every report begins with.
+enum own_field {
+    FIELD_STATE,
+    FIELD_REFRESHED_NS,
+    FIELD_PROOF_LINES,
+    FIELD_PROOF_LOST,
+    FIELD_RSS_BYTES,
+    FIELD_PEAK_RSS_BYTES,
+    OWN_FIELD_COUNT,
+};
+
+#define OWN_FIELD_NAMES "state refreshed_ns proof_lines proof_lost rss_bytes peak_rss_bytes"
+
+enum { STATE_STARTED = 1, STATE_EXITED = 2 };
+
+enum { CLASS_FIELD_COUNT = 5 };
+
+#define CLASS_FIELD_NAMES "block_bytes slab_bytes live_blocks cached_blocks free_blocks"
+
+enum {
+    CLASSES_INDEX = OWN_FIELD_COUNT + COUNTER_COUNT + GAUGE_COUNT,
+    BOOKS_COUNT = CLASSES_INDEX + SIZE_CLASS_COUNT * CLASS_FIELD_COUNT,
+};
+
+_Static_assert(BOOKS_COUNT * sizeof(uint64_t) <= BOOKS_BYTES,
+               "the books fit their part of the file");
+
+static const char field_names[] = OWN_FIELD_NAMES
+#define COUNTER(name, unit, help) " " #name
+#define GAUGE(name, unit, help)   " " #name
+#include "config/counters.def"
+    ;
+
+// Text that is written straight into the mapped file. What does not fit is left out.
+struct writer {
+    char *at;
+    char *end;
+};
+
+static struct report {
+    // NULL: there is no report. Written while the process has one thread: at start-up, and in the
+    // child of a fork. Relaxed elsewhere: whoever reads it started after that.
+    _Atomic(char *) file;
+    // 1 while somebody writes books or proof. Acquire pairs with the release that sets it to 0, so
+    // that the next writer finds `scratch` and the proof's end as the last one left them.
+    _Atomic(uint32_t) busy;
+    uint64_t process_id;
+    // The part of the header that a forked child has in common with its parent.
+    size_t common_offset;
+    size_t proof_end;
+    size_t backed_end;
+    bool finished;
+    // A copy: programs that rename themselves write over their environment.
+    char directory[DIRECTORY_BYTES];
+    struct stats scratch;
+} report;
+
+// ---- Text
+
+static void write_bytes(struct writer *writer, const char *bytes, size_t count)
+{
+    const size_t room = (size_t)(writer->end - writer->at);
+    const size_t fits = count < room ? count : room;
+    memcpy(writer->at, bytes, fits);
+    writer->at += fits;
+}
+
+static void write_string(struct writer *writer, const char *string)
+{
+    write_bytes(writer, string, strlen(string));
+}
+
+static void write_number(struct writer *writer, uint64_t value, unsigned base)
+{
+    char digits[20];
+    size_t first = sizeof digits;
+    do {
+        digits[--first] = "0123456789abcdef"[value % base];
+        value /= base;
+    } while (value != 0);
+    write_bytes(writer, digits + first, sizeof digits - first);
+}
+
+// A path may contain anything; a line may not contain what ends a line or a column.
+static void write_path(struct writer *writer, const char *path, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        write_bytes(writer, (unsigned char)path[i] < ' ' ? "?" : path + i, 1);
+    }
+}
+
+static void write_text_line(struct writer *writer, const char *key, const char *value)
+{
+    write_string(writer, key);
+    write_string(writer, " ");
+    write_string(writer, value);
+    write_string(writer, "\n");
+}
+
+static void write_number_line(struct writer *writer, const char *key, uint64_t value)
+{
+    write_string(writer, key);
+    write_string(writer, " ");
+    write_number(writer, value, 10);
+    write_string(writer, "\n");
+}
+
+// ---- Books
+
+static void put(char *file, size_t index, uint64_t value)
+{
+    // Relaxed: a reader in another process sees each number whole, and draws no order from them.
+    _Atomic(uint64_t) *books = (_Atomic(uint64_t) *)(void *)(file + BOOKS_OFFSET);
+    atomic_store_relaxed(&books[index], value);
+}
+
+static void put_stats(char *file, const struct stats *stats)
+{
+    size_t index = OWN_FIELD_COUNT;
+    for (size_t i = 0; i < COUNTER_COUNT; i++) {
+        put(file, index++, stats->counter[i]);
+    }
+    for (size_t i = 0; i < GAUGE_COUNT; i++) {
+        put(file, index++, stats->gauge[i]);
+    }
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        put(file, index++, stats->class[i].block_bytes);
+        put(file, index++, stats->class[i].slab_bytes);
+        put(file, index++, stats->class[i].live_blocks);
+        put(file, index++, stats->class[i].cached_blocks);
+        put(file, index++, stats->class[i].free_blocks);
+    }
+    put(file, FIELD_REFRESHED_NS, os_clock_ns());
+}
+
+// The number of bytes behind "key:" in /proc/self/status, 0 when it is not there.
+static uint64_t status_bytes(const char *status, size_t length, const char *key)
+{
+    const char *found = memmem(status, length, key, strlen(key));
+    if (found == NULL) {
+        return 0;
+    }
+    uint64_t kib = 0;
+    for (const char *at = found + strlen(key); at < status + length && *at != '\n'; at++) {
+        if (*at >= '0' && *at <= '9') {
+            kib = kib * 10 + (uint64_t)(*at - '0');
+        }
+    }
+    return kib * KIB;
+}
+
+static void put_memory(char *file)
+{
+    char status[1536];
+    const size_t length = os_file_read("/proc/self/status", status, sizeof status);
+    put(file, FIELD_RSS_BYTES, status_bytes(status, length, "\nVmRSS:"));
+    put(file, FIELD_PEAK_RSS_BYTES, status_bytes(status, length, "\nVmHWM:"));
+}
+
+// ---- Proof
+
+struct proof_writer {
+    const char *phase;
+    uint64_t lines;
+    uint64_t lost;
+};
+
+// Makes sure that `bytes` more can be written without a fault.
+static bool back_proof(char *file, size_t bytes)
+{
+    while (report.proof_end + bytes > report.backed_end) {
+        const size_t step = REPORT_BYTES - report.backed_end < BACKED_STEP_BYTES
+                                ? REPORT_BYTES - report.backed_end
+                                : BACKED_STEP_BYTES;
+        if (step == 0 || !os_file_back(file + report.backed_end, step)) {
+            return false;
+        }
+        report.backed_end += step;
+    }
+    return true;
+}
+
+static void write_proof_line(void *context, const struct proof_line *line)
+{
+    static const char *const routes[] = {
+        [PROOF_CALL] = "call",
+        [PROOF_POINTER] = "pointer",
+        [PROOF_DATA] = "data",
+        [PROOF_DEFINES] = "defines",
+    };
+    struct proof_writer *proof = context;
+    char *file = atomic_load_relaxed(&report.file);
+    const size_t module_length = strlen(line->module);
+    const size_t provider_length = strlen(line->provider);
+    const size_t length = strlen(proof->phase) + module_length + strlen(line->symbol) +
+                          provider_length + strlen(routes[line->route]) + strlen("\t\t\t\t\n");
+    if (!back_proof(file, length)) {
+        proof->lost++;
+        return;
+    }
+    struct writer writer = {file + report.proof_end, file + report.proof_end + length};
+    write_string(&writer, proof->phase);
+    write_string(&writer, "\t");
+    write_path(&writer, line->module, module_length);
+    write_string(&writer, "\t");
+    write_string(&writer, line->symbol);
+    write_string(&writer, "\t");
+    write_path(&writer, line->provider, provider_length);
+    write_string(&writer, "\t");
+    write_string(&writer, routes[line->route]);
+    write_string(&writer, "\n");
+    report.proof_end += length;
+    proof->lines++;
+}
+
+static void write_proof(char *file, const char *phase)
+{
+    struct proof_writer proof = {.phase = phase};
+    proof_walk(write_proof_line, &proof);
+    put(file, FIELD_PROOF_LINES, proof.lines);
+    put(file, FIELD_PROOF_LOST, proof.lost);
+}
+
+// ---- The file
+
+static void write_common_header(struct writer *writer)
+{
+    struct text mode = {0};
+    options_get("mode", &mode);
+    write_string(writer, "mode ");
+    write_bytes(writer, mode.bytes, mode.count);
+    uint8_t id[32];
+    const size_t id_bytes = proof_build_id(id, sizeof id);
+    write_string(writer, "\nbuild_id ");
+    for (size_t i = 0; i < id_bytes; i++) {
+        write_number(writer, id[i] >> 4, 16);
+        write_number(writer, id[i] & 15, 16);
+    }
+    write_string(writer, id_bytes == 0 ? "-\n" : "\n");
+    write_text_line(writer, "fields", field_names);
+    write_text_line(writer, "class_fields", CLASS_FIELD_NAMES);
+    write_number_line(writer, "classes", SIZE_CLASS_COUNT);
+    char path[1024];
+    write_string(writer, "library ");
+    write_path(writer, path, proof_library_path(path, sizeof path));
+    write_string(writer, "\nexe ");
+    write_path(writer, path, os_file_read_link("/proc/self/exe", path, sizeof path));
+    write_string(writer, "\n");
+}
+
+static char *create_file(void)
+{
+    char path[DIRECTORY_BYTES + NAME_BYTES];
+    const uint64_t now_ns = os_clock_ns();
+    report.process_id = os_process_id();
+    struct writer writer = {path, path + sizeof path - 1};
+    write_string(&writer, report.directory);
+    write_string(&writer, "/");
+    write_number(&writer, report.process_id, 10);
+    write_string(&writer, ".");
+    write_number(&writer, now_ns, 16);
+    *writer.at = '\0';
+    char *file = os_file_create_shared(path, REPORT_BYTES, PROOF_OFFSET, &report.backed_end);
+    report.proof_end = PROOF_OFFSET;
+    report.finished = false;
+    return file;
+}
+
+// The header's first part, which tells this process from its relatives. Returns where it ends.
+static struct writer write_own_header(char *file, bool forked)
+{
+    struct writer writer = {file, file + HEADER_BYTES - 1};
+    write_text_line(&writer, "hakmem-report", "1");
+    write_number_line(&writer, "pid", report.process_id);
+    write_number_line(&writer, "ppid", os_parent_id());
+    write_number_line(&writer, "forked", forked);
+    write_number_line(&writer, "start_ns", os_clock_ns());
+    report.common_offset = (size_t)(writer.at - file);
+    return writer;
+}
+
+static void warn_of_directory(void)
+{
+    struct text line = {0};
+    text_string(&line, "hakmem: option HAKMEM_REPORT: no file can be made in '");
+    text_escaped(&line, report.directory, strlen(report.directory), 200);
+    text_string(&line, "', no report is written\n");
+    text_flush(&line, 2);
+}
+
+void report_start(void)
+{
+    const char *directory = options.report;
+    if (directory == NULL || directory[0] == '\0' || strlen(directory) >= DIRECTORY_BYTES) {
+        return;
+    }
+    memcpy(report.directory, directory, strlen(directory) + 1);
+    char *file = create_file();
+    if (file == NULL) {
+        warn_of_directory();
+        return;
+    }
+    struct writer header = write_own_header(file, false);
+    write_common_header(&header);
+    atomic_store_relaxed(&report.file, file);
+    write_proof(file, "start");
+    put_memory(file);
+    put(file, FIELD_STATE, STATE_STARTED);
+}
+
+// Tries for a while: the other writer is done in some microseconds, unless it sits in a thread that
+// will never run again.
+static bool enter(unsigned attempts)
+{
+    for (; attempts > 0; attempts--) {
+        if (atomic_exchange_acquire(&report.busy, 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void leave(void)
+{
+    atomic_store_release(&report.busy, 0);
+}
+
+// The file that belongs to this process. A child made by a bare clone() has run no fork handler.
+static char *own_file(void)
+{
+    if (atomic_load_relaxed(&report.file) != NULL && report.process_id != os_process_id()) {
+        report_fork_child();
+    }
+    return atomic_load_relaxed(&report.file);
+}
+
+void report_refresh(void)
+{
+    char *file = own_file();
+    if (file == NULL || !enter(1)) {
+        return;
+    }
+    stats_collect(&report.scratch);
+    put_stats(file, &report.scratch);
+    leave();
+}
+
+void report_finish(void)
+{
+    enum { ATTEMPTS = 10000 };
+    char *file = own_file();
+    if (file == NULL || !enter(ATTEMPTS)) {
+        return;
+    }
+    if (!report.finished) {
+        report.finished = true;
+        write_proof(file, "exit");
+    }
+    put_memory(file);
+    stats_collect(&report.scratch);
+    put_stats(file, &report.scratch);
+    put(file, FIELD_STATE, STATE_EXITED);
+    leave();
+}
+
+void report_fork_child(void)
+{
+    char *parents = atomic_load_relaxed(&report.file);
+    if (parents == NULL) {
+        return;
+    }
+    // The same modules lie at the same places, so the parent's proof is this process's too. Asking
+    // the loader again could wait for a thread that the fork left behind.
+    const size_t common_offset = report.common_offset;
+    const size_t proof_bytes = strnlen(parents + PROOF_OFFSET, REPORT_BYTES - PROOF_OFFSET);
+    atomic_store_relaxed(&report.busy, 0);
+    char *file = create_file();
+    if (file != NULL) {
+        struct writer header = write_own_header(file, true);
+        write_bytes(&header, parents + common_offset,
+                    strnlen(parents + common_offset, HEADER_BYTES - common_offset));
+        const _Atomic(uint64_t) *books = (_Atomic(uint64_t) *)(void *)(parents + BOOKS_OFFSET);
+        put(file, FIELD_PROOF_LINES, atomic_load_relaxed(&books[FIELD_PROOF_LINES]));
+        put(file, FIELD_PROOF_LOST, atomic_load_relaxed(&books[FIELD_PROOF_LOST]));
+        if (back_proof(file, proof_bytes)) {
+            memcpy(file + PROOF_OFFSET, parents + PROOF_OFFSET, proof_bytes);
+            report.proof_end += proof_bytes;
+        } else {
+            put(file, FIELD_PROOF_LOST, atomic_load_relaxed(&books[FIELD_PROOF_LINES]));
+        }
+        put(file, FIELD_STATE, STATE_STARTED);
+    }
+    atomic_store_relaxed(&report.file, file);
+    os_file_unmap(parents, REPORT_BYTES);
+}

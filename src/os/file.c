@@ -1,0 +1,129 @@
+// file.h on Linux. syscall() is the C library's bare system call: nothing is buffered, cancelled or
+// commonly hooked there. It writes errno, which every function here puts back.
+#include "os/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mman.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+// Since Linux 5.14; the headers of Debian 11 do not have it yet.
+#define POPULATE_WRITE 23
+
+// A file larger than the limit would raise SIGXFSZ instead of an error.
+static bool within_file_limit(size_t bytes)
+{
+    struct rlimit limit = {0, 0};
+    return syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit) != 0 ||
+           limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
+}
+
+// A file system without fallocate still has sparse files: only its fullness goes unnoticed there.
+static bool take_storage(int file, size_t bytes)
+{
+    return syscall(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
+           errno == ENOSYS;
+}
+
+static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *backed)
+{
+    if (!within_file_limit(bytes) || syscall(SYS_ftruncate, file, bytes) != 0 ||
+        !take_storage(file, backed_bytes)) {
+        return NULL;
+    }
+    const long mapped =
+        syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
+    if (mapped == -1) {
+        return NULL;
+    }
+    *backed = backed_bytes;
+    if (!os_file_back((void *)mapped, os_page_bytes()) && take_storage(file, bytes)) {
+        *backed = bytes;
+    }
+    return (void *)mapped;
+}
+
+void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes, size_t *backed)
+{
+    const int saved_errno = errno;
+    void *start = NULL;
+    const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
+                                  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file >= 0) {
+        start = map_shared(file, bytes, backed_bytes, backed);
+        if (start == NULL) {
+            syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+        }
+        syscall(SYS_close, file);
+    }
+    errno = saved_errno;
+    return start;
+}
+
+bool os_file_back(void *start, size_t bytes)
+{
+    const int saved_errno = errno;
+    const bool backed = syscall(SYS_madvise, start, bytes, POPULATE_WRITE) == 0;
+    errno = saved_errno;
+    return backed;
+}
+
+void os_file_unmap(void *start, size_t bytes)
+{
+    const int saved_errno = errno;
+    syscall(SYS_munmap, start, bytes);
+    errno = saved_errno;
+}
+
+size_t os_file_read(const char *path, char *text, size_t capacity)
+{
+    const int saved_errno = errno;
+    size_t length = 0;
+    const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (file >= 0) {
+        while (length < capacity) {
+            const long got = syscall(SYS_read, file, text + length, capacity - length);
+            if (got > 0) {
+                length += (size_t)got;
+            } else if (got == 0 || errno != EINTR) {
+                break;
+            }
+        }
+        syscall(SYS_close, file);
+    }
+    errno = saved_errno;
+    return length;
+}
+
+size_t os_file_read_link(const char *path, char *text, size_t capacity)
+{
+    const int saved_errno = errno;
+    const long length = syscall(SYS_readlinkat, AT_FDCWD, path, text, capacity);
+    errno = saved_errno;
+    return length > 0 ? (size_t)length : 0;
+}
+
+uint64_t os_process_id(void)
+{
+    return (uint64_t)syscall(SYS_getpid);
+}
+
+uint64_t os_parent_id(void)
+{
+    return (uint64_t)syscall(SYS_getppid);
+}
+
+uint64_t os_clock_ns(void)
+{
+    struct timespec now = {0, 0};
+    const int saved_errno = errno;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    errno = saved_errno;
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}

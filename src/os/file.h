@@ -1,0 +1,30 @@
+// Files, as far as a malloc needs them: a small file shared with a reader in another process, and
+// what /proc tells a process about itself.
+//
+// Contract, as in os.h: no function here allocates or takes a lock; errno is never touched.
+#pragma once
+
+#include "base/base.h"
+
+// Creates a file that must not exist yet (mode 0600), `bytes` long, and maps it shared. Storage is
+// taken for the first `backed_bytes`, so that writing there cannot fault on a full file system; for
+// all of it where the kernel (before Linux 5.14) cannot be asked for more later. `*backed` says how
+// much. NULL, with nothing left behind, when the system refuses any of it.
+void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes, size_t *backed);
+
+// Takes storage for a page-aligned part of a shared mapping. False when the file system is full or
+// the kernel cannot be asked.
+bool os_file_back(void *start, size_t bytes);
+
+void os_file_unmap(void *start, size_t bytes);
+
+// The first `capacity` bytes of a file, or where a symbolic link leads; the length, 0 on failure.
+// Neither is NUL-terminated.
+size_t os_file_read(const char *path, char *text, size_t capacity);
+size_t os_file_read_link(const char *path, char *text, size_t capacity);
+
+uint64_t os_process_id(void);
+uint64_t os_parent_id(void);
+
+// Nanoseconds of the monotonic clock.
+uint64_t os_clock_ns(void);
