@@ -1,0 +1,1 @@
+"""The benchmark harness: peers, workloads, measuring, proof, figures and tables."""
