@@ -1,0 +1,159 @@
+// A memory cgroup of 96 MiB around a load that never has more than 48 MiB live but lives in one
+// size after another, in several threads. Memory that was used for one size must serve the next: a
+// process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is
+// held to the same bound.
+#include "load.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#define LIMIT_BYTES (96 * MIB)
+#define LIVE_BYTES  (48 * MIB)
+
+static char group[512];
+
+static bool write_text(const char *directory, const char *file, const char *text)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return written;
+}
+
+// Makes a group below `parent` with the limit set; false when the system does not let us.
+static bool make_group(const char *parent, const char *limit_file)
+{
+    char limit[32];
+    snprintf(limit, sizeof limit, "%zu", LIMIT_BYTES);
+    snprintf(group, sizeof group, "%.400s/hakmem-test-%d", parent, (int)getpid());
+    if (mkdir(group, 0755) != 0) {
+        return false;
+    }
+    if (!write_text(group, limit_file, limit)) {
+        rmdir(group);
+        return false;
+    }
+    return true;
+}
+
+// The directory of this process's memory controller, version 1 or 2.
+static bool find_and_make_group(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    if (file == NULL) {
+        return false;
+    }
+    char line[400];
+    bool made = false;
+    while (!made && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char parent[480];
+        char *path;
+        if ((path = strstr(line, ":memory:")) != NULL) {
+            snprintf(parent, sizeof parent, "/sys/fs/cgroup/memory%s", path + strlen(":memory:"));
+            made = make_group(parent, "memory.limit_in_bytes");
+        } else if (strncmp(line, "0::", 3) == 0) {
+            snprintf(parent, sizeof parent, "/sys/fs/cgroup%s", line + 3);
+            made = make_group(parent, "memory.max");
+        }
+    }
+    fclose(file);
+    return made;
+}
+
+struct share {
+    size_t bytes_live;
+    size_t size_min;
+    size_t size_max;
+};
+
+static void *fill_and_free(void *argument)
+{
+    const struct share *share = (const struct share *)argument;
+    uint64_t seed = share->size_max;
+    size_t room = share->bytes_live / share->size_min;
+    void **blocks = (void **)test_memory(room * sizeof *blocks);
+    for (int round = 0; round < 3; round++) {
+        size_t count = 0;
+        for (size_t live = 0; live < share->bytes_live && count < room; count++) {
+            size_t bytes =
+                share->size_min + random_below(&seed, share->size_max - share->size_min + 1);
+            blocks[count] = malloc(bytes);
+            require(blocks[count] != NULL);
+            memset(blocks[count], 1, bytes);
+            live += bytes;
+        }
+        for (size_t i = 0; i < count; i++) {
+            free(blocks[i]);
+        }
+    }
+    munmap(blocks, room * sizeof *blocks);
+    return NULL;
+}
+
+static void be_loaded(void)
+{
+    static const size_t sizes[][2] = {{48, 64},          {200, 300},         {900, 1100},
+                                      {3000, 5000},      {20000, 40000},     {100000, 200000},
+                                      {700000, 1500000}, {5000000, 9000000}, {64, 64}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct share share = {LIVE_BYTES, sizes[i][0], sizes[i][1]};
+        fill_and_free(&share);
+        // The same in four threads with a quarter each.
+        share.bytes_live /= 4;
+        pthread_t threads[4];
+        for (int t = 0; t < 4; t++) {
+            start_thread(&threads[t], 128 * KIB, fill_and_free, &share);
+        }
+        for (int t = 0; t < 4; t++) {
+            require(pthread_join(threads[t], NULL) == 0);
+        }
+        behaviour_say("blocks of %zu to %zu bytes: peak RSS %zu KiB so far", share.size_min,
+                      share.size_max, rss_peak_bytes() / KIB);
+    }
+    behaviour_require_sound_heap();
+    size_t peak = rss_peak_bytes();
+    behaviour_say("peak RSS %zu KiB for %zu KiB live", peak / KIB, LIVE_BYTES / KIB);
+    require_that(peak < LIMIT_BYTES, "peak RSS was %zu KiB", peak / KIB);
+}
+
+int main(int count, char **values)
+{
+    (void)count;
+    behaviour_require_allocator();
+    if (getenv("CGROUP_STAGE") != NULL) {
+        be_loaded();
+        return 0;
+    }
+    bool limited = find_and_make_group();
+    behaviour_say(limited ? "in a group of %zu KiB"
+                          : "no cgroup can be made: peak RSS below %zu KiB",
+                  LIMIT_BYTES / KIB);
+    pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        char own[32];
+        snprintf(own, sizeof own, "%d", (int)getpid());
+        if (limited && !write_text(group, "cgroup.procs", own)) {
+            _exit(125);
+        }
+        setenv("CGROUP_STAGE", "1", 1);
+        execv("/proc/self/exe", values);
+        _exit(126);
+    }
+    int status = -1;
+    require(waitpid(child, &status, 0) == child);
+    if (limited) {
+        // The last page of a group goes a moment after its last process.
+        for (int i = 0; i < 100 && rmdir(group) != 0; i++) {
+            sleep_ms(10);
+        }
+    }
+    require_that(!WIFSIGNALED(status), "killed by signal %d", WTERMSIG(status));
+    require_that(WEXITSTATUS(status) == 0, "the load ended with status %d", WEXITSTATUS(status));
+    return 0;
+}

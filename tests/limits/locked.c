@@ -1,0 +1,127 @@
+// mlockall(MCL_FUTURE): every new mapping is populated and locked. What is only reserved must not
+// become resident; pages that cannot be given back keep their contents, and calloc must clear them;
+// under RLIMIT_MEMLOCK mmap fails with EAGAIN, which becomes NULL and ENOMEM.
+#include "load.h"
+
+#include <sys/resource.h>
+
+static void little_activity(unsigned int ms)
+{
+    uint64_t end = now_ms() + ms;
+    while (now_ms() < end) {
+        for (size_t bytes = 16; bytes < 100000; bytes *= 2) {
+            void *blocks[80];
+            for (int i = 0; i < 80; i++) {
+                require((blocks[i] = malloc(bytes)) != NULL);
+            }
+            for (int i = 0; i < 80; i++) {
+                free(blocks[i]);
+            }
+        }
+        sleep_ms(10);
+    }
+}
+
+// Purging fails on locked pages: nobody may believe that they are zero now.
+static void zero_after_failed_purge(void)
+{
+    static const size_t sizes[] = {1000, 30000, 200000, 1500000, 6000000};
+    enum { COUNT = 64 };
+    static unsigned char *blocks[COUNT];
+    for (int round = 0; round < 2; round++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            int count = sizes[s] > MIB ? 2 : COUNT;
+            for (int i = 0; i < count; i++) {
+                require((blocks[i] = (unsigned char *)malloc(sizes[s])) != NULL);
+                memset(blocks[i], 0xee, sizes[s]);
+            }
+            for (int i = 0; i < count; i++) {
+                free(blocks[i]);
+            }
+        }
+        if (round == 0) {
+            malloc_trim(0);
+        } else {
+            little_activity(1200);
+        }
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            int count = sizes[s] > MIB ? 2 : COUNT;
+            for (int i = 0; i < count; i++) {
+                require((blocks[i] = (unsigned char *)calloc(1, sizes[s])) != NULL);
+                require_that(all_zero(blocks[i], sizes[s]), "calloc of %zu bytes is not zero",
+                             sizes[s]);
+            }
+            for (int i = 0; i < count; i++) {
+                free(blocks[i]);
+            }
+        }
+    }
+}
+
+static void with_all_rights(void)
+{
+    size_t before = rss_bytes();
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+        // Not root, and a small RLIMIT_MEMLOCK: the other half of the test is about that.
+        behaviour_say("mlockall: errno %d", errno);
+        return;
+    }
+    load_grow(64 * MIB, MIB);
+    require(load_refusals() == 0);
+    size_t resident = rss_bytes();
+    behaviour_say("locked: %zu MiB live, %zu KiB resident over %zu KiB", load_live() / MIB,
+                  resident / KIB, before / KIB);
+    require_that(resident < before + 160 * MIB, "%zu MiB are resident for %zu MiB live",
+                 resident / MIB, load_live() / MIB);
+    load_shrink(1);
+    zero_after_failed_purge();
+    load_complete(32 * MIB);
+    require(munlockall() == 0);
+    load_complete(64 * MIB);
+}
+
+static void under_a_small_limit(void)
+{
+    struct rlimit limit;
+    require(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max < 16 * MIB ? limit.rlim_max : 16 * MIB;
+    require(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    // Root may lock beyond its limit.
+    if (geteuid() == 0) {
+        require(setresuid(65534, 65534, 65534) == 0);
+    }
+    require(mlockall(MCL_FUTURE) == 0);
+    size_t got = load_grow(64 * MIB, 300 * KIB);
+    behaviour_say("under RLIMIT_MEMLOCK of %zu KiB: %zu KiB, %u refusals",
+                  (size_t)limit.rlim_cur / KIB, got / KIB, load_refusals());
+    for (size_t bytes = 16; bytes < 100 * MIB; bytes *= 5) {
+        load_every_entry_point(bytes);
+    }
+    load_shrink(2);
+    load_grow(64 * MIB, 4000);
+    load_shrink(1);
+    behaviour_require_sound_heap();
+    require(munlockall() == 0);
+    load_complete(64 * MIB);
+}
+
+static void in_a_child(void (*body)(void))
+{
+    pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        body();
+        exit(0);
+    }
+    int status = -1;
+    require(waitpid(child, &status, 0) == child);
+    require_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %#x", (unsigned int)status);
+}
+
+int main(void)
+{
+    behaviour_require_allocator();
+    in_a_child(with_all_rights);
+    in_a_child(under_a_small_limit);
+    return 0;
+}
