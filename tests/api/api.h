@@ -48,15 +48,13 @@ static const size_t impossible_sizes[] = {
 // have: each border, one less and one more.
 typedef void (*size_visitor)(size_t bytes, void *context);
 
-static inline void visit_around(size_t border, size_visitor visit, void *context)
-{
+static inline void visit_around(size_t border, size_visitor visit, void *context) {
     visit(border - 1, context);
     visit(border, context);
     visit(border + 1, context);
 }
 
-static inline void for_border_sizes(size_t max, size_visitor visit, void *context)
-{
+static inline void for_border_sizes(size_t max, size_visitor visit, void *context) {
     for (size_t bytes = 16; bytes <= 1024 && bytes < max; bytes += 16) {
         visit_around(bytes, visit, context);
     }

@@ -1,8 +1,7 @@
 // Alignment through every entry point: zero, odd, up to 1 GiB, larger than the size.
 #include "api.h"
 
-static void natural_alignment(void **state)
-{
+static void natural_alignment(void **state) {
     (void)state;
     for (size_t bytes = 0; bytes < 200000; bytes = bytes < 300 ? bytes + 1 : bytes * 9 / 8) {
         void *a = malloc(bytes);
@@ -16,8 +15,7 @@ static void natural_alignment(void **state)
     }
 }
 
-static void require_aligned(void *block, size_t alignment, size_t bytes)
-{
+static void require_aligned(void *block, size_t alignment, size_t bytes) {
     assert_non_null(block);
     if (!aligned_to(block, alignment)) {
         fail_msg("%zu bytes at %p are not aligned to %zu", bytes, block, alignment);
@@ -31,8 +29,7 @@ static void require_aligned(void *block, size_t alignment, size_t bytes)
     }
 }
 
-static void every_power_of_two_to_64_mib(void **state)
-{
+static void every_power_of_two_to_64_mib(void **state) {
     (void)state;
     static const size_t sizes[] = {0,
                                    1,
@@ -80,8 +77,7 @@ static void every_power_of_two_to_64_mib(void **state)
     }
 }
 
-static void up_to_1_gib(void **state)
-{
+static void up_to_1_gib(void **state) {
     (void)state;
     for (size_t alignment = 128 * MIB; alignment <= GIB; alignment *= 2) {
         static const size_t sizes[] = {1, 100, 65537, 1 << 20, 5 << 20};
@@ -99,8 +95,7 @@ static void up_to_1_gib(void **state)
 }
 
 // What lies before an aligned address belongs to nobody and must not become resident.
-static void alignment_does_not_hold_memory(void **state)
-{
+static void alignment_does_not_hold_memory(void **state) {
     (void)state;
     enum { COUNT = 32 };
     void *blocks[COUNT];
@@ -115,8 +110,7 @@ static void alignment_does_not_hold_memory(void **state)
     }
 }
 
-static size_t power_of_two_from(size_t value)
-{
+static size_t power_of_two_from(size_t value) {
     size_t power = 1;
     while (power < value) {
         power *= 2;
@@ -125,8 +119,7 @@ static size_t power_of_two_from(size_t value)
 }
 
 // memalign rounds an odd alignment up; aligned_alloc did so until glibc 2.38 and refuses it since.
-static void alignments_that_are_no_power_of_two(void **state)
-{
+static void alignments_that_are_no_power_of_two(void **state) {
     (void)state;
     static const size_t odd[] = {0, 3, 5, 6, 7, 9, 12, 24, 48, 100, 1000, 5000, 65537, 3 << 20};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
@@ -148,8 +141,7 @@ static void alignments_that_are_no_power_of_two(void **state)
     }
 }
 
-static void posix_memalign_refuses_small_alignments(void **state)
-{
+static void posix_memalign_refuses_small_alignments(void **state) {
     (void)state;
     static const size_t refused[] = {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 17, 24};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -167,8 +159,7 @@ static void posix_memalign_refuses_small_alignments(void **state)
     free(block);
 }
 
-static void impossible_alignments_are_refused(void **state)
-{
+static void impossible_alignments_are_refused(void **state) {
     (void)state;
     static const size_t alignments[] = {SIZE_MAX, SIZE_MAX - 15, SIZE_MAX / 2 + 2,
                                         ((size_t)1 << 63) + ((size_t)1 << 62)};
@@ -202,8 +193,7 @@ static void impossible_alignments_are_refused(void **state)
 }
 
 // Size and alignment whose sum wraps.
-static void size_plus_alignment_overflow(void **state)
-{
+static void size_plus_alignment_overflow(void **state) {
     (void)state;
     for (unsigned int shift = 4; shift <= 40; shift++) {
         size_t alignment = (size_t)1 << shift;
@@ -219,8 +209,7 @@ static void size_plus_alignment_overflow(void **state)
     }
 }
 
-static void page_functions(void **state)
-{
+static void page_functions(void **state) {
     (void)state;
     for (size_t bytes = 0; bytes < 3 * MIB; bytes = bytes * 3 + 1) {
         void *one = valloc(bytes);
@@ -235,8 +224,7 @@ static void page_functions(void **state)
     }
 }
 
-static void many_aligned_blocks_are_disjoint(void **state)
-{
+static void many_aligned_blocks_are_disjoint(void **state) {
     (void)state;
     enum { COUNT = 3000 };
     static char *blocks[COUNT];
@@ -258,8 +246,7 @@ static void many_aligned_blocks_are_disjoint(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(natural_alignment),

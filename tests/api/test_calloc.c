@@ -9,8 +9,7 @@ static const size_t sizes[] = {
     1 << 18, 300000, 1 << 20, 1500000, 1 << 21, 3 << 20, 5 << 20, 1 << 23, 20 << 20, 1 << 26};
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
 
-static void dirty_and_free(size_t bytes, int count)
-{
+static void dirty_and_free(size_t bytes, int count) {
     static void *blocks[1000];
     for (int i = 0; i < count; i++) {
         blocks[i] = malloc(bytes);
@@ -22,8 +21,7 @@ static void dirty_and_free(size_t bytes, int count)
     }
 }
 
-static void require_zeroed(size_t bytes, int count)
-{
+static void require_zeroed(size_t bytes, int count) {
     static void *blocks[1000];
     for (int i = 0; i < count; i++) {
         blocks[i] = i % 2 == 0 ? calloc(1, bytes) : calloc(bytes, 1);
@@ -38,21 +36,18 @@ static void require_zeroed(size_t bytes, int count)
     }
 }
 
-static int count_for(size_t bytes)
-{
+static int count_for(size_t bytes) {
     return bytes <= 1024 ? 1000 : bytes <= 65536 ? 100 : bytes <= MIB ? 8 : 2;
 }
 
-static void fresh_blocks_are_zero(void **state)
-{
+static void fresh_blocks_are_zero(void **state) {
     (void)state;
     for (size_t i = 0; i < SIZE_COUNT; i++) {
         require_zeroed(sizes[i], count_for(sizes[i]));
     }
 }
 
-static void reused_blocks_are_zero(void **state)
-{
+static void reused_blocks_are_zero(void **state) {
     (void)state;
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < SIZE_COUNT; i++) {
@@ -63,8 +58,7 @@ static void reused_blocks_are_zero(void **state)
 }
 
 // Memory that was used as one kind of block and comes back as another.
-static void reuse_across_sizes_is_zero(void **state)
-{
+static void reuse_across_sizes_is_zero(void **state) {
     (void)state;
     uint64_t seed = 20240613;
     for (int round = 0; round < 400; round++) {
@@ -77,8 +71,7 @@ static void reuse_across_sizes_is_zero(void **state)
     }
 }
 
-static void zero_after_trim(void **state)
-{
+static void zero_after_trim(void **state) {
     (void)state;
     for (size_t i = 0; i < SIZE_COUNT; i++) {
         dirty_and_free(sizes[i], count_for(sizes[i]));
@@ -88,8 +81,7 @@ static void zero_after_trim(void **state)
 }
 
 // A block that grew by moving pages and was freed must not come back with old contents.
-static void zero_after_realloc(void **state)
-{
+static void zero_after_realloc(void **state) {
     (void)state;
     for (int round = 0; round < 4; round++) {
         for (size_t bytes = 100 * KIB; bytes <= 16 * MIB; bytes *= 2) {
@@ -109,8 +101,7 @@ static void zero_after_realloc(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fresh_blocks_are_zero),      cmocka_unit_test(reused_blocks_are_zero),

@@ -6,22 +6,19 @@
 
 enum { SMALL_COUNT = 40000, SMALL_BYTES = 1000, LARGE_COUNT = 48, LARGE_BYTES = 1 << 20 };
 
-static size_t in_use(void)
-{
+static size_t in_use(void) {
     struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
 }
 
-static size_t held(void)
-{
+static size_t held(void) {
     struct mallinfo2 info = mallinfo2();
     return info.arena + info.hblkhd;
 }
 
 static void *blocks[SMALL_COUNT];
 
-static void take(int count, size_t bytes)
-{
+static void take(int count, size_t bytes) {
     for (int i = 0; i < count; i++) {
         blocks[i] = malloc(bytes);
         assert_non_null(blocks[i]);
@@ -29,16 +26,14 @@ static void take(int count, size_t bytes)
     }
 }
 
-static void give_back(int count)
-{
+static void give_back(int count) {
     for (int i = 0; i < count; i++) {
         free(blocks[i]);
         blocks[i] = NULL;
     }
 }
 
-static void mallinfo2_follows(int count, size_t bytes)
-{
+static void mallinfo2_follows(int count, size_t bytes) {
     size_t total = (size_t)count * bytes;
     size_t before = in_use();
     take(count, bytes);
@@ -54,8 +49,7 @@ static void mallinfo2_follows(int count, size_t bytes)
     assert_true(after <= before + total / 8 + MIB);
 }
 
-static void mallinfo2_tells_the_truth(void **state)
-{
+static void mallinfo2_tells_the_truth(void **state) {
     (void)state;
     for (int round = 0; round < 3; round++) {
         mallinfo2_follows(SMALL_COUNT, SMALL_BYTES);
@@ -68,8 +62,7 @@ static void mallinfo2_tells_the_truth(void **state)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-static void mallinfo_agrees_with_mallinfo2(void **state)
-{
+static void mallinfo_agrees_with_mallinfo2(void **state) {
     (void)state;
     take(SMALL_COUNT, SMALL_BYTES);
     struct mallinfo2 wide = mallinfo2();
@@ -84,8 +77,7 @@ static void mallinfo_agrees_with_mallinfo2(void **state)
 #pragma GCC diagnostic pop
 
 // malloc_trim returns 1 when it gave memory back, and then less is resident.
-static void trim_gives_memory_back(void **state)
-{
+static void trim_gives_memory_back(void **state) {
     (void)state;
     malloc_trim(0);
     size_t before = rss_bytes();
@@ -107,8 +99,7 @@ static void trim_gives_memory_back(void **state)
 }
 
 // The whole output of malloc_info as text, and what malloc_info returned.
-static char *info_text(int *result)
-{
+static char *info_text(int *result) {
     static char text[4 << 20];
     memset(text, 0, sizeof text);
     FILE *file = tmpfile();
@@ -122,8 +113,7 @@ static char *info_text(int *result)
     return text;
 }
 
-static void require_valid_xml(const char *text)
-{
+static void require_valid_xml(const char *text) {
     // The child must not be served by the library under test: a Python at fault would hide it.
     static const char command[] =
         "env -u LD_PRELOAD python3 -c 'import sys, xml.etree.ElementTree as tree\n"
@@ -142,8 +132,7 @@ static void require_valid_xml(const char *text)
     assert_int_equal(pclose(child), 0);
 }
 
-static size_t system_current(const char *text)
-{
+static size_t system_current(const char *text) {
     // The document's own element is the last; those before it belong to single heaps.
     const char *found = NULL;
     for (const char *at = text; (at = strstr(at, "<system type=\"current\" size=\"")) != NULL;
@@ -154,8 +143,7 @@ static size_t system_current(const char *text)
     return strtoull(found + strlen("<system type=\"current\" size=\""), NULL, 10);
 }
 
-static void malloc_info_is_valid_xml(void **state)
-{
+static void malloc_info_is_valid_xml(void **state) {
     (void)state;
     int result = -1;
     char *text = info_text(&result);
@@ -171,8 +159,7 @@ static void malloc_info_is_valid_xml(void **state)
     give_back(SMALL_COUNT);
 }
 
-static void malloc_info_refuses_options(void **state)
-{
+static void malloc_info_refuses_options(void **state) {
     (void)state;
     static const int refused[] = {1, -1, 2, 0x7fffffff};
     FILE *file = tmpfile();
@@ -185,8 +172,7 @@ static void malloc_info_refuses_options(void **state)
     fclose(file);
 }
 
-static void malloc_stats_writes_to_stderr(void **state)
-{
+static void malloc_stats_writes_to_stderr(void **state) {
     (void)state;
     char path[] = "/tmp/malloc_stats.XXXXXX";
     int fd = mkstemp(path);
@@ -210,8 +196,7 @@ static void malloc_stats_writes_to_stderr(void **state)
 }
 
 // Programs call mallopt at start and give up when it fails: the known parameters are accepted.
-static void mallopt_accepts_what_glibc_does(void **state)
-{
+static void mallopt_accepts_what_glibc_does(void **state) {
     (void)state;
     assert_int_equal(mallopt(M_TRIM_THRESHOLD, 256 * 1024), 1);
     assert_int_equal(mallopt(M_TOP_PAD, 0), 1);
@@ -231,8 +216,7 @@ static void mallopt_accepts_what_glibc_does(void **state)
 // All of them while other threads allocate, and in a forked child.
 static volatile bool stop;
 
-static void *churn(void *argument)
-{
+static void *churn(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     void *kept[64] = {NULL};
     while (!stop) {
@@ -246,8 +230,7 @@ static void *churn(void *argument)
     return NULL;
 }
 
-static void answers_while_others_allocate(void **state)
-{
+static void answers_while_others_allocate(void **state) {
     (void)state;
     pthread_t threads[3];
     stop = false;
@@ -271,8 +254,7 @@ static void answers_while_others_allocate(void **state)
     require_valid_xml(info_text(&result));
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mallinfo2_tells_the_truth),

@@ -4,8 +4,7 @@
 
 extern void cfree(void *block) __attribute__((weak));
 
-static void c23_names_release(void **state)
-{
+static void c23_names_release(void **state) {
     (void)state;
     if (!behaviour_on_hakmem()) {
         // glibc 2.36 has neither.
@@ -43,8 +42,7 @@ static void c23_names_release(void **state)
 }
 
 // In a dynamic program, each name resolves to the file that malloc resolves to.
-static void names_come_from_one_file(void **state)
-{
+static void names_come_from_one_file(void **state) {
     (void)state;
     static const char *const names[] = {
         "malloc",
@@ -92,8 +90,7 @@ static void names_come_from_one_file(void **state)
 
 // Programs linked against a glibc older than 2.26 still call cfree, and glibc keeps it for them; if
 // hakmem had none, they would hand its blocks to glibc's.
-static void cfree_is_free(void **state)
-{
+static void cfree_is_free(void **state) {
     (void)state;
     void (*old_free)(void *) = cfree;
     assert_non_null(old_free);
@@ -105,8 +102,7 @@ static void cfree_is_free(void **state)
     old_free(NULL);
 }
 
-static void *take(int how, size_t bytes)
-{
+static void *take(int how, size_t bytes) {
     void *block = NULL;
     switch (how) {
     case 0:
@@ -130,8 +126,7 @@ static void *take(int how, size_t bytes)
     }
 }
 
-static void any_block_goes_to_any_release(void **state)
-{
+static void any_block_goes_to_any_release(void **state) {
     (void)state;
     for (int how = 0; how <= 8; how++) {
         for (int release = 0; release < 3; release++) {
@@ -159,8 +154,7 @@ static void any_block_goes_to_any_release(void **state)
 }
 
 // libc's own functions hand out blocks that the program frees, and take blocks it allocated.
-static void blocks_cross_the_border_to_libc(void **state)
-{
+static void blocks_cross_the_border_to_libc(void **state) {
     (void)state;
     for (int i = 0; i < 200; i++) {
         char *copy = strdup("a string that libc allocates");
@@ -184,8 +178,7 @@ static void blocks_cross_the_border_to_libc(void **state)
     free(realpath("/", NULL));
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(c23_names_release),

@@ -9,14 +9,12 @@
 #include <thread>
 #include <vector>
 
-namespace
-{
+namespace {
 
 constexpr std::size_t too_large = PTRDIFF_MAX;
 const std::size_t sizes[] = {0, 1, 16, 24, 100, 1000, 5000, 65536, 70000, 300000, 5000000};
 
-template <typename Call> bool throws_bad_alloc(Call call)
-{
+template <typename Call> bool throws_bad_alloc(Call call) {
     try {
         call();
     } catch (const std::bad_alloc &) {
@@ -25,16 +23,14 @@ template <typename Call> bool throws_bad_alloc(Call call)
     return false;
 }
 
-void require_block(void *block, std::size_t bytes, std::size_t alignment)
-{
+void require_block(void *block, std::size_t bytes, std::size_t alignment) {
     assert_non_null(block);
     assert_true(aligned_to(block, alignment));
     assert_true(malloc_usable_size(block) >= bytes);
     std::memset(block, 0x11, malloc_usable_size(block));
 }
 
-void plain_forms(void **)
-{
+void plain_forms(void **) {
     for (std::size_t bytes : sizes) {
         void *one = ::operator new(bytes);
         void *two = ::operator new[](bytes);
@@ -62,8 +58,7 @@ void plain_forms(void **)
     ::operator delete[](nullptr, std::nothrow);
 }
 
-void aligned_forms(void **)
-{
+void aligned_forms(void **) {
     for (std::size_t alignment = 1; alignment <= 1 << 22; alignment *= 2) {
         const auto align = static_cast<std::align_val_t>(alignment);
         for (std::size_t bytes : sizes) {
@@ -93,8 +88,7 @@ void aligned_forms(void **)
     ::operator delete[](nullptr, std::align_val_t{64}, std::nothrow);
 }
 
-void failure_throws(void **)
-{
+void failure_throws(void **) {
     const auto align = std::align_val_t{64};
     for (std::size_t bytes : {too_large, SIZE_MAX - 4096, SIZE_MAX, std::size_t{1} << 48}) {
         bytes = opaque(bytes);
@@ -119,15 +113,13 @@ void failure_throws(void **)
 
 int handler_calls;
 
-void handler_gives_up_after_three()
-{
+void handler_gives_up_after_three() {
     if (++handler_calls == 3) {
         std::set_new_handler(nullptr);
     }
 }
 
-void handler_is_called(void **)
-{
+void handler_is_called(void **) {
     const auto align = std::align_val_t{256};
     const std::size_t bytes = opaque(too_large);
     const std::function<void *()> forms[] = {
@@ -159,8 +151,7 @@ void handler_is_called(void **)
 }
 
 // What a handler throws passes through new, and becomes NULL in the nothrow forms.
-void handler_may_throw(void **)
-{
+void handler_may_throw(void **) {
     const std::size_t bytes = opaque(too_large);
     std::set_new_handler([] { throw std::bad_alloc(); });
     assert_true(throws_bad_alloc([&] { opaque_pointer(::operator new(bytes)); }));
@@ -177,8 +168,7 @@ struct alignas(512) Wide {
     char bytes[512];
 };
 
-void the_language_uses_them(void **)
-{
+void the_language_uses_them(void **) {
     for (int round = 0; round < 100; round++) {
         auto wide = std::make_unique<Wide>();
         assert_true(aligned_to(wide.get(), 512));
@@ -196,8 +186,7 @@ void the_language_uses_them(void **)
 }
 
 // A thrown exception is allocated too, also when memory is refused while it is in flight.
-void exceptions_under_refusal(void **)
-{
+void exceptions_under_refusal(void **) {
     for (int i = 0; i < 200; i++) {
         try {
             try {
@@ -211,10 +200,9 @@ void exceptions_under_refusal(void **)
     }
 }
 
-} // namespace
+}  // namespace
 
-int main()
-{
+int main() {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_forms),

@@ -1,8 +1,7 @@
 // realloc and reallocarray: NULL, zero, contents across every border in both directions.
 #include "api.h"
 
-static void realloc_of_null_allocates(void **state)
-{
+static void realloc_of_null_allocates(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 16, 100, 5000, 70000, 300000, 5000000};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -19,8 +18,7 @@ static void realloc_of_null_allocates(void **state)
 }
 
 // glibc frees the block and returns NULL; errno stays.
-static void realloc_to_zero_frees(void **state)
-{
+static void realloc_to_zero_frees(void **state) {
     (void)state;
     static const size_t sizes[] = {0, 1, 100, 5000, 70000, 300000, 5 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -51,8 +49,7 @@ static void realloc_to_zero_frees(void **state)
     }
 }
 
-static void same_size_keeps_contents(void **state)
-{
+static void same_size_keeps_contents(void **state) {
     (void)state;
     for (size_t bytes = 1; bytes < 6 * MIB; bytes = bytes * 3 / 2 + 1) {
         void *block = malloc(bytes);
@@ -67,8 +64,7 @@ static void same_size_keeps_contents(void **state)
     }
 }
 
-static void usable_size_is_granted_in_place(void **state)
-{
+static void usable_size_is_granted_in_place(void **state) {
     (void)state;
     for (size_t bytes = 1; bytes < 6 * MIB; bytes = bytes * 5 / 4 + 1) {
         void *block = malloc(bytes);
@@ -88,8 +84,7 @@ struct walk {
     uint64_t key;
 };
 
-static void resize_and_check(size_t bytes, void *context)
-{
+static void resize_and_check(size_t bytes, void *context) {
     struct walk *walk = (struct walk *)context;
     void *block = realloc(walk->block, bytes);
     assert_non_null(block);
@@ -106,8 +101,7 @@ static void resize_and_check(size_t bytes, void *context)
     walk->bytes = bytes;
 }
 
-static void contents_kept_growing_over_every_border(void **state)
-{
+static void contents_kept_growing_over_every_border(void **state) {
     (void)state;
     struct walk walk = {NULL, 0, 1};
     for_border_sizes(12 * MIB, resize_and_check, &walk);
@@ -119,14 +113,12 @@ struct sizes {
     size_t count;
 };
 
-static void collect(size_t bytes, void *context)
-{
+static void collect(size_t bytes, void *context) {
     struct sizes *sizes = (struct sizes *)context;
     sizes->bytes[sizes->count++] = bytes;
 }
 
-static void contents_kept_shrinking_over_every_border(void **state)
-{
+static void contents_kept_shrinking_over_every_border(void **state) {
     (void)state;
     static struct sizes sizes;
     for_border_sizes(12 * MIB, collect, &sizes);
@@ -138,8 +130,7 @@ static void contents_kept_shrinking_over_every_border(void **state)
 }
 
 // From each border to a far one: small to large, large to huge and back.
-static void contents_kept_over_far_jumps(void **state)
-{
+static void contents_kept_over_far_jumps(void **state) {
     (void)state;
     static const size_t far[] = {
         1,      16,      100,     1000,          1025,    8000,    8200,    30000,   65536,   65537,
@@ -157,8 +148,7 @@ static void contents_kept_over_far_jumps(void **state)
 }
 
 // Neighbours must survive a block that grows and shrinks among them.
-static void neighbours_survive_realloc(void **state)
-{
+static void neighbours_survive_realloc(void **state) {
     (void)state;
     enum { COUNT = 400 };
     static struct walk blocks[COUNT];
@@ -180,8 +170,7 @@ static void neighbours_survive_realloc(void **state)
 }
 
 // Aligned blocks may lose their alignment, never their contents.
-static void aligned_blocks_keep_contents(void **state)
-{
+static void aligned_blocks_keep_contents(void **state) {
     (void)state;
     for (size_t alignment = 16; alignment <= 8 * MIB; alignment *= 2) {
         for (size_t bytes = 1; bytes < 3 * MIB; bytes = bytes * 7 + 3) {
@@ -196,8 +185,7 @@ static void aligned_blocks_keep_contents(void **state)
     }
 }
 
-static void a_growing_buffer_of_100_mib(void **state)
-{
+static void a_growing_buffer_of_100_mib(void **state) {
     (void)state;
     size_t bytes = 1000;
     char *block = (char *)malloc(bytes);
@@ -224,8 +212,7 @@ static void a_growing_buffer_of_100_mib(void **state)
     free(block);
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(realloc_of_null_allocates),

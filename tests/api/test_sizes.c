@@ -1,15 +1,13 @@
 // Sizes: zero, the largest, overflow of a product; errno on failure, and errno left alone by free.
 #include "api.h"
 
-static void require_refused(void *block)
-{
+static void require_refused(void *block) {
     assert_null(block);
     assert_int_equal(errno, ENOMEM);
     errno = 0;
 }
 
-static void size_zero_gives_distinct_blocks(void **state)
-{
+static void size_zero_gives_distinct_blocks(void **state) {
     (void)state;
     enum { COUNT = 1000 };
     static void *blocks[COUNT];
@@ -60,8 +58,7 @@ static void size_zero_gives_distinct_blocks(void **state)
     free(page_aligned);
 }
 
-static void impossible_sizes_are_refused(void **state)
-{
+static void impossible_sizes_are_refused(void **state) {
     (void)state;
     errno = 0;
     for (size_t i = 0; i < IMPOSSIBLE_COUNT; i++) {
@@ -92,8 +89,7 @@ static void impossible_sizes_are_refused(void **state)
     }
 }
 
-static void refused_realloc_keeps_the_block(void **state)
-{
+static void refused_realloc_keeps_the_block(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 24, 100, 1000, 5000, 70000, 300000, 3000000, 40000000};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -113,8 +109,7 @@ static void refused_realloc_keeps_the_block(void **state)
 }
 
 // Below PTRDIFF_MAX and yet more than the address space holds.
-static void sizes_above_the_address_space_are_refused(void **state)
-{
+static void sizes_above_the_address_space_are_refused(void **state) {
     (void)state;
     for (unsigned int shift = 47; shift < 63; shift++) {
         errno = 0;
@@ -127,8 +122,7 @@ static void sizes_above_the_address_space_are_refused(void **state)
     }
 }
 
-static void products_that_overflow_are_refused(void **state)
-{
+static void products_that_overflow_are_refused(void **state) {
     (void)state;
     static const size_t factors[][2] = {
         {SIZE_MAX, 2},
@@ -171,8 +165,7 @@ static void products_that_overflow_are_refused(void **state)
 }
 
 // A refused request must leave nothing behind: no mapping, no lock, no lost block.
-static void refusals_cost_nothing(void **state)
-{
+static void refusals_cost_nothing(void **state) {
     (void)state;
     for (int round = 0; round < 2; round++) {
         size_t before = rss_bytes();
@@ -193,8 +186,7 @@ static void refusals_cost_nothing(void **state)
     free(block);
 }
 
-static void free_preserves_errno(void **state)
-{
+static void free_preserves_errno(void **state) {
     (void)state;
     static const size_t sizes[] = {1,         16,      100,     1024,    8192,    65536,
                                    65537,     1 << 18, 1 << 20, 3 << 20, 1 << 22, 1 << 24,
@@ -223,16 +215,14 @@ static void free_preserves_errno(void **state)
     assert_int_equal(errno, 43);
 }
 
-static void free_null_does_nothing(void **state)
-{
+static void free_null_does_nothing(void **state) {
     (void)state;
     for (int i = 0; i < 1000; i++) {
         free(NULL);
     }
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(size_zero_gives_distinct_blocks),

@@ -11,8 +11,7 @@ struct ring {
     size_t next;
 };
 
-static void release(struct ring *ring, size_t at)
-{
+static void release(struct ring *ring, size_t at) {
     if (ring->block[at] == NULL) {
         return;
     }
@@ -26,8 +25,7 @@ static void release(struct ring *ring, size_t at)
     ring->block[at] = NULL;
 }
 
-static void keep(struct ring *ring, void *block, size_t bytes)
-{
+static void keep(struct ring *ring, void *block, size_t bytes) {
     assert_non_null(block);
     size_t at = ring->next++ % KEPT;
     release(ring, at);
@@ -39,21 +37,18 @@ static void keep(struct ring *ring, void *block, size_t bytes)
     pattern_fill(block, usable, ring->next);
 }
 
-static void release_all(struct ring *ring)
-{
+static void release_all(struct ring *ring) {
     for (size_t at = 0; at < KEPT; at++) {
         release(ring, at);
     }
 }
 
-static void usable_size_of_null_is_zero(void **state)
-{
+static void usable_size_of_null_is_zero(void **state) {
     (void)state;
     assert_int_equal(malloc_usable_size(NULL), 0);
 }
 
-static void every_size_to_16_kib(void **state)
-{
+static void every_size_to_16_kib(void **state) {
     (void)state;
     static struct ring ring;
     for (size_t bytes = 0; bytes <= 16 * KIB; bytes++) {
@@ -62,24 +57,21 @@ static void every_size_to_16_kib(void **state)
     release_all(&ring);
 }
 
-static void visit_malloc(size_t bytes, void *context)
-{
+static void visit_malloc(size_t bytes, void *context) {
     struct ring *ring = (struct ring *)context;
     keep(ring, malloc(bytes), bytes);
     keep(ring, calloc(1, bytes), bytes);
     keep(ring, realloc(NULL, bytes), bytes);
 }
 
-static void borders_to_1_mib(void **state)
-{
+static void borders_to_1_mib(void **state) {
     (void)state;
     static struct ring ring;
     for_border_sizes(MIB, visit_malloc, &ring);
     release_all(&ring);
 }
 
-static void large_and_huge(void **state)
-{
+static void large_and_huge(void **state) {
     (void)state;
     static struct ring ring;
     for (size_t bytes = 64 * KIB; bytes < 8 * MIB; bytes += bytes / 3 + 1) {
@@ -89,8 +81,7 @@ static void large_and_huge(void **state)
     release_all(&ring);
 }
 
-static void aligned_blocks(void **state)
-{
+static void aligned_blocks(void **state) {
     (void)state;
     static struct ring ring;
     for (size_t alignment = 8; alignment <= MIB; alignment *= 2) {
@@ -101,8 +92,7 @@ static void aligned_blocks(void **state)
     release_all(&ring);
 }
 
-static void random_sizes(void **state)
-{
+static void random_sizes(void **state) {
     (void)state;
     static struct ring ring;
     uint64_t seed = 31337;
@@ -113,8 +103,7 @@ static void random_sizes(void **state)
     release_all(&ring);
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usable_size_of_null_is_zero),

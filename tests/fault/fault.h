@@ -19,14 +19,12 @@ void about_block(const void *pointer, void *block);
 bool ignored(void);
 
 // Aligned up to 16, the only alignment of addresses that pass for blocks.
-static inline void *align16(void *pointer)
-{
+static inline void *align16(void *pointer) {
     return (void *)(((uintptr_t)pointer + 15) & ~(uintptr_t)15);
 }
 
 // Runs the body on a thread of its own and waits for its end.
-static inline void on_other_thread(void *(*body)(void *), void *argument)
-{
+static inline void on_other_thread(void *(*body)(void *), void *argument) {
     pthread_t thread;
     start_thread(&thread, 0, body, argument);
     require(pthread_join(thread, NULL) == 0);

@@ -7,8 +7,7 @@ void *foreign_take(size_t bytes);
 static char pool[65536] = {1};
 static size_t used = 64;
 
-__attribute__((visibility("default"))) void *foreign_take(size_t bytes)
-{
+__attribute__((visibility("default"))) void *foreign_take(size_t bytes) {
     size_t at = (used + 15) / 16 * 16 + (size_t)(-(ptrdiff_t)(size_t)pool & 15);
     used = at + bytes;
     return used <= sizeof pool ? pool + at : NULL;

@@ -5,19 +5,16 @@
 // HAKMEM_ABORT=0 asks the allocator to report and go on.
 #include "fault.h"
 
-void about(const void *pointer)
-{
+void about(const void *pointer) {
     behaviour_say("pointer 0x%zx", (size_t)(uintptr_t)pointer);
 }
 
-void about_block(const void *pointer, void *block)
-{
+void about_block(const void *pointer, void *block) {
     about(pointer);
     behaviour_say("block 0x%zx %zu", (size_t)(uintptr_t)block, malloc_usable_size(block));
 }
 
-bool ignored(void)
-{
+bool ignored(void) {
     const char *value = getenv("HAKMEM_ABORT");
     return value != NULL && strcmp(value, "0") == 0;
 }
@@ -29,8 +26,7 @@ struct block {
     size_t bytes;
 };
 
-static void sift(struct block *blocks, size_t at, size_t count)
-{
+static void sift(struct block *blocks, size_t at, size_t count) {
     for (;;) {
         size_t child = 2 * at + 1;
         if (child >= count) {
@@ -50,8 +46,7 @@ static void sift(struct block *blocks, size_t at, size_t count)
 }
 
 // In place: qsort may allocate.
-static void sort_by_address(struct block *blocks, size_t count)
-{
+static void sort_by_address(struct block *blocks, size_t count) {
     for (size_t at = count / 2; at > 0; at--) {
         sift(blocks, at - 1, count);
     }
@@ -65,8 +60,7 @@ static void sort_by_address(struct block *blocks, size_t count)
 
 // Many blocks of all kinds at once, those sizes above all that the programs misuse: disjoint, and
 // each keeps its contents.
-static void *integrity_workload(void *argument)
-{
+static void *integrity_workload(void *argument) {
     static const size_t misused[] = {16, 64, 208, 640, 2000, 8192};
     (void)argument;
     struct block *blocks = (struct block *)test_memory(BLOCK_COUNT * sizeof *blocks);
@@ -105,15 +99,13 @@ static void *integrity_workload(void *argument)
     return NULL;
 }
 
-static void *fault_body(void *argument)
-{
+static void *fault_body(void *argument) {
     (void)argument;
     fault();
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     if (getenv("FAULT_THREAD") != NULL) {
         on_other_thread(fault_body, NULL);

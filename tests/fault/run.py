@@ -114,7 +114,12 @@ TABLE: dict[str, Row] = {
     "free_interior_aligned": inside_small(FREE, CACHED),
     "free_interior_other_thread": inside_small(FREE),
     "free_before_block": inside_small(FREE, CACHED),
-    "free_never_handed_out": free_small(f"(?:{DOUBLE}|{FREE})", CACHED),
+    # The cache may have taken it from the slab already.
+    "free_never_handed_out": Row(
+        rf"(?:{FREE}: {{p}} is a block never handed out, of {{n}} bytes"
+        rf"|{DOUBLE}: {{p}} is a free block of {{n}} bytes)",
+        late_in=CACHED,
+    ),
     "free_slab_tail": Row(
         f"{FREE}: {{p}} lies in a slab's tail, where no block is", late_in=CACHED
     ),
@@ -179,8 +184,12 @@ TABLE: dict[str, Row] = {
     "usable_size_freed": free_small(USABLE_FREED),
     "usable_size_freed_large": free_large(USABLE_FREED),
     # Sizes told to free: compared in hardened mode only.
-    "free_sized_mismatch": Row("size mismatch: {p} .*", quiet_in=CACHED),
-    "free_sized_mismatch_large": Row("size mismatch: {p} .*", quiet_in=CACHED),
+    "free_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 5000", quiet_in=CACHED
+    ),
+    "free_sized_mismatch_large": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
+    ),
     "free_sized_right": Row("", quiet_in=MODES),
 }
 

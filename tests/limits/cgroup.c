@@ -8,12 +8,11 @@
 #include <sys/stat.h>
 
 #define LIMIT_BYTES (96 * MIB)
-#define LIVE_BYTES  (48 * MIB)
+#define LIVE_BYTES (48 * MIB)
 
 static char group[512];
 
-static bool write_text(const char *directory, const char *file, const char *text)
-{
+static bool write_text(const char *directory, const char *file, const char *text) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", directory, file);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -25,8 +24,7 @@ static bool write_text(const char *directory, const char *file, const char *text
 }
 
 // Makes a group below `parent` with the limit set; false when the system does not let us.
-static bool make_group(const char *parent, const char *limit_file)
-{
+static bool make_group(const char *parent, const char *limit_file) {
     char limit[32];
     snprintf(limit, sizeof limit, "%zu", LIMIT_BYTES);
     snprintf(group, sizeof group, "%.400s/hakmem-test-%d", parent, (int)getpid());
@@ -41,8 +39,7 @@ static bool make_group(const char *parent, const char *limit_file)
 }
 
 // The directory of this process's memory controller, version 1 or 2.
-static bool find_and_make_group(void)
-{
+static bool find_and_make_group(void) {
     FILE *file = fopen("/proc/self/cgroup", "r");
     if (file == NULL) {
         return false;
@@ -71,8 +68,7 @@ struct share {
     size_t size_max;
 };
 
-static void *fill_and_free(void *argument)
-{
+static void *fill_and_free(void *argument) {
     const struct share *share = (const struct share *)argument;
     uint64_t seed = share->size_max;
     size_t room = share->bytes_live / share->size_min;
@@ -95,8 +91,7 @@ static void *fill_and_free(void *argument)
     return NULL;
 }
 
-static void be_loaded(void)
-{
+static void be_loaded(void) {
     static const size_t sizes[][2] = {{48, 64},          {200, 300},         {900, 1100},
                                       {3000, 5000},      {20000, 40000},     {100000, 200000},
                                       {700000, 1500000}, {5000000, 9000000}, {64, 64}};
@@ -121,8 +116,7 @@ static void be_loaded(void)
     require_that(peak < LIMIT_BYTES, "peak RSS was %zu KiB", peak / KIB);
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     (void)count;
     behaviour_require_allocator();
     if (getenv("CGROUP_STAGE") != NULL) {

@@ -33,27 +33,26 @@ static const struct call refusable[] = {
 };
 
 struct plan {
-    int number;           // the call that fails
-    unsigned long first;  // 1: the first such call
-    unsigned long failed; // how many in a row; ULONG_MAX: all
+    int number;            // the call that fails
+    unsigned long first;   // 1: the first such call
+    unsigned long failed;  // how many in a row; ULONG_MAX: all
     int error;
 };
 
 struct outcome {
-    unsigned long seen; // calls of that kind by the library
+    unsigned long seen;  // calls of that kind by the library
     unsigned long hit;
     int status;
     bool reached_main;
     unsigned int refused;
-    char text[4000]; // stdout and stderr
+    char text[4000];  // stdout and stderr
 };
 
 static const char *library;
 static char **command;
 
 // Length of a filter that asks about all calls named here, built for the process to be started.
-static int install_filter(void)
-{
+static int install_filter(void) {
     struct sock_filter filter[2 * (CALL_COUNT + 5) + 3];
     unsigned short used = 0;
     int numbers[CALL_COUNT + 5];
@@ -78,8 +77,7 @@ static int install_filter(void)
                         &program);
 }
 
-static void send_descriptor(int channel, int fd)
-{
+static void send_descriptor(int channel, int fd) {
     char byte = 'x';
     struct iovec part = {&byte, 1};
     union {
@@ -99,8 +97,7 @@ static void send_descriptor(int channel, int fd)
     require(sendmsg(channel, &message, 0) == 1);
 }
 
-static int receive_descriptor(int channel)
-{
+static int receive_descriptor(int channel) {
     char byte;
     struct iovec part = {&byte, 1};
     union {
@@ -125,8 +122,7 @@ struct range {
 };
 
 // Where the library's code lies in the process, once it is mapped.
-static bool find_library(pid_t pid, struct range *code)
-{
+static bool find_library(pid_t pid, struct range *code) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *maps = fopen(path, "re");
@@ -149,8 +145,7 @@ static bool find_library(pid_t pid, struct range *code)
     return found;
 }
 
-__attribute__((noreturn)) static void become_program(int channel, int output)
-{
+__attribute__((noreturn)) static void become_program(int channel, int output) {
     require(dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0);
     const char *preload = getenv("FAIL_CALLS_PRELOAD");
     if (preload != NULL) {
@@ -167,8 +162,7 @@ __attribute__((noreturn)) static void become_program(int channel, int output)
 }
 
 static void answer(int listener, const struct plan *plan, struct outcome *outcome,
-                   struct range *code, bool *over)
-{
+                   struct range *code, bool *over) {
     static struct seccomp_notif request;
     static struct seccomp_notif_resp response;
     memset(&request, 0, sizeof request);
@@ -198,8 +192,7 @@ static void answer(int listener, const struct plan *plan, struct outcome *outcom
     (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
 }
 
-static void run(const struct plan *plan, struct outcome *outcome)
-{
+static void run(const struct plan *plan, struct outcome *outcome) {
     memset(outcome, 0, sizeof *outcome);
     int channel[2];
     int output[2];
@@ -249,8 +242,7 @@ static void run(const struct plan *plan, struct outcome *outcome)
 
 // Whether the outcome is as it must be; says so when not.
 static bool judge(const struct call *call, const struct plan *plan, const struct outcome *outcome,
-                  unsigned int refused_max)
-{
+                  unsigned int refused_max) {
     const char *wrong = NULL;
     if (WIFSIGNALED(outcome->status)) {
         wrong = "killed by a signal";
@@ -273,8 +265,7 @@ static bool judge(const struct call *call, const struct plan *plan, const struct
 static unsigned long runs;
 static unsigned long failures;
 
-static void each_in_turn(const struct call *call, unsigned long in_a_row, int error)
-{
+static void each_in_turn(const struct call *call, unsigned long in_a_row, int error) {
     struct outcome outcome;
     unsigned long n = 0;
     unsigned int refused_most = 0;
@@ -291,8 +282,7 @@ static void each_in_turn(const struct call *call, unsigned long in_a_row, int er
                   call->name, error, in_a_row, n - 1, refused_most);
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     require_that(count >= 4, "usage: fail_calls once|burst|always LIBRARY PROGRAM [CALL...]");
     signal(SIGPIPE, SIG_IGN);
     static char resolved[4096];

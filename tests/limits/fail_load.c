@@ -4,8 +4,7 @@
 
 #include <sys/syscall.h>
 
-static void *in_thread(void *argument)
-{
+static void *in_thread(void *argument) {
     (void)argument;
     void *blocks[40];
     for (size_t i = 0; i < 40; i++) {
@@ -19,14 +18,12 @@ static void *in_thread(void *argument)
     return NULL;
 }
 
-static unsigned int refused_of(void *block)
-{
+static unsigned int refused_of(void *block) {
     require(block != NULL || errno == ENOMEM);
     return block == NULL;
 }
 
-static unsigned int pass(void)
-{
+static unsigned int pass(void) {
     unsigned int before = load_refusals();
     unsigned int refused = 0;
     // One size after another to one end, so that one refusal does not end it.
@@ -103,8 +100,7 @@ static unsigned int pass(void)
     return refused + load_refusals() - before;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_say("main");
     behaviour_require_allocator();
     unsigned int refused = pass();

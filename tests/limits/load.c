@@ -14,8 +14,7 @@ static _Atomic unsigned int refusals;
 static uint64_t seed = 11;
 
 // Large blocks are written at both ends and once a page in between.
-static void write_block(const struct block *block)
-{
+static void write_block(const struct block *block) {
     if (block->bytes <= 4096) {
         pattern_fill(block->start, block->bytes, block->bytes);
         return;
@@ -27,8 +26,7 @@ static void write_block(const struct block *block)
     pattern_fill(block->start + block->bytes - 512, 512, block->bytes);
 }
 
-static void verify_block(const struct block *block)
-{
+static void verify_block(const struct block *block) {
     if (block->bytes <= 4096) {
         require(pattern_differs(block->start, block->bytes, block->bytes) == block->bytes);
         return;
@@ -37,16 +35,14 @@ static void verify_block(const struct block *block)
     require(pattern_differs(block->start + block->bytes - 512, 512, block->bytes) == 512);
 }
 
-static void require_refused(const void *block)
-{
+static void require_refused(const void *block) {
     if (block == NULL) {
         require_that(errno == ENOMEM, "NULL with errno %d", errno);
         refusals++;
     }
 }
 
-static void *take_any_way(size_t bytes)
-{
+static void *take_any_way(size_t bytes) {
     void *block = NULL;
     errno = 0;
     switch (random_below(&seed, 6)) {
@@ -67,8 +63,7 @@ static void *take_any_way(size_t bytes)
     return block;
 }
 
-size_t load_grow(size_t goal_bytes, size_t size_max)
-{
+size_t load_grow(size_t goal_bytes, size_t size_max) {
     unsigned int before = refusals;
     while (live_bytes < goal_bytes && refusals == before) {
         require_that(block_count < BLOCK_COUNT_MAX, "the table of blocks is full");
@@ -88,18 +83,15 @@ size_t load_grow(size_t goal_bytes, size_t size_max)
     return live_bytes;
 }
 
-size_t load_live(void)
-{
+size_t load_live(void) {
     return live_bytes;
 }
 
-unsigned int load_refusals(void)
-{
+unsigned int load_refusals(void) {
     return refusals;
 }
 
-void load_shrink(size_t every)
-{
+void load_shrink(size_t every) {
     size_t kept = 0;
     for (size_t i = 0; i < block_count; i++) {
         if (i % every == 0) {
@@ -115,8 +107,7 @@ void load_shrink(size_t every)
     block_count = kept;
 }
 
-void load_every_entry_point(size_t bytes)
-{
+void load_every_entry_point(size_t bytes) {
     void *taken[9];
     memset(taken, 0, sizeof taken);
     errno = 0;
@@ -162,8 +153,7 @@ void load_every_entry_point(size_t bytes)
     }
 }
 
-static void *complete_in_thread(void *argument)
-{
+static void *complete_in_thread(void *argument) {
     size_t goal = (size_t)(uintptr_t)argument;
     uint64_t own_seed = goal;
     enum { KEPT_COUNT = 200 };
@@ -185,8 +175,7 @@ static void *complete_in_thread(void *argument)
     return NULL;
 }
 
-void load_complete(size_t goal_bytes)
-{
+void load_complete(size_t goal_bytes) {
     static const size_t maxima[] = {8000, 100000, 3000000, 20000000};
     load_shrink(1);
     for (size_t i = 0; i < sizeof maxima / sizeof maxima[0]; i++) {

@@ -5,8 +5,7 @@
 
 #include <sys/resource.h>
 
-static void little_activity(unsigned int ms)
-{
+static void little_activity(unsigned int ms) {
     uint64_t end = now_ms() + ms;
     while (now_ms() < end) {
         for (size_t bytes = 16; bytes < 100000; bytes *= 2) {
@@ -23,8 +22,7 @@ static void little_activity(unsigned int ms)
 }
 
 // Purging fails on locked pages: nobody may believe that they are zero now.
-static void zero_after_failed_purge(void)
-{
+static void zero_after_failed_purge(void) {
     static const size_t sizes[] = {1000, 30000, 200000, 1500000, 6000000};
     enum { COUNT = 64 };
     static unsigned char *blocks[COUNT];
@@ -58,8 +56,7 @@ static void zero_after_failed_purge(void)
     }
 }
 
-static void with_all_rights(void)
-{
+static void with_all_rights(void) {
     size_t before = rss_bytes();
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
         // Not root, and a small RLIMIT_MEMLOCK: the other half of the test is about that.
@@ -80,8 +77,7 @@ static void with_all_rights(void)
     load_complete(64 * MIB);
 }
 
-static void under_a_small_limit(void)
-{
+static void under_a_small_limit(void) {
     struct rlimit limit;
     require(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
     limit.rlim_cur = limit.rlim_max < 16 * MIB ? limit.rlim_max : 16 * MIB;
@@ -105,8 +101,7 @@ static void under_a_small_limit(void)
     load_complete(64 * MIB);
 }
 
-static void in_a_child(void (*body)(void))
-{
+static void in_a_child(void (*body)(void)) {
     pid_t child = fork();
     require(child >= 0);
     if (child == 0) {
@@ -118,8 +113,7 @@ static void in_a_child(void (*body)(void))
     require_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %#x", (unsigned int)status);
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     in_a_child(with_all_rights);
     in_a_child(under_a_small_limit);

@@ -6,8 +6,7 @@ static char *region;
 static size_t region_bytes;
 
 // Splits one long mapping into alternating ones until the system refuses; gives `spare` pairs back.
-static void exhaust(size_t spare)
-{
+static void exhaust(size_t spare) {
     size_t page = 4096;
     FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
     require(file != NULL);
@@ -29,8 +28,7 @@ static void exhaust(size_t spare)
     }
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     for (size_t spare = 0; spare <= 12; spare += 4) {
         // Live blocks of every kind, huge ones among them.

@@ -10,16 +10,15 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#define ROOM_BYTES  (1 * GIB)
-#define GOAL_BYTES  (256 * MIB)
+#define ROOM_BYTES (1 * GIB)
+#define GOAL_BYTES (256 * MIB)
 #define EXTRA_BYTES (96 * MIB)
 
 static const char mode_path[] = "/proc/sys/vm/overcommit_memory";
 static const char ratio_path[] = "/proc/sys/vm/overcommit_ratio";
 static const char kbytes_path[] = "/proc/sys/vm/overcommit_kbytes";
 
-static unsigned long read_number(const char *path)
-{
+static unsigned long read_number(const char *path) {
     char text[64] = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     require(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
@@ -27,8 +26,7 @@ static unsigned long read_number(const char *path)
     return strtoul(text, NULL, 10);
 }
 
-static bool write_number(const char *path, unsigned long value)
-{
+static bool write_number(const char *path, unsigned long value) {
     char text[32];
     int length = snprintf(text, sizeof text, "%lu\n", value);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -40,8 +38,7 @@ static bool write_number(const char *path, unsigned long value)
 }
 
 // What the loaded process does under the limit.
-static void be_loaded(void)
-{
+static void be_loaded(void) {
     size_t before = proc_kb_line("/proc/meminfo", "\nCommitted_AS:");
     load_complete(GOAL_BYTES);
     load_grow(GOAL_BYTES, MIB);
@@ -73,8 +70,7 @@ static void be_loaded(void)
 }
 
 // Waits until `pipe_end` is closed by the death or the end of the test, then restores.
-static void guard(int pipe_end, unsigned long mode, unsigned long ratio, unsigned long kbytes)
-{
+static void guard(int pipe_end, unsigned long mode, unsigned long ratio, unsigned long kbytes) {
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
@@ -87,8 +83,7 @@ static void guard(int pipe_end, unsigned long mode, unsigned long ratio, unsigne
     _exit(restored ? 0 : 1);
 }
 
-static int run_loaded(char **values)
-{
+static int run_loaded(char **values) {
     pid_t child = fork();
     require(child >= 0);
     if (child == 0) {
@@ -102,8 +97,7 @@ static int run_loaded(char **values)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     (void)count;
     behaviour_require_allocator();
     if (getenv("OVERCOMMIT_STAGE") != NULL) {

@@ -5,8 +5,7 @@
 
 #include <sys/resource.h>
 
-static void *work_in_thread(void *argument)
-{
+static void *work_in_thread(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     for (int i = 0; i < 3000; i++) {
         size_t bytes = random_log_size(&seed, 50000);
@@ -22,8 +21,7 @@ static void *work_in_thread(void *argument)
     return NULL;
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 4, "usage: rlimit as|data KIB PERCENT");
     int resource = strcmp(values[1], "as") == 0 ? RLIMIT_AS : RLIMIT_DATA;

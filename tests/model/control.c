@@ -6,17 +6,17 @@
 
 enum fault {
     FAULT_NONE,
-    FAULT_OVERLAP,    // a block is handed out twice
-    FAULT_NEIGHBOUR,  // the usable size reaches into the next block
-    FAULT_LOST_TAIL,  // realloc loses the last byte it had to copy
-    FAULT_LOST_ALL,   // realloc does not copy
-    FAULT_MISALIGNED, // memalign is 16 bytes off
-    FAULT_UNALIGNED,  // malloc is 8 bytes off
-    FAULT_DIRTY,      // calloc leaves the last byte as it was
-    FAULT_SCRIBBLE,   // free writes into another block
-    FAULT_SHORT,      // a usable size below the request
-    FAULT_UNSTEADY,   // a usable size that changes
-    FAULT_REFUSAL,    // NULL for a request that can be served
+    FAULT_OVERLAP,     // a block is handed out twice
+    FAULT_NEIGHBOUR,   // the usable size reaches into the next block
+    FAULT_LOST_TAIL,   // realloc loses the last byte it had to copy
+    FAULT_LOST_ALL,    // realloc does not copy
+    FAULT_MISALIGNED,  // memalign is 16 bytes off
+    FAULT_UNALIGNED,   // malloc is 8 bytes off
+    FAULT_DIRTY,       // calloc leaves the last byte as it was
+    FAULT_SCRIBBLE,    // free writes into another block
+    FAULT_SHORT,       // a usable size below the request
+    FAULT_UNSTEADY,    // a usable size that changes
+    FAULT_REFUSAL,     // NULL for a request that can be served
     FAULT_COUNT,
 };
 
@@ -29,9 +29,9 @@ enum { SHIFT_MIN = 4, SHIFT_MAX = 40, HEADER_BYTES = 16 };
 #define REGION_BYTES ((size_t)64 << 30)
 
 struct header {
-    unsigned int shift;  // the block has 1 << shift bytes from `start`
-    unsigned int offset; // from the block's start to the address handed out
-    struct header *next; // in the list of free blocks
+    unsigned int shift;   // the block has 1 << shift bytes from `start`
+    unsigned int offset;  // from the block's start to the address handed out
+    struct header *next;  // in the list of free blocks
 };
 
 static enum fault fault;
@@ -39,11 +39,10 @@ static unsigned int calls;
 static char *region;
 static size_t region_used;
 static struct header *free_list[SHIFT_MAX];
-static struct header *recent; // the newest live block of 256 to 1024 bytes
+static struct header *recent;  // the newest live block of 256 to 1024 bytes
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool control_choose(const char *name)
-{
+bool control_choose(const char *name) {
     for (int i = 0; i < FAULT_COUNT; i++) {
         if (strcmp(name, fault_names[i]) == 0) {
             fault = (enum fault)i;
@@ -54,19 +53,16 @@ bool control_choose(const char *name)
 }
 
 // Under the lock.
-static bool strikes(enum fault which)
-{
+static bool strikes(enum fault which) {
     return fault == which && ++calls % 3000 == 2999;
 }
 
-static struct header *header_of(const void *block)
-{
+static struct header *header_of(const void *block) {
     return (struct header *)(uintptr_t)((const char *)block - HEADER_BYTES);
 }
 
 // Under the lock. The header's block follows it.
-static struct header *take(size_t bytes)
-{
+static struct header *take(size_t bytes) {
     unsigned int shift = SHIFT_MIN;
     while (((size_t)1 << shift) < bytes) {
         shift++;
@@ -92,15 +88,13 @@ static struct header *take(size_t bytes)
     return header;
 }
 
-static void *at_offset(struct header *header, size_t offset)
-{
+static void *at_offset(struct header *header, size_t offset) {
     char *block = (char *)header + HEADER_BYTES + offset;
     *header_of(block) = (struct header){header->shift, (unsigned int)offset, NULL};
     return block;
 }
 
-void *control_malloc(size_t bytes)
-{
+void *control_malloc(size_t bytes) {
     pthread_mutex_lock(&lock);
     void *block = NULL;
     if (!strikes(FAULT_REFUSAL)) {
@@ -111,8 +105,7 @@ void *control_malloc(size_t bytes)
     return block;
 }
 
-void *control_calloc(size_t bytes)
-{
+void *control_calloc(size_t bytes) {
     char *block = (char *)control_malloc(bytes);
     if (block != NULL && bytes > 0) {
         pthread_mutex_lock(&lock);
@@ -125,14 +118,12 @@ void *control_calloc(size_t bytes)
     return block;
 }
 
-static size_t true_usable(const void *block)
-{
+static size_t true_usable(const void *block) {
     struct header *header = header_of(block);
     return ((size_t)1 << header->shift) - header->offset;
 }
 
-void *control_realloc(void *block, size_t bytes)
-{
+void *control_realloc(void *block, size_t bytes) {
     char *moved = (char *)control_malloc(bytes);
     if (moved != NULL && block != NULL) {
         size_t kept = true_usable(block);
@@ -150,8 +141,7 @@ void *control_realloc(void *block, size_t bytes)
     return moved;
 }
 
-void *control_memalign(size_t alignment, size_t bytes)
-{
+void *control_memalign(size_t alignment, size_t bytes) {
     pthread_mutex_lock(&lock);
     struct header *header = take(bytes + alignment + 16);
     uintptr_t start = (uintptr_t)header + HEADER_BYTES;
@@ -164,8 +154,7 @@ void *control_memalign(size_t alignment, size_t bytes)
     return block;
 }
 
-void control_free(void *block)
-{
+void control_free(void *block) {
     if (block == NULL) {
         return;
     }
@@ -185,8 +174,7 @@ void control_free(void *block)
     pthread_mutex_unlock(&lock);
 }
 
-size_t control_usable(const void *block)
-{
+size_t control_usable(const void *block) {
     if (block == NULL) {
         return 0;
     }

@@ -55,18 +55,17 @@ struct exchange {
 
 static struct {
     uint64_t seed;
-    uint64_t operations; // per thread
+    uint64_t operations;  // per thread
     unsigned int threads;
     size_t size_max;
-    uint64_t live_max; // per thread
-    bool reference;    // the interval set; off where its mutex would order all threads (TSan)
+    uint64_t live_max;  // per thread
+    bool reference;     // the interval set; off where its mutex would order all threads (TSan)
 } settings = {0, 500000, 4, 4 * MIB, 64 * MIB, true};
 
 static struct exchange exchanges[EXCHANGE_COUNT];
 
 __attribute__((noreturn, format(printf, 3, 4))) static void
-model_fail(const struct worker *worker, const struct block *block, const char *format, ...)
-{
+model_fail(const struct worker *worker, const struct block *block, const char *format, ...) {
     char text[256];
     va_list arguments;
     va_start(arguments, format);
@@ -90,20 +89,17 @@ model_fail(const struct worker *worker, const struct block *block, const char *f
 }
 
 static void note(struct worker *worker, const char *what, size_t bytes, size_t alignment,
-                 void *before, void *after)
-{
+                 void *before, void *after) {
     worker->history[worker->operation % HISTORY_COUNT] =
         (struct event){what, bytes, alignment, before, after};
 }
 
 // A word that depends on the block and the offset.
-static uint64_t word_at(const struct block *block, size_t offset)
-{
+static uint64_t word_at(const struct block *block, size_t offset) {
     return (block->key + offset) * 0x9e3779b97f4a7c15u;
 }
 
-static void fill_range(const struct block *block, size_t from, size_t to)
-{
+static void fill_range(const struct block *block, size_t from, size_t to) {
     size_t at = from;
     for (; at + 8 <= to; at += 8) {
         uint64_t word = word_at(block, at);
@@ -116,8 +112,7 @@ static void fill_range(const struct block *block, size_t from, size_t to)
 }
 
 // First wrong offset, or `to`.
-static size_t check_range(const struct block *block, size_t from, size_t to)
-{
+static size_t check_range(const struct block *block, size_t from, size_t to) {
     size_t at = from;
     for (; at + 8 <= to; at += 8) {
         uint64_t word = word_at(block, at);
@@ -134,8 +129,7 @@ static size_t check_range(const struct block *block, size_t from, size_t to)
     return to;
 }
 
-static void fill(const struct block *block)
-{
+static void fill(const struct block *block) {
     size_t usable = block->usable;
     if (usable <= FULL_BYTES) {
         fill_range(block, 0, usable);
@@ -149,8 +143,7 @@ static void fill(const struct block *block)
 }
 
 // First wrong offset of what fill() wrote below `limit`, or SIZE_MAX.
-static size_t first_wrong(const struct block *block, size_t limit)
-{
+static size_t first_wrong(const struct block *block, size_t limit) {
     size_t usable = block->usable;
     if (usable <= FULL_BYTES) {
         size_t end = limit < usable ? limit : usable;
@@ -179,8 +172,7 @@ static size_t first_wrong(const struct block *block, size_t limit)
     return SIZE_MAX;
 }
 
-static void check(const struct worker *worker, const struct block *block)
-{
+static void check(const struct worker *worker, const struct block *block) {
     size_t usable = model_usable(block->start);
     if (usable != block->usable) {
         model_fail(worker, block, "the usable size changed to %zu", usable);
@@ -192,8 +184,7 @@ static void check(const struct worker *worker, const struct block *block)
 }
 
 // A block that the allocator just returned: everything about it is checked, then it is filled.
-static void adopt(struct worker *worker, struct block *block, size_t alignment)
-{
+static void adopt(struct worker *worker, struct block *block, size_t alignment) {
     if (block->start == NULL) {
         model_fail(worker, block, "NULL for %zu bytes", block->bytes);
     }
@@ -218,8 +209,7 @@ static void adopt(struct worker *worker, struct block *block, size_t alignment)
 }
 
 // The block is about to go back to the allocator.
-static void disown(struct worker *worker, struct block *block)
-{
+static void disown(struct worker *worker, struct block *block) {
     if (settings.reference && !reference_remove((uintptr_t)block->start)) {
         model_fail(worker, block, "the reference does not know this block");
     }
@@ -227,8 +217,7 @@ static void disown(struct worker *worker, struct block *block)
     worker->live_bytes -= block->usable < worker->live_bytes ? block->usable : worker->live_bytes;
 }
 
-static size_t choose_size(struct worker *worker)
-{
+static size_t choose_size(struct worker *worker) {
     uint64_t dice = random_next(&worker->seed) % 1000;
     if (dice < 5) {
         return 0;
@@ -240,8 +229,7 @@ static size_t choose_size(struct worker *worker)
     return random_log_size(&worker->seed, max < settings.size_max ? max : settings.size_max);
 }
 
-static void allocate(struct worker *worker, struct block *block)
-{
+static void allocate(struct worker *worker, struct block *block) {
     size_t alignment = 16;
     block->bytes = choose_size(worker);
     block->usable = 0;
@@ -284,8 +272,7 @@ static void allocate(struct worker *worker, struct block *block)
     adopt(worker, block, alignment);
 }
 
-static void release(struct worker *worker, struct block *block)
-{
+static void release(struct worker *worker, struct block *block) {
     note(worker, "free", block->bytes, 0, block->start, NULL);
     check(worker, block);
     disown(worker, block);
@@ -293,17 +280,16 @@ static void release(struct worker *worker, struct block *block)
     block->start = NULL;
 }
 
-static void resize(struct worker *worker, struct block *block)
-{
+static void resize(struct worker *worker, struct block *block) {
     size_t bytes = choose_size(worker);
     switch (random_below(&worker->seed, 4)) {
-    case 0: // a little more, a little less
+    case 0:  // a little more, a little less
         bytes = block->bytes + random_below(&worker->seed, 64);
         break;
     case 1:
         bytes = block->bytes - block->bytes / 8;
         break;
-    case 2: // the growing buffer
+    case 2:  // the growing buffer
         bytes = block->bytes * 2;
         break;
     default:
@@ -341,8 +327,7 @@ static void resize(struct worker *worker, struct block *block)
     adopt(worker, block, 16);
 }
 
-static void trade(struct worker *worker, struct block *block)
-{
+static void trade(struct worker *worker, struct block *block) {
     struct exchange *place = &exchanges[random_below(&worker->seed, EXCHANGE_COUNT)];
     pthread_mutex_lock(&place->lock);
     struct block taken = place->block;
@@ -355,8 +340,7 @@ static void trade(struct worker *worker, struct block *block)
     }
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     struct worker *worker = (struct worker *)argument;
     // The table is alternately filled and emptied, so that slabs fill up and become free again.
     bool filling = true;
@@ -392,8 +376,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static uint64_t number_after(const char *text, const char *name)
-{
+static uint64_t number_after(const char *text, const char *name) {
     char *end;
     errno = 0;
     uint64_t value = strtoull(text, &end, 0);
@@ -404,8 +387,7 @@ static uint64_t number_after(const char *text, const char *name)
     return value;
 }
 
-static void read_arguments(int count, char **values)
-{
+static void read_arguments(int count, char **values) {
     settings.seed = now_ms() * 1000003 + (uint64_t)getpid();
     for (int i = 1; i < count; i++) {
         const char *name = values[i];
@@ -451,8 +433,7 @@ static void read_arguments(int count, char **values)
     }
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
 #if !defined(HAKMEM_INTERNAL) && !defined(MODEL_CONTROL)
     behaviour_require_allocator();
 #endif

@@ -10,23 +10,23 @@
 
 #    include "api/alloc.h"
 
-#    define model_malloc(bytes)              hakmem_alloc(bytes)
-#    define model_calloc(bytes)              hakmem_alloc_zeroed(bytes)
-#    define model_realloc(block, bytes)      hakmem_resize(block, bytes)
+#    define model_malloc(bytes) hakmem_alloc(bytes)
+#    define model_calloc(bytes) hakmem_alloc_zeroed(bytes)
+#    define model_realloc(block, bytes) hakmem_resize(block, bytes)
 #    define model_memalign(alignment, bytes) hakmem_alloc_aligned(alignment, bytes)
-#    define model_free(block)                hakmem_dealloc(block)
-#    define model_usable(block)              hakmem_block_bytes(block)
+#    define model_free(block) hakmem_dealloc(block)
+#    define model_usable(block) hakmem_block_bytes(block)
 
 #elif defined(MODEL_CONTROL)
 
 #    include "control.h"
 
-#    define model_malloc(bytes)              control_malloc(bytes)
-#    define model_calloc(bytes)              control_calloc(bytes)
-#    define model_realloc(block, bytes)      control_realloc(block, bytes)
+#    define model_malloc(bytes) control_malloc(bytes)
+#    define model_calloc(bytes) control_calloc(bytes)
+#    define model_realloc(block, bytes) control_realloc(block, bytes)
 #    define model_memalign(alignment, bytes) control_memalign(alignment, bytes)
-#    define model_free(block)                control_free(block)
-#    define model_usable(block)              control_usable(block)
+#    define model_free(block) control_free(block)
+#    define model_usable(block) control_usable(block)
 
 #else
 
@@ -38,11 +38,10 @@
 #    define model_realloc(block, bytes) \
         ((bytes) % 7 == 0 ? reallocarray(block, 7, (bytes) / 7) : realloc(block, bytes))
 #    define model_memalign(alignment, bytes) model_any_memalign(alignment, bytes)
-#    define model_free(block)                free(block)
-#    define model_usable(block)              malloc_usable_size(block)
+#    define model_free(block) free(block)
+#    define model_usable(block) malloc_usable_size(block)
 
-static inline void *model_any_memalign(size_t alignment, size_t bytes)
-{
+static inline void *model_any_memalign(size_t alignment, size_t bytes) {
     if (bytes % 3 == 0) {
         return aligned_alloc(alignment, bytes);
     }

@@ -19,8 +19,7 @@ static uint32_t unused;
 static uint32_t live;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void reference_init(uint32_t capacity)
-{
+void reference_init(uint32_t capacity) {
     nodes = (struct node *)test_memory(((size_t)capacity + 1) * sizeof *nodes);
     for (uint32_t i = 1; i <= capacity; i++) {
         nodes[i].left = i < capacity ? i + 1 : 0;
@@ -28,15 +27,13 @@ void reference_init(uint32_t capacity)
     unused = 1;
 }
 
-static uint32_t priority_of(uintptr_t start)
-{
+static uint32_t priority_of(uintptr_t start) {
     uint64_t seed = start;
     return (uint32_t)random_next(&seed);
 }
 
 // Splits a tree into the ranges that start below `start` and the others.
-static void split(uint32_t tree, uintptr_t start, uint32_t *below, uint32_t *others)
-{
+static void split(uint32_t tree, uintptr_t start, uint32_t *below, uint32_t *others) {
     while (tree != 0) {
         if (nodes[tree].start < start) {
             *below = tree;
@@ -53,8 +50,7 @@ static void split(uint32_t tree, uintptr_t start, uint32_t *below, uint32_t *oth
 }
 
 // The ranges of `low` all lie below those of `high`.
-static uint32_t merge(uint32_t low, uint32_t high)
-{
+static uint32_t merge(uint32_t low, uint32_t high) {
     uint32_t result = 0;
     uint32_t *place = &result;
     while (low != 0 && high != 0) {
@@ -73,8 +69,7 @@ static uint32_t merge(uint32_t low, uint32_t high)
 }
 
 // The live range that overlaps [start, start + bytes), or 0.
-static uint32_t find_overlap(uintptr_t start, size_t bytes)
-{
+static uint32_t find_overlap(uintptr_t start, size_t bytes) {
     uint32_t at = root;
     while (at != 0) {
         if (nodes[at].start >= start + bytes) {
@@ -88,8 +83,7 @@ static uint32_t find_overlap(uintptr_t start, size_t bytes)
     return 0;
 }
 
-bool reference_add(uintptr_t start, size_t bytes, uintptr_t *other_start, size_t *other_bytes)
-{
+bool reference_add(uintptr_t start, size_t bytes, uintptr_t *other_start, size_t *other_bytes) {
     if (bytes == 0) {
         bytes = 1;
     }
@@ -116,8 +110,7 @@ bool reference_add(uintptr_t start, size_t bytes, uintptr_t *other_start, size_t
     return true;
 }
 
-bool reference_remove(uintptr_t start)
-{
+bool reference_remove(uintptr_t start) {
     pthread_mutex_lock(&lock);
     uint32_t *place = &root;
     while (*place != 0 && nodes[*place].start != start) {
@@ -134,7 +127,6 @@ bool reference_remove(uintptr_t start)
     return node != 0;
 }
 
-uint32_t reference_count(void)
-{
+uint32_t reference_count(void) {
     return live;
 }

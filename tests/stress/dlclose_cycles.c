@@ -6,8 +6,7 @@ enum { CYCLE_COUNT = 400 };
 
 static const char *plugin_path;
 
-static void *cycle(void *argument)
-{
+static void *cycle(void *argument) {
     size_t bytes = (size_t)(uintptr_t)argument;
     void *plugin = dlopen(plugin_path, RTLD_NOW | RTLD_LOCAL);
     require_that(plugin != NULL, "%s", dlerror());
@@ -25,8 +24,7 @@ static void *cycle(void *argument)
     return NULL;
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 2, "usage: dlclose_cycles PLUGIN");
     plugin_path = values[1];

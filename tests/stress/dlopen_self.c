@@ -15,15 +15,13 @@ struct functions {
 
 static struct functions hakmem;
 
-static void *look_up(void *library, const char *name)
-{
+static void *look_up(void *library, const char *name) {
     void *found = dlsym(library, name);
     require_that(found != NULL, "%s is missing", name);
     return found;
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     void *kept[100] = {NULL};
     size_t sizes[100];
@@ -48,8 +46,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void work_in_threads(void)
-{
+static void work_in_threads(void) {
     pthread_t threads[3];
     for (uintptr_t i = 0; i < 3; i++) {
         start_thread(&threads[i], 0, work, (void *)(i + 1));
@@ -60,8 +57,7 @@ static void work_in_threads(void)
     }
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 3, "usage: dlopen_self LIBHAKMEM LIBTLS_HOG");
     void *hog = dlopen(values[2], RTLD_NOW);

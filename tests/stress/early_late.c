@@ -10,8 +10,7 @@ static void *from_preinit;
 static void *from_constructor;
 static _Atomic unsigned int steps;
 
-static void preinit(int count, char **values, char **environment)
-{
+static void preinit(int count, char **values, char **environment) {
     (void)count;
     (void)values;
     (void)environment;
@@ -23,15 +22,13 @@ static void preinit(int count, char **values, char **environment)
 __attribute__((section(".preinit_array"), used)) static void (*preinit_entry)(int, char **,
                                                                               char **) = preinit;
 
-__attribute__((constructor)) static void construct(void)
-{
+__attribute__((constructor)) static void construct(void) {
     from_constructor = memalign(4096, 10000);
     require(from_constructor != NULL && aligned_to(from_constructor, 4096));
     pattern_fill(from_constructor, 10000, 3);
 }
 
-static void *go_on(void *argument)
-{
+static void *go_on(void *argument) {
     (void)argument;
     uint64_t seed = 9;
     for (;;) {
@@ -43,8 +40,7 @@ static void *go_on(void *argument)
     }
 }
 
-static void at_exit_second(void)
-{
+static void at_exit_second(void) {
     require(pattern_differs(from_preinit, 300, 2) == 300);
     free(from_preinit);
     // The other thread goes on while this runs.
@@ -59,8 +55,7 @@ static void at_exit_second(void)
     behaviour_say("atexit");
 }
 
-static void at_exit_first(void)
-{
+static void at_exit_first(void) {
     void *block = calloc(1, 300000);
     require(block != NULL && all_zero(block, 300000));
     free(block);
@@ -68,8 +63,7 @@ static void at_exit_first(void)
     require(atexit(at_exit_second) == 0);
 }
 
-__attribute__((destructor)) static void destruct(void)
-{
+__attribute__((destructor)) static void destruct(void) {
     require(pattern_differs(from_constructor, 10000, 3) == 10000);
     from_constructor = realloc(from_constructor, 20000);
     require(pattern_differs(from_constructor, 10000, 3) == 10000);
@@ -77,8 +71,7 @@ __attribute__((destructor)) static void destruct(void)
     behaviour_say("destructor of the program");
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     require(from_preinit != NULL && from_constructor != NULL);
     require(pattern_differs(early_block(), early_bytes(), 1) == early_bytes());

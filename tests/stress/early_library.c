@@ -8,8 +8,7 @@ size_t early_bytes(void);
 static void *block;
 static void *blocks[500];
 
-__attribute__((constructor(101))) static void begin(void)
-{
+__attribute__((constructor(101))) static void begin(void) {
     block = malloc(5000);
     require(block != NULL);
     pattern_fill(block, 5000, 1);
@@ -23,8 +22,7 @@ __attribute__((constructor(101))) static void begin(void)
     }
 }
 
-__attribute__((destructor(101))) static void end(void)
-{
+__attribute__((destructor(101))) static void end(void) {
     require(pattern_differs(block, 5000, 1) == 5000);
     for (size_t i = 0; i < 500; i++) {
         free(blocks[i]);
@@ -36,12 +34,10 @@ __attribute__((destructor(101))) static void end(void)
     behaviour_say("destructor of the early library");
 }
 
-void *early_block(void)
-{
+void *early_block(void) {
     return block;
 }
 
-size_t early_bytes(void)
-{
+size_t early_bytes(void) {
     return 5000;
 }

@@ -8,8 +8,7 @@ enum { THREAD_COUNT = 8, FORK_COUNT = 12, KEPT_COUNT = 64 };
 
 static _Atomic unsigned int handlers_ran;
 
-static void allocate_in_handler(void)
-{
+static void allocate_in_handler(void) {
     for (size_t bytes = 10; bytes < 100000; bytes *= 7) {
         void *block = malloc(bytes);
         require(block != NULL);
@@ -21,13 +20,11 @@ static void allocate_in_handler(void)
     handlers_ran++;
 }
 
-__attribute__((constructor)) static void register_early(void)
-{
+__attribute__((constructor)) static void register_early(void) {
     require(pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler) == 0);
 }
 
-static void use_every_kind(uint64_t seed)
-{
+static void use_every_kind(uint64_t seed) {
     void *kept[KEPT_COUNT] = {NULL};
     size_t sizes[KEPT_COUNT];
     for (int i = 0; i < 600; i++) {
@@ -48,8 +45,7 @@ static void use_every_kind(uint64_t seed)
     }
 }
 
-static void *in_a_thread_of_the_child(void *argument)
-{
+static void *in_a_thread_of_the_child(void *argument) {
     use_every_kind((uint64_t)(uintptr_t)argument);
     return NULL;
 }
@@ -59,8 +55,7 @@ struct kept {
     size_t bytes;
 };
 
-__attribute__((noreturn)) static void be_a_child(struct kept *kept, uint64_t seed)
-{
+__attribute__((noreturn)) static void be_a_child(struct kept *kept, uint64_t seed) {
     alarm(20);
     for (size_t i = 0; i < KEPT_COUNT; i++) {
         if (kept[i].block != NULL) {
@@ -83,8 +78,7 @@ __attribute__((noreturn)) static void be_a_child(struct kept *kept, uint64_t see
     _exit(0);
 }
 
-static void *load(void *argument)
-{
+static void *load(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     struct kept kept[KEPT_COUNT] = {{NULL, 0}};
     for (int forks = 0; forks < FORK_COUNT;) {
@@ -116,8 +110,7 @@ static void *load(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     require(pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler) == 0);
     pthread_t threads[THREAD_COUNT];

@@ -10,8 +10,7 @@ enum { FORK_COUNT = 200 };
 static volatile sig_atomic_t forks;
 static volatile sig_atomic_t failed;
 
-static void fork_now(int number)
-{
+static void fork_now(int number) {
     (void)number;
     int saved = errno;
     if (forks < FORK_COUNT) {
@@ -29,8 +28,7 @@ static void fork_now(int number)
     errno = saved;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     alarm(40);
     struct sigaction action = {.sa_handler = fork_now, .sa_flags = SA_RESTART};

@@ -11,13 +11,11 @@ static void (*next_free)(void *);
 static void *(*next_realloc)(void *, size_t);
 
 // The loader may call these before the constructor ran: look up at first use.
-static void *look_up(const char *name)
-{
+static void *look_up(const char *name) {
     return dlsym(RTLD_NEXT, name);
 }
 
-void *malloc(size_t bytes)
-{
+void *malloc(size_t bytes) {
     if (next_malloc == NULL) {
         next_malloc = (void *(*)(size_t))(uintptr_t)look_up("malloc");
     }
@@ -25,8 +23,7 @@ void *malloc(size_t bytes)
     return next_malloc(bytes);
 }
 
-void free(void *block)
-{
+void free(void *block) {
     if (next_free == NULL) {
         next_free = (void (*)(void *))(uintptr_t)look_up("free");
     }
@@ -34,8 +31,7 @@ void free(void *block)
     next_free(block);
 }
 
-void *realloc(void *block, size_t bytes)
-{
+void *realloc(void *block, size_t bytes) {
     if (next_realloc == NULL) {
         next_realloc = (void *(*)(void *, size_t))(uintptr_t)look_up("realloc");
     }
@@ -43,7 +39,6 @@ void *realloc(void *block, size_t bytes)
     return next_realloc(block, bytes);
 }
 
-unsigned long hook_calls(void)
-{
+unsigned long hook_calls(void) {
     return calls;
 }

@@ -3,8 +3,7 @@
 
 extern unsigned long hook_calls(void) __attribute__((weak));
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     for (int i = 0; i < 20000; i++) {
         char *block = (char *)malloc(random_log_size(&seed, 5000));
@@ -20,8 +19,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     require_that(count == 2, "usage: hooked first|second");
     require_that(behaviour_on_hakmem() && hook_calls != NULL, "both libraries must be preloaded");
     pthread_t threads[2];

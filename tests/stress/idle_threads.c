@@ -7,8 +7,7 @@ enum { THREAD_COUNT = 300 };
 static pthread_barrier_t used;
 static pthread_mutex_t park = PTHREAD_MUTEX_INITIALIZER;
 
-static void *use_then_idle(void *argument)
-{
+static void *use_then_idle(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     enum { COUNT = 1500 };
     void *blocks[COUNT];
@@ -29,8 +28,7 @@ static void *use_then_idle(void *argument)
     return NULL;
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 2, "usage: idle_threads KIB_PER_THREAD");
     size_t bound = strtoul(values[1], NULL, 10) * KIB * THREAD_COUNT;

@@ -8,8 +8,7 @@ enum { KEY_COUNT = 12, THREAD_COUNT = 1500 };
 static pthread_key_t keys[KEY_COUNT];
 static _Atomic unsigned long destructions;
 
-static void destroy(void *value)
-{
+static void destroy(void *value) {
     uint64_t seed = (uint64_t)(uintptr_t)value;
     unsigned char *block = (unsigned char *)value;
     require(block[0] == 0x77);
@@ -42,21 +41,18 @@ static void destroy(void *value)
     }
 }
 
-static void create_keys(size_t from, size_t to)
-{
+static void create_keys(size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         require(pthread_key_create(&keys[i], destroy) == 0);
     }
 }
 
 // Before main and before this program has allocated anything.
-__attribute__((constructor(101))) static void create_early(void)
-{
+__attribute__((constructor(101))) static void create_early(void) {
     create_keys(0, KEY_COUNT / 2);
 }
 
-static void *live(void *argument)
-{
+static void *live(void *argument) {
     uintptr_t number = (uintptr_t)argument;
     for (size_t i = 0; i < KEY_COUNT; i++) {
         // Some threads allocate nothing at all before their destructors do.
@@ -72,8 +68,7 @@ static void *live(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     free(malloc(10));
     create_keys(KEY_COUNT / 2, KEY_COUNT);

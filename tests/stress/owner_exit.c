@@ -2,13 +2,14 @@
 #include "behaviour.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 
 enum { ROUND_COUNT = 300, BLOCK_COUNT = 2000, FREER_COUNT = 3 };
 
 struct hand_over {
     void *blocks[BLOCK_COUNT];
     uint32_t sizes[BLOCK_COUNT];
-    _Atomic unsigned int ready; // blocks [0, ready) may be taken
+    _Atomic unsigned int ready;  // blocks [0, ready) may be taken
     _Atomic unsigned int taken;
 };
 
@@ -16,8 +17,7 @@ static struct hand_over hand_over;
 static pthread_barrier_t barrier;
 static volatile bool done;
 
-static void *own(void *argument)
-{
+static void *own(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     size_t max = (size_t)64 << random_below(&seed, 8);
     for (unsigned int i = 0; i < BLOCK_COUNT; i++) {
@@ -33,16 +33,14 @@ static void *own(void *argument)
     return NULL;
 }
 
-static void take_all(void)
-{
+static void take_all(void) {
     for (;;) {
         unsigned int at = hand_over.taken;
         if (at == BLOCK_COUNT) {
             return;
         }
         if (at >= hand_over.ready ||
-            !__atomic_compare_exchange_n(&hand_over.taken, &at, at + 1, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE)) {
+            !atomic_compare_exchange_strong(&hand_over.taken, &at, at + 1)) {
             sched_yield();
             continue;
         }
@@ -52,8 +50,7 @@ static void take_all(void)
     }
 }
 
-static void *free_for_others(void *argument)
-{
+static void *free_for_others(void *argument) {
     (void)argument;
     for (;;) {
         pthread_barrier_wait(&barrier);
@@ -65,8 +62,7 @@ static void *free_for_others(void *argument)
     }
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     pthread_t freers[FREER_COUNT];
     require(pthread_barrier_init(&barrier, NULL, FREER_COUNT + 1) == 0);

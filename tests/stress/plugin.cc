@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace
-{
+namespace {
 
 std::map<int, std::string> table = [] {
     std::map<int, std::string> made;
@@ -16,15 +15,13 @@ std::map<int, std::string> table = [] {
     return made;
 }();
 
-} // namespace
+}  // namespace
 
-extern "C" void *plugin_take(std::size_t bytes)
-{
+extern "C" void *plugin_take(std::size_t bytes) {
     std::vector<std::string> scratch(50, std::string(300, 'q'));
     return scratch.size() == 50 && table.size() == 200 ? std::malloc(bytes) : nullptr;
 }
 
-extern "C" void plugin_give_back(void *block)
-{
+extern "C" void plugin_give_back(void *block) {
     std::free(block);
 }

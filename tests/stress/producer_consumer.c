@@ -20,8 +20,7 @@ static size_t size_max;
 
 enum { BURST = 128 };
 
-static void *produce(void *argument)
-{
+static void *produce(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     void *burst[BURST];
     for (size_t made = 0; made < blocks_per_producer; made += BURST) {
@@ -48,8 +47,7 @@ static void *produce(void *argument)
     return NULL;
 }
 
-static void *consume(void *argument)
-{
+static void *consume(void *argument) {
     (void)argument;
     void *burst[BURST];
     for (;;) {
@@ -72,8 +70,7 @@ static void *consume(void *argument)
     }
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 4, "usage: producer_consumer PRODUCERS CONSUMERS SIZE_MAX");
     unsigned int producers = (unsigned int)strtoul(values[1], NULL, 10);

@@ -6,8 +6,7 @@ enum { THREAD_COUNT = 3 };
 
 #define PHASE_BYTES (192 * MIB)
 
-static void little_activity(unsigned int ms)
-{
+static void little_activity(unsigned int ms) {
     uint64_t end = now_ms() + ms;
     uint64_t seed = 1;
     while (now_ms() < end) {
@@ -38,8 +37,7 @@ static const struct phase phases[] = {
 
 static const struct phase *phase;
 
-static void *fill_and_free(void *argument)
-{
+static void *fill_and_free(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     size_t share = PHASE_BYTES / phase->threads;
     size_t room = share / phase->bytes_min + 1;
@@ -68,8 +66,7 @@ static void *fill_and_free(void *argument)
     return NULL;
 }
 
-static int measure(void)
-{
+static int measure(void) {
     little_activity(50);
     size_t before = rss_bytes();
     pthread_t threads[THREAD_COUNT];
@@ -91,8 +88,7 @@ static int measure(void)
 
 enum { PHASE_COUNT = sizeof phases / sizeof phases[0] };
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     pid_t children[PHASE_COUNT];
     for (size_t i = 0; i < PHASE_COUNT; i++) {

@@ -2,8 +2,7 @@
 // not keep memory. In one phase a part of the blocks stays alive, spread over everything.
 #include "behaviour.h"
 
-static void little_activity(unsigned int ms)
-{
+static void little_activity(unsigned int ms) {
     uint64_t end = now_ms() + ms;
     while (now_ms() < end) {
         void *blocks[100];
@@ -20,8 +19,8 @@ static void little_activity(unsigned int ms)
 
 struct phase {
     size_t bytes;
-    size_t keep_every; // 0: keep none
-    size_t bound;      // may stay resident
+    size_t keep_every;  // 0: keep none
+    size_t bound;       // may stay resident
 };
 
 #define TOTAL_BYTES (128 * MIB)
@@ -36,8 +35,7 @@ static const struct phase phases[] = {
 };
 enum { PHASE_COUNT = sizeof phases / sizeof phases[0] };
 
-static int measure(size_t bytes, size_t keep_every, size_t bound)
-{
+static int measure(size_t bytes, size_t keep_every, size_t bound) {
     little_activity(50);
     size_t before = rss_bytes();
     size_t count = TOTAL_BYTES / bytes;
@@ -69,8 +67,7 @@ static int measure(size_t bytes, size_t keep_every, size_t bound)
     return ok ? 0 : 1;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     pid_t children[PHASE_COUNT];
     for (size_t i = 0; i < PHASE_COUNT; i++) {

@@ -4,8 +4,7 @@
 
 enum { AT_ONCE = 8, BLOCK_COUNT = 24 };
 
-static void *live_shortly(void *argument)
-{
+static void *live_shortly(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     void *blocks[BLOCK_COUNT];
     size_t sizes[BLOCK_COUNT];
@@ -22,8 +21,7 @@ static void *live_shortly(void *argument)
     return blocks[0];
 }
 
-int main(int count, char **values)
-{
+int main(int count, char **values) {
     behaviour_require_allocator();
     require_that(count == 2, "usage: short_threads COUNT");
     unsigned long threads_wanted = strtoul(values[1], NULL, 10);

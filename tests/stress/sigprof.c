@@ -10,8 +10,7 @@ enum { THREAD_COUNT = 4, KEPT_COUNT = 300 };
 static _Atomic unsigned int ticks;
 static _Atomic bool stop;
 
-static void tick(int number)
-{
+static void tick(int number) {
     (void)number;
     // Deep enough to overwrite whatever lies below the interrupted stack pointer's red zone.
     volatile char scratch[2048];
@@ -21,8 +20,7 @@ static void tick(int number)
     ticks++;
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     void *kept[KEPT_COUNT] = {NULL};
     size_t sizes[KEPT_COUNT];
@@ -45,8 +43,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
     require(sigaction(SIGPROF, &action, NULL) == 0);

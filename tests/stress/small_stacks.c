@@ -1,8 +1,7 @@
 // Every entry point on threads with stacks of 16 KiB, the smallest there are.
 #include "behaviour.h"
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     for (int i = 0; i < 60; i++) {
         void *blocks[10];
@@ -37,8 +36,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     for (uintptr_t round = 0; round < 10; round++) {
         pthread_t threads[4];

@@ -10,16 +10,14 @@ extern char **environ;
 
 static char *const command[] = {(char *)(uintptr_t) "true", NULL};
 
-static pid_t spawn_child(void)
-{
+static pid_t spawn_child(void) {
     pid_t child = -1;
     require(posix_spawnp(&child, "true", NULL, NULL, command, environ) == 0);
     return child;
 }
 
 // On its own: the child runs on this frame.
-__attribute__((noinline)) static pid_t vfork_child(void)
-{
+__attribute__((noinline)) static pid_t vfork_child(void) {
     pid_t child = vfork();
     if (child == 0) {
         execvp("true", command);
@@ -28,8 +26,7 @@ __attribute__((noinline)) static pid_t vfork_child(void)
     return child;
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument;
     for (int i = 0; i < SPAWN_COUNT; i++) {
         void *blocks[100];
@@ -49,8 +46,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     pthread_t threads[THREAD_COUNT];
     for (uintptr_t i = 0; i < THREAD_COUNT; i++) {

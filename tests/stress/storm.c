@@ -18,8 +18,7 @@ struct inbox {
 static struct inbox inboxes[THREAD_COUNT];
 
 // True when a batch was there.
-static bool drain_one(struct inbox *inbox)
-{
+static bool drain_one(struct inbox *inbox) {
     struct batch *batch = NULL;
     pthread_mutex_lock(&inbox->lock);
     if (inbox->count > 0) {
@@ -39,8 +38,7 @@ static bool drain_one(struct inbox *inbox)
     return true;
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     uintptr_t self = (uintptr_t)argument;
     uint64_t seed = self + 1;
     for (int sent = 0; sent < BATCH_COUNT;) {
@@ -79,8 +77,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     behaviour_require_allocator();
     size_t before = rss_bytes();
     pthread_t threads[THREAD_COUNT];

@@ -9,8 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace
-{
+namespace {
 
 std::atomic<unsigned long> destroyed;
 
@@ -19,8 +18,7 @@ struct Cache {
     std::unique_ptr<std::vector<std::string>> strings =
         std::make_unique<std::vector<std::string>>();
 
-    ~Cache()
-    {
+    ~Cache() {
         for (int i = 0; i < 20; i++) {
             strings->push_back(std::string(static_cast<std::size_t>(100 + i), 'z'));
         }
@@ -33,8 +31,7 @@ thread_local Cache first;
 thread_local std::string text = std::string(500, 't');
 thread_local Cache second;
 
-void use()
-{
+void use() {
     for (int i = 0; i < 50; i++) {
         first.entries[i] = std::string(static_cast<std::size_t>(i * 20), 'a');
         second.strings->push_back(text + std::to_string(i));
@@ -43,10 +40,9 @@ void use()
     require(second.strings->size() == 50);
 }
 
-} // namespace
+}  // namespace
 
-int main()
-{
+int main() {
     behaviour_require_allocator();
     size_t early = 0;
     for (int round = 0; round < 400; round++) {

@@ -3,8 +3,7 @@ __thread char tls_hog[1024] __attribute__((tls_model("initial-exec"))) = {1};
 
 char *tls_hog_touch(void);
 
-char *tls_hog_touch(void)
-{
+char *tls_hog_touch(void) {
     tls_hog[1]++;
     return tls_hog;
 }

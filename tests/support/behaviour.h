@@ -43,8 +43,7 @@ extern unsigned int hakmem_check(void) __attribute__((weak));
 
 // One line on stderr and exit status 1, without stdio: the program may be in a bad state.
 BEHAVIOUR_UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void
-behaviour_fail(const char *file, int line, const char *format, ...)
-{
+behaviour_fail(const char *file, int line, const char *format, ...) {
     char text[768];
     const char *name = strrchr(file, '/');
     int used = snprintf(text, sizeof text, "%s:%d: ", name != NULL ? name + 1 : file, line);
@@ -77,8 +76,7 @@ behaviour_fail(const char *file, int line, const char *format, ...)
 
 // A progress line on stdout that needs no memory.
 BEHAVIOUR_UNUSED __attribute__((format(printf, 1, 2))) static void behaviour_say(const char *format,
-                                                                                 ...)
-{
+                                                                                 ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
@@ -93,25 +91,21 @@ BEHAVIOUR_UNUSED __attribute__((format(printf, 1, 2))) static void behaviour_say
 }
 
 // A number the compiler knows nothing about: keeps it from judging or removing impossible requests.
-BEHAVIOUR_OPAQUE static size_t opaque(size_t value)
-{
+BEHAVIOUR_OPAQUE static size_t opaque(size_t value) {
     return value;
 }
 
-BEHAVIOUR_OPAQUE static void *opaque_pointer(void *value)
-{
+BEHAVIOUR_OPAQUE static void *opaque_pointer(void *value) {
     return value;
 }
 
 // The test set-up says in BEHAVIOUR_ALLOCATOR who must serve ("hakmem" or "libc"); a test that runs
 // on another allocator than it was meant for would prove nothing.
-BEHAVIOUR_UNUSED static bool behaviour_on_hakmem(void)
-{
+BEHAVIOUR_UNUSED static bool behaviour_on_hakmem(void) {
     return hakmem_version != NULL;
 }
 
-BEHAVIOUR_UNUSED static void behaviour_require_allocator(void)
-{
+BEHAVIOUR_UNUSED static void behaviour_require_allocator(void) {
     const char *wanted = getenv("BEHAVIOUR_ALLOCATOR");
     if (wanted == NULL) {
         return;
@@ -133,31 +127,27 @@ BEHAVIOUR_UNUSED static void behaviour_require_allocator(void)
 }
 
 // The heap's own invariants, where the allocator offers to check them.
-BEHAVIOUR_UNUSED static void behaviour_require_sound_heap(void)
-{
+BEHAVIOUR_UNUSED static void behaviour_require_sound_heap(void) {
     if (hakmem_check != NULL) {
         unsigned int violated = hakmem_check();
         require_that(violated == 0, "hakmem_check() found %u violated invariants", violated);
     }
 }
 
-BEHAVIOUR_UNUSED static uint64_t now_ms(void)
-{
+BEHAVIOUR_UNUSED static uint64_t now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-BEHAVIOUR_UNUSED static void sleep_ms(unsigned int ms)
-{
+BEHAVIOUR_UNUSED static void sleep_ms(unsigned int ms) {
     struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     while (nanosleep(&pause, &pause) != 0 && errno == EINTR) {
     }
 }
 
 // Value in bytes of a "Name:   123 kB" line of a /proc file.
-BEHAVIOUR_UNUSED static size_t proc_kb_line(const char *path, const char *name)
-{
+BEHAVIOUR_UNUSED static size_t proc_kb_line(const char *path, const char *name) {
     static __thread char text[8192];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     require(fd >= 0);
@@ -174,34 +164,29 @@ BEHAVIOUR_UNUSED static size_t proc_kb_line(const char *path, const char *name)
 }
 
 // Resident bytes of this process now, exact (not the kernel's per-processor estimate).
-BEHAVIOUR_UNUSED static size_t rss_bytes(void)
-{
+BEHAVIOUR_UNUSED static size_t rss_bytes(void) {
     return proc_kb_line("/proc/self/smaps_rollup", "\nRss:");
 }
 
 // Most resident bytes so far.
-BEHAVIOUR_UNUSED static size_t rss_peak_bytes(void)
-{
+BEHAVIOUR_UNUSED static size_t rss_peak_bytes(void) {
     return proc_kb_line("/proc/self/status", "\nVmHWM:");
 }
 
 // A small generator of good quality (splitmix64); the state is the seed.
-BEHAVIOUR_UNUSED static uint64_t random_next(uint64_t *state)
-{
+BEHAVIOUR_UNUSED static uint64_t random_next(uint64_t *state) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
 
-BEHAVIOUR_UNUSED static size_t random_below(uint64_t *state, size_t bound)
-{
+BEHAVIOUR_UNUSED static size_t random_below(uint64_t *state, size_t bound) {
     return (size_t)(random_next(state) % bound);
 }
 
 // Sizes with equal weight per doubling, 1..max.
-BEHAVIOUR_UNUSED static size_t random_log_size(uint64_t *state, size_t max)
-{
+BEHAVIOUR_UNUSED static size_t random_log_size(uint64_t *state, size_t max) {
     unsigned int bits = 64 - (unsigned int)__builtin_clzll(max);
     unsigned int shift = (unsigned int)random_below(state, bits);
     size_t size = ((size_t)1 << shift) + random_below(state, (size_t)1 << shift);
@@ -209,8 +194,7 @@ BEHAVIOUR_UNUSED static size_t random_log_size(uint64_t *state, size_t max)
 }
 
 // Contents that depend on the place, so that bytes of another block, or moved bytes, do not match.
-BEHAVIOUR_UNUSED static void pattern_fill(void *block, size_t bytes, uint64_t key)
-{
+BEHAVIOUR_UNUSED static void pattern_fill(void *block, size_t bytes, uint64_t key) {
     unsigned char *to = (unsigned char *)block;
     uint64_t word = key * 0x9e3779b97f4a7c15u | 1;
     size_t at = 0;
@@ -225,8 +209,7 @@ BEHAVIOUR_UNUSED static void pattern_fill(void *block, size_t bytes, uint64_t ke
 
 // Offset of the first byte that differs, or `bytes` when all match. Any prefix of what
 // pattern_fill() wrote matches too.
-BEHAVIOUR_UNUSED static size_t pattern_differs(const void *block, size_t bytes, uint64_t key)
-{
+BEHAVIOUR_UNUSED static size_t pattern_differs(const void *block, size_t bytes, uint64_t key) {
     const unsigned char *from = (const unsigned char *)block;
     uint64_t word = key * 0x9e3779b97f4a7c15u | 1;
     size_t at = 0;
@@ -246,8 +229,7 @@ BEHAVIOUR_UNUSED static size_t pattern_differs(const void *block, size_t bytes, 
     return bytes;
 }
 
-BEHAVIOUR_UNUSED static bool all_zero(const void *block, size_t bytes)
-{
+BEHAVIOUR_UNUSED static bool all_zero(const void *block, size_t bytes) {
     const unsigned char *from = (const unsigned char *)block;
     size_t at = 0;
     for (; at + 8 <= bytes; at += 8) {
@@ -265,14 +247,12 @@ BEHAVIOUR_UNUSED static bool all_zero(const void *block, size_t bytes)
     return true;
 }
 
-BEHAVIOUR_UNUSED static bool aligned_to(const void *block, size_t alignment)
-{
+BEHAVIOUR_UNUSED static bool aligned_to(const void *block, size_t alignment) {
     return ((uintptr_t)block & (alignment - 1)) == 0;
 }
 
 // Memory of the test itself, never from the allocator under test.
-BEHAVIOUR_UNUSED static void *test_memory(size_t bytes)
-{
+BEHAVIOUR_UNUSED static void *test_memory(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(memory != MAP_FAILED);
@@ -280,8 +260,7 @@ BEHAVIOUR_UNUSED static void *test_memory(size_t bytes)
 }
 
 BEHAVIOUR_UNUSED static void start_thread(pthread_t *thread, size_t stack_bytes,
-                                          void *(*body)(void *), void *argument)
-{
+                                          void *(*body)(void *), void *argument) {
     pthread_attr_t attributes;
     require(pthread_attr_init(&attributes) == 0);
     if (stack_bytes != 0) {

@@ -1,8 +1,7 @@
 // A block freed again after 2,000 other frees of its size, which emptied and refilled the cache.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     enum { COUNT = 2000 };
     static void *others[COUNT];
     void *block = malloc(208);

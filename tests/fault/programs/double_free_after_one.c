@@ -1,8 +1,7 @@
 // A block freed again after one other free.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     void *other = malloc(208);
     require(block != NULL && other != NULL);

@@ -1,8 +1,7 @@
 // A block freed again after frees of many other sizes.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     static void *others[200];
     void *block = malloc(208);
     for (size_t i = 0; i < 200; i++) {

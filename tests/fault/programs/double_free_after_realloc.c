@@ -1,8 +1,7 @@
 // Free of the old place of a block that realloc moved.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

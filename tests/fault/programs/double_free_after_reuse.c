@@ -1,8 +1,7 @@
 // A block freed, its place given out again, then freed through both pointers.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

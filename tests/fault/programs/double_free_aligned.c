@@ -1,8 +1,7 @@
 // The same block freed twice: memalign(1024, 2000).
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = memalign(1024, 2000);
     require(block != NULL);
     about_block(block, block);

@@ -3,15 +3,13 @@
 
 static pthread_barrier_t barrier;
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     pthread_barrier_wait(&barrier);
     free(argument);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // The same block freed twice: calloc(13, 16).
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = calloc(13, 16);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // The same block freed twice: malloc(64 * MiB).
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(64 * MIB);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // The same block freed twice: malloc(200 * KiB).
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(200 * KIB);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // A large block freed again after others were freed around it.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *before = malloc(200 * KIB);
     void *block = malloc(200 * KIB);
     void *behind = malloc(200 * KIB);

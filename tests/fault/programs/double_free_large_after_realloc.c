@@ -1,8 +1,7 @@
 // Free of the old place of a large block that realloc moved to a huge one.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(200 * KIB);
     require(block != NULL);
     about_block(block, block);

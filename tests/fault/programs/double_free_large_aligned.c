@@ -1,8 +1,7 @@
 // The same block freed twice: memalign(128 * KiB, 200 * KiB).
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = memalign(128 * KIB, 200 * KIB);
     require(block != NULL);
     about_block(block, block);

@@ -1,15 +1,13 @@
 // A thread frees another thread's block twice.
 #include "fault.h"
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     free(argument);
     free(argument);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

@@ -1,16 +1,14 @@
 // Two frees of a block whose thread has ended.
 #include "fault.h"
 
-static void *take(void *argument)
-{
+static void *take(void *argument) {
     void **block = (void **)argument;
     *block = malloc(208);
     require(*block != NULL);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     void *block = NULL;
     on_other_thread(take, &block);
     about_block(block, block);

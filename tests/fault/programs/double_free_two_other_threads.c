@@ -1,14 +1,12 @@
 // Two other threads, one after the other, free the same block.
 #include "fault.h"
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     free(argument);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // Free of a pointer 16 bytes before a block: inside the block below, which is live.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     enum { COUNT = 512 };
     static char *blocks[COUNT];
     size_t usable = 0;

@@ -3,8 +3,7 @@
 
 static char global[8192] = {1};
 
-void fault(void)
-{
+void fault(void) {
     void *bad = align16(global + 64);
     about(bad);
     free(opaque_pointer(bad));

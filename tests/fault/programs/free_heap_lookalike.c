@@ -1,8 +1,7 @@
 // Free of an aligned mapping filled with what looks like blocks and pointers to them.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     char *mapping = (char *)test_memory(12 * MIB);
     char *superslab = (char *)(((uintptr_t)mapping + 4 * MIB - 1) & ~(uintptr_t)(4 * MIB - 1));
     void **words = (void **)(void *)superslab;

@@ -1,8 +1,7 @@
 // Free of a pointer 1 bytes into a small block.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     char *block = (char *)malloc(208);
     require(block != NULL);
     about_block(block + 1, block);

@@ -1,14 +1,12 @@
 // Free of a pointer into a block that another thread owns.
 #include "fault.h"
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     free(argument);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     char *block = (char *)malloc(208);
     require(block != NULL);
     about_block(block + 16, block);

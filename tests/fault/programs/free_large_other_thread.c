@@ -1,14 +1,12 @@
 // Free of a pointer into a large block by a thread that does not own it.
 #include "fault.h"
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     free(argument);
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     char *block = (char *)malloc(200 * KIB);
     require(block != NULL);
     about_block(block + 4096, block);

@@ -1,8 +1,7 @@
 // Free of a block's place that was never handed out.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     // One block alone; 640 divides its slab of 64 KiB into 102, and this thread's cache holds at
     // most 63 of them at first, so that one of the ends is still with the slab.
     char *block = (char *)malloc(640);

@@ -1,8 +1,7 @@
 // Free of a block from a second libc, loaded into a namespace of its own.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *libc = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
     require_that(libc != NULL, "%s", dlerror());
     void *(*other_malloc)(size_t) = (void *(*)(size_t))(uintptr_t)dlsym(libc, "malloc");

@@ -3,8 +3,7 @@
 
 void *foreign_take(size_t bytes);
 
-void fault(void)
-{
+void fault(void) {
     void *bad = foreign_take(100);
     about(bad);
     free(bad);

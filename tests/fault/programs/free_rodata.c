@@ -3,8 +3,7 @@
 
 static const char constant[8192] = {1};
 
-void fault(void)
-{
+void fault(void) {
     void *bad = align16((void *)(uintptr_t)(constant + 64));
     about(bad);
     free(opaque_pointer(bad));

@@ -3,8 +3,7 @@
 
 extern void free_sized(void *block, size_t bytes) __attribute__((weak));
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL && free_sized != NULL);
     about_block(block, block);

@@ -3,8 +3,7 @@
 
 extern void free_sized(void *block, size_t bytes) __attribute__((weak));
 
-void fault(void)
-{
+void fault(void) {
     for (size_t bytes = 1; bytes < 5 * MIB; bytes = bytes * 3 / 2 + 1) {
         void *block = malloc(bytes);
         require(block != NULL && free_sized != NULL);

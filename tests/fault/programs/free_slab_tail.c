@@ -1,8 +1,7 @@
 // Free of the rest of a slab, where no block fits.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     char *block = (char *)malloc(640);
     require(block != NULL);
     require_that(65536 % malloc_usable_size(block) >= 32, "blocks of 640 bytes leave no rest");

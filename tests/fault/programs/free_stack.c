@@ -1,8 +1,7 @@
 // Free of an address on the stack.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     char here[256] = {1};
     void *bad = align16(here + 64);
     about(bad);

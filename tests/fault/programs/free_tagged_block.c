@@ -1,8 +1,7 @@
 // Free of a good block with a tag in the pointer's top byte.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     void *bad = opaque_pointer((void *)((uintptr_t)block | (uintptr_t)0x5a << 56));
     about(bad);

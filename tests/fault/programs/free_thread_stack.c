@@ -1,8 +1,7 @@
 // Free of an address on another thread's stack.
 #include "fault.h"
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     char here[256] = {1};
     void *bad = align16(here + 64);
     (void)argument;
@@ -11,7 +10,6 @@ static void *body(void *argument)
     return NULL;
 }
 
-void fault(void)
-{
+void fault(void) {
     on_other_thread(body, NULL);
 }

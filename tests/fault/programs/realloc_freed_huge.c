@@ -1,8 +1,7 @@
 // Realloc of a freed huge block.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(64 * MIB);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // Realloc of a freed large block.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(200 * KIB);
     require(block != NULL);
     about_block(block, block);

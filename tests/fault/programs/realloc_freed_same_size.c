@@ -1,8 +1,7 @@
 // Realloc of a freed block to a size that it already has.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // Realloc of a freed block to zero bytes, which is a free.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);

@@ -1,8 +1,7 @@
 // Realloc of a pointer into a large block.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     char *block = (char *)malloc(200 * KIB);
     require(block != NULL);
     about_block(block + 4096, block);

@@ -1,8 +1,7 @@
 // Realloc of a small integer.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *bad = (void *)(uintptr_t)48;
     about(bad);
     void *result = realloc(opaque_pointer(bad), 500);

@@ -1,8 +1,7 @@
 // Usable size of a freed block.
 #include "fault.h"
 
-void fault(void)
-{
+void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);
