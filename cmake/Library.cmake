@@ -6,14 +6,17 @@ set(static_names ${PROJECT_SOURCE_DIR}/src/api/static_names.txt)
 add_library(hakmem_c_names OBJECT ${hakmem_c_names})
 target_link_libraries(hakmem_c_names PRIVATE hakmem_flags)
 set(name_objects $<TARGET_OBJECTS:hakmem_c_names>)
-if(hakmem_cxx_names)
-  add_library(hakmem_cxx_names OBJECT ${hakmem_cxx_names})
-  target_link_libraries(hakmem_cxx_names PRIVATE hakmem_flags)
-  set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
-endif()
+# The operators twice: in the shared library their references to the C++ runtime are weak.
+add_library(hakmem_cxx_names OBJECT ${hakmem_cxx_names})
+target_link_libraries(hakmem_cxx_names PRIVATE hakmem_flags)
+add_library(hakmem_cxx_names_shared OBJECT ${hakmem_cxx_names})
+target_link_libraries(hakmem_cxx_names_shared PRIVATE hakmem_flags)
+target_compile_definitions(hakmem_cxx_names_shared PRIVATE HAKMEM_SHARED)
+set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
 
 # ---- libhakmem.so
-add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${cxx_objects})
+add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
+  $<TARGET_OBJECTS:hakmem_cxx_names_shared>)
 set_target_properties(hakmem PROPERTIES
   # The C driver links it: g++ would add libstdc++.so, and every preloaded C program would load that.
   LINKER_LANGUAGE C
@@ -22,6 +25,8 @@ set_target_properties(hakmem PROPERTIES
   LINK_DEPENDS ${exports_map})
 target_link_options(hakmem PRIVATE
   -Wl,--version-script=${exports_map}
+  # The operators call malloc directly, not through the PLT.
+  -Wl,-Bsymbolic-functions
   -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
   # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
   -Wl,-z,nodelete)

@@ -8,14 +8,12 @@
 static const char digits[] = "0123456789abcdef";
 static const char cut_mark[] = "...\n";
 
-void text_clear(struct text *text)
-{
+void text_clear(struct text *text) {
     text->count = 0;
     text->cut = false;
 }
 
-void text_bytes(struct text *text, const char *bytes, size_t count)
-{
+void text_bytes(struct text *text, const char *bytes, size_t count) {
     // The mark's room is never given to the line itself, so that it fits whenever it is needed.
     size_t room = TEXT_BYTES_MAX - (sizeof cut_mark - 1) - text->count;
     if (text->cut) {
@@ -33,18 +31,15 @@ void text_bytes(struct text *text, const char *bytes, size_t count)
     }
 }
 
-void text_char(struct text *text, char c)
-{
+void text_char(struct text *text, char c) {
     text_bytes(text, &c, 1);
 }
 
-void text_string(struct text *text, const char *string)
-{
+void text_string(struct text *text, const char *string) {
     text_bytes(text, string, strlen(string));
 }
 
-void text_escaped(struct text *text, const char *bytes, size_t count, size_t count_max)
-{
+void text_escaped(struct text *text, const char *bytes, size_t count, size_t count_max) {
     size_t shown = count < count_max ? count : count_max;
     for (size_t i = 0; i < shown; i++) {
         unsigned char byte = (unsigned char)bytes[i];
@@ -60,9 +55,8 @@ void text_escaped(struct text *text, const char *bytes, size_t count, size_t cou
     }
 }
 
-static void text_number(struct text *text, uint64_t value, unsigned base)
-{
-    char reversed[20]; // 2^64 has 20 decimal digits
+static void text_number(struct text *text, uint64_t value, unsigned base) {
+    char reversed[20];  // 2^64 has 20 decimal digits
     size_t start = sizeof reversed;
     do {
         reversed[--start] = digits[value % base];
@@ -71,13 +65,11 @@ static void text_number(struct text *text, uint64_t value, unsigned base)
     text_bytes(text, reversed + start, sizeof reversed - start);
 }
 
-void text_unsigned(struct text *text, uint64_t value)
-{
+void text_unsigned(struct text *text, uint64_t value) {
     text_number(text, value, 10);
 }
 
-void text_signed(struct text *text, int64_t value)
-{
+void text_signed(struct text *text, int64_t value) {
     if (value < 0) {
         text_char(text, '-');
     }
@@ -85,19 +77,16 @@ void text_signed(struct text *text, int64_t value)
     text_number(text, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 10);
 }
 
-void text_hex(struct text *text, uint64_t value)
-{
+void text_hex(struct text *text, uint64_t value) {
     text_string(text, "0x");
     text_number(text, value, 16);
 }
 
-void text_pointer(struct text *text, const void *pointer)
-{
+void text_pointer(struct text *text, const void *pointer) {
     text_hex(text, (uint64_t)(uintptr_t)pointer);
 }
 
-void text_size(struct text *text, uint64_t bytes)
-{
+void text_size(struct text *text, uint64_t bytes) {
     static const char suffixes[] = "KMGT";
     unsigned shift = 0;
     while (bytes >> shift >= 1024 && shift < 40) {
@@ -116,15 +105,13 @@ void text_size(struct text *text, uint64_t bytes)
     text_char(text, suffixes[shift / 10 - 1]);
 }
 
-void text_pad(struct text *text, size_t column)
-{
+void text_pad(struct text *text, size_t column) {
     while (text->count < column && !text->cut) {
         text_char(text, ' ');
     }
 }
 
-void text_flush(struct text *text, int fd)
-{
+void text_flush(struct text *text, int fd) {
     int saved_errno = errno;
     size_t written = 0;
     while (written < text->count) {

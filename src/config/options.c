@@ -1,5 +1,7 @@
 #include "config/options.h"
 
+#include "config/slice.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -16,7 +18,7 @@ enum {
     PROFILE_BYTES_MAX = 64 * 1024,
     STRING_BYTES_MAX = 4095,
     WARNINGS_MAX = 8,
-    VALUE_SHOWN_MAX = 64, // bytes of a bad value that a warning repeats
+    VALUE_SHOWN_MAX = 64,  // bytes of a bad value that a warning repeats
 };
 
 #define OPTION(name, type, initial, min, max, unit, when, help) .name = (initial),
@@ -33,7 +35,7 @@ struct row {
     uint64_t max;
     enum option_type type;
     enum option_when when;
-    size_t offset; // of its field in struct options
+    size_t offset;  // of its field in struct options
 };
 
 #define OPTION(name, type, initial, min, max, unit, when, help) \
@@ -80,7 +82,7 @@ static const char *const origin_names[] = {
     [OPTION_ORIGIN_ENVIRONMENT] = "environment", [OPTION_ORIGIN_RUNTIME] = "runtime",
 };
 
-// Relaxed, pairs with itself: written where the value is, read only to be shown.
+// Relaxed, pairs with nothing: written where the value is, read only to be shown.
 static uint8_t origins[OPTION_COUNT];
 
 // The environment's own bytes may be overwritten by the program (setproctitle), so a path is
@@ -92,153 +94,34 @@ static char profile_text[PROFILE_BYTES_MAX + 1];
 
 static unsigned warning_count;
 
-// Part of a longer text, not NUL-terminated.
-struct slice {
-    const char *bytes;
-    size_t count;
-};
-
 // Where a setting was found, for the warning about it.
 struct place {
     enum option_origin origin;
-    struct slice profile; // the file's path, with `line`, when the origin is the profile
+    struct slice profile;  // the file's path, with `line`, when the origin is the profile
     unsigned line;
 };
 
-static struct slice slice_of(const char *string)
-{
-    return (struct slice){string, strlen(string)};
-}
-
-static bool slice_is(struct slice slice, const char *string)
-{
-    return strlen(string) == slice.count && memcmp(slice.bytes, string, slice.count) == 0;
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
-static struct slice slice_trim(struct slice slice)
-{
-    while (slice.count > 0 && is_blank(slice.bytes[0])) {
-        slice.bytes++;
-        slice.count--;
-    }
-    while (slice.count > 0 && is_blank(slice.bytes[slice.count - 1])) {
-        slice.count--;
-    }
-    return slice;
-}
-
-// Cuts the part before the first `separator` off `rest` and returns it; all of it when there is
-// none.
-static struct slice slice_next(struct slice *rest, char separator)
-{
-    const char *found = memchr(rest->bytes, separator, rest->count);
-    struct slice part = *rest;
-    if (found == NULL) {
-        *rest = (struct slice){rest->bytes + rest->count, 0};
-        return part;
-    }
-    part.count = (size_t)(found - rest->bytes);
-    *rest = (struct slice){found + 1, rest->count - part.count - 1};
-    return part;
-}
-
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static char upper(char c)
-{
-    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
-}
-
-// As slice_is, but letters of the slice match without regard to case; `string` is lower case.
-static bool slice_is_word(struct slice slice, const char *string)
-{
-    if (strlen(string) != slice.count) {
-        return false;
-    }
-    for (size_t i = 0; i < slice.count; i++) {
-        if (lower(slice.bytes[i]) != string[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 // ---- Values
 
-static uint64_t value_load(enum option_id id)
-{
+static uint64_t value_load(enum option_id id) {
     const char *field = (const char *)&options + rows[id].offset;
+    // Relaxed, as option_live.
     return __atomic_load_n((const uint64_t *)(const void *)field, __ATOMIC_RELAXED);
 }
 
-static void value_store(enum option_id id, uint64_t value, enum option_origin origin)
-{
-    char *field = (char *)&options + rows[id].offset;
-    // Relaxed, pairs with option_live.
-    __atomic_store_n((uint64_t *)(void *)field, value, __ATOMIC_RELAXED);
+static void origin_store(enum option_id id, enum option_origin origin) {
+    // Relaxed, as declared.
     __atomic_store_n(&origins[id], (uint8_t)origin, __ATOMIC_RELAXED);
 }
 
-static bool parse_decimal(struct slice text, uint64_t *value)
-{
-    uint64_t sum = 0;
-    if (text.count == 0) {
-        return false;
-    }
-    for (size_t i = 0; i < text.count; i++) {
-        if (text.bytes[i] < '0' || text.bytes[i] > '9') {
-            return false;
-        }
-        if (__builtin_mul_overflow(sum, 10, &sum) ||
-            __builtin_add_overflow(sum, (uint64_t)(text.bytes[i] - '0'), &sum)) {
-            return false;
-        }
-    }
-    *value = sum;
-    return true;
+static void value_store(enum option_id id, uint64_t value, enum option_origin origin) {
+    char *field = (char *)&options + rows[id].offset;
+    // Relaxed, pairs with option_live.
+    __atomic_store_n((uint64_t *)(void *)field, value, __ATOMIC_RELAXED);
+    origin_store(id, origin);
 }
 
-// A decimal number and at most one of K, M, G, T, as powers of 1024.
-static bool parse_size(struct slice text, uint64_t *value)
-{
-    static const char suffixes[] = "kmgt";
-    uint64_t scale = 1;
-    if (text.count > 1) {
-        char last = lower(text.bytes[text.count - 1]);
-        const char *suffix = memchr(suffixes, last, sizeof suffixes - 1);
-        if (suffix != NULL) {
-            scale <<= 10 * (suffix - suffixes + 1);
-            text.count--;
-        }
-    }
-    return parse_decimal(text, value) && !__builtin_mul_overflow(*value, scale, value);
-}
-
-static bool parse_bool(struct slice text, uint64_t *value)
-{
-    static const char *const words[][2] = {
-        {"0", "1"}, {"false", "true"}, {"no", "yes"}, {"off", "on"}};
-    for (size_t i = 0; i < COUNT_OF(words); i++) {
-        for (uint64_t truth = 0; truth < 2; truth++) {
-            if (slice_is_word(text, words[i][truth])) {
-                *value = truth;
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-static bool parse_choice(enum option_id id, struct slice text, uint64_t *value)
-{
+static bool parse_choice(enum option_id id, struct slice text, uint64_t *value) {
     for (size_t i = 0; i < COUNT_OF(choices); i++) {
         if (choices[i].option == id && slice_is_word(text, choices[i].name)) {
             *value = choices[i].number;
@@ -248,19 +131,18 @@ static bool parse_choice(enum option_id id, struct slice text, uint64_t *value)
     return false;
 }
 
-static bool parse_value(enum option_id id, struct slice text, uint64_t *value)
-{
+static bool parse_value(enum option_id id, struct slice text, uint64_t *value) {
     bool parsed = false;
     switch (rows[id].type) {
     case OPTION_TYPE_BOOL:
-        parsed = parse_bool(text, value);
+        parsed = slice_bool(text, value);
         break;
     case OPTION_TYPE_UINT:
     case OPTION_TYPE_MS:
-        parsed = parse_decimal(text, value);
+        parsed = slice_decimal(text, value);
         break;
     case OPTION_TYPE_BYTES:
-        parsed = parse_size(text, value);
+        parsed = slice_size(text, value);
         break;
     case OPTION_TYPE_ENUM:
         parsed = parse_choice(id, text, value);
@@ -272,20 +154,18 @@ static bool parse_value(enum option_id id, struct slice text, uint64_t *value)
 }
 
 // The only option of type STRING is `report`, so its copy is the only one.
-static bool string_store(enum option_id id, struct slice text, enum option_origin origin)
-{
+static bool string_store(enum option_id id, struct slice text, enum option_origin origin) {
     if (text.count > rows[id].max || memchr(text.bytes, '\0', text.count) != NULL) {
         return false;
     }
     memcpy(report_path, text.bytes, text.count);
     report_path[text.count] = '\0';
     options.report = report_path;
-    __atomic_store_n(&origins[id], (uint8_t)origin, __ATOMIC_RELAXED);
+    origin_store(id, origin);
     return true;
 }
 
-static bool option_store(enum option_id id, struct slice text, enum option_origin origin)
-{
+static bool option_store(enum option_id id, struct slice text, enum option_origin origin) {
     uint64_t value = 0;
     if (rows[id].type == OPTION_TYPE_STRING) {
         return string_store(id, text, origin);
@@ -297,8 +177,7 @@ static bool option_store(enum option_id id, struct slice text, enum option_origi
     return true;
 }
 
-static void text_value(struct text *out, enum option_id id)
-{
+static void text_value(struct text *out, enum option_id id) {
     if (rows[id].type == OPTION_TYPE_STRING) {
         text_escaped(out, options.report, strlen(options.report), STRING_BYTES_MAX);
         return;
@@ -316,8 +195,7 @@ static void text_value(struct text *out, enum option_id id)
 // ---- Warnings
 
 // False when enough was said: a hostile environment must not flood standard error.
-static bool warning_allowed(void)
-{
+static bool warning_allowed(void) {
     if (warning_count == WARNINGS_MAX) {
         struct text line;
         text_clear(&line);
@@ -327,8 +205,7 @@ static bool warning_allowed(void)
     return warning_count++ < WARNINGS_MAX;
 }
 
-static void text_place(struct text *line, struct slice name, const struct place *place)
-{
+static void text_place(struct text *line, struct slice name, const struct place *place) {
     text_string(line, "hakmem: option ");
     if (place->origin == OPTION_ORIGIN_ENVIRONMENT) {
         text_string(line, "HAKMEM_");
@@ -345,8 +222,7 @@ static void text_place(struct text *line, struct slice name, const struct place 
     text_string(line, ": ");
 }
 
-static void warn_unknown(struct slice name, const struct place *place)
-{
+static void warn_unknown(struct slice name, const struct place *place) {
     struct text line;
     if (!warning_allowed()) {
         return;
@@ -357,8 +233,7 @@ static void warn_unknown(struct slice name, const struct place *place)
     text_flush(&line, STDERR_FILENO);
 }
 
-static void text_expected(struct text *line, enum option_id id)
-{
+static void text_expected(struct text *line, enum option_id id) {
     const struct row *row = &rows[id];
     const char *separator = "";
     switch (row->type) {
@@ -398,8 +273,7 @@ static void text_expected(struct text *line, enum option_id id)
 }
 
 static void warn_value(enum option_id id, struct slice name, struct slice value,
-                       const struct place *place)
-{
+                       const struct place *place) {
     struct text line;
     if (!warning_allowed()) {
         return;
@@ -416,8 +290,7 @@ static void warn_value(enum option_id id, struct slice name, struct slice value,
     text_flush(&line, STDERR_FILENO);
 }
 
-static void warn_item(struct slice item, char separator, const struct place *place)
-{
+static void warn_item(struct slice item, char separator, const struct place *place) {
     struct text line;
     if (!warning_allowed()) {
         return;
@@ -430,8 +303,7 @@ static void warn_item(struct slice item, char separator, const struct place *pla
     text_flush(&line, STDERR_FILENO);
 }
 
-static void warn_profile(const char *path, const char *what, int error)
-{
+static void warn_profile(const char *path, const char *what, int error) {
     struct text line;
     if (!warning_allowed()) {
         return;
@@ -459,8 +331,7 @@ enum pass {
     PASS_REST,
 };
 
-static bool option_find(struct slice name, enum option_id *id)
-{
+static bool option_find(struct slice name, enum option_id *id) {
     for (unsigned i = 0; i < OPTION_COUNT; i++) {
         if (slice_is(name, rows[i].name)) {
             *id = (enum option_id)i;
@@ -471,8 +342,7 @@ static bool option_find(struct slice name, enum option_id *id)
 }
 
 static void setting_apply(enum option_id id, struct slice shown_name, struct slice value,
-                          const struct place *place, enum pass pass)
-{
+                          const struct place *place, enum pass pass) {
     if ((id == OPTION_mode) != (pass == PASS_MODE)) {
         return;
     }
@@ -482,8 +352,8 @@ static void setting_apply(enum option_id id, struct slice shown_name, struct sli
 }
 
 // One item of a list: name, separator, value.
-static void item_apply(struct slice item, char separator, const struct place *place, enum pass pass)
-{
+static void item_apply(struct slice item, char separator, const struct place *place,
+                       enum pass pass) {
     enum option_id id;
     struct slice rest = slice_trim(item);
     if (rest.count == 0) {
@@ -503,8 +373,7 @@ static void item_apply(struct slice item, char separator, const struct place *pl
     }
 }
 
-static void profile_apply(struct slice text, const char *path, enum pass pass)
-{
+static void profile_apply(struct slice text, const char *path, enum pass pass) {
     struct place place = {.origin = OPTION_ORIGIN_PROFILE, .profile = slice_of(path)};
     while (text.count > 0) {
         struct slice line = slice_trim(slice_next(&text, '\n'));
@@ -515,8 +384,7 @@ static void profile_apply(struct slice text, const char *path, enum pass pass)
     }
 }
 
-static void conf_apply(const char *conf, enum pass pass)
-{
+static void conf_apply(const char *conf, enum pass pass) {
     struct place place = {.origin = OPTION_ORIGIN_CONF};
     struct slice text = slice_of(conf);
     while (text.count > 0) {
@@ -528,8 +396,7 @@ static const char prefix[] = "HAKMEM_";
 enum { PREFIX_BYTES = sizeof prefix - 1 };
 
 // The value of the first variable HAKMEM_<name>, as getenv would find it; NULL when unset or empty.
-static const char *environment_find(char *const *envp, const char *name)
-{
+static const char *environment_find(char *const *envp, const char *name) {
     size_t count = strlen(name);
     for (; *envp != NULL; envp++) {
         if (strncmp(*envp, prefix, PREFIX_BYTES) == 0 &&
@@ -542,15 +409,9 @@ static const char *environment_find(char *const *envp, const char *name)
     return NULL;
 }
 
-static bool option_find_upper(struct slice name, enum option_id *id)
-{
+static bool option_find_upper(struct slice name, enum option_id *id) {
     for (unsigned i = 0; i < OPTION_COUNT; i++) {
-        size_t k = 0;
-        while (k < name.count && rows[i].name[k] != '\0' &&
-               name.bytes[k] == upper(rows[i].name[k])) {
-            k++;
-        }
-        if (k == name.count && rows[i].name[k] == '\0') {
+        if (slice_is_upper(name, rows[i].name)) {
             *id = (enum option_id)i;
             return true;
         }
@@ -558,8 +419,7 @@ static bool option_find_upper(struct slice name, enum option_id *id)
     return false;
 }
 
-static void environment_apply(char *const *envp, enum pass pass)
-{
+static void environment_apply(char *const *envp, enum pass pass) {
     struct place place = {.origin = OPTION_ORIGIN_ENVIRONMENT};
     uint8_t seen[OPTION_COUNT] = {0};
     for (; *envp != NULL; envp++) {
@@ -569,7 +429,7 @@ static void environment_apply(char *const *envp, enum pass pass)
         }
         struct slice value = slice_of(*envp + PREFIX_BYTES);
         if (memchr(value.bytes, '=', value.count) == NULL) {
-            continue; // not a variable: an execve caller may pass anything
+            continue;  // not a variable: an execve caller may pass anything
         }
         struct slice name = slice_next(&value, '=');
         if (option_find_upper(name, &id)) {
@@ -586,8 +446,7 @@ static void environment_apply(char *const *envp, enum pass pass)
 
 // The text of the file, empty after a warning. Never waits: a FIFO or a device is seen to be no
 // regular file, and no more than the limit is read of anything.
-static struct slice profile_read(const char *path)
-{
+static struct slice profile_read(const char *path) {
     struct slice none = {profile_text, 0};
     struct stat status;
     long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -625,8 +484,7 @@ static struct slice profile_read(const char *path)
     return (struct slice){profile_text, count};
 }
 
-static void presets_apply(uint64_t mode)
-{
+static void presets_apply(uint64_t mode) {
     for (size_t i = 0; i < COUNT_OF(presets); i++) {
         if (presets[i].mode == mode) {
             value_store(presets[i].option, presets[i].value, OPTION_ORIGIN_MODE);
@@ -634,8 +492,7 @@ static void presets_apply(uint64_t mode)
     }
 }
 
-void options_load(char *const *envp, bool secure)
-{
+void options_load(char *const *envp, bool secure) {
     int saved_errno = errno;
     if (envp != NULL && !secure) {
         const char *path = environment_find(envp, "PROFILE");
@@ -660,8 +517,7 @@ void options_load(char *const *envp, bool secure)
     errno = saved_errno;
 }
 
-bool options_set(const char *name, const char *value)
-{
+bool options_set(const char *name, const char *value) {
     enum option_id id;
     if (name == NULL || value == NULL || !option_find(slice_of(name), &id) ||
         rows[id].when != OPTION_WHEN_LIVE) {
@@ -670,8 +526,7 @@ bool options_set(const char *name, const char *value)
     return option_store(id, slice_of(value), OPTION_ORIGIN_RUNTIME);
 }
 
-bool options_get(const char *name, struct text *out)
-{
+bool options_get(const char *name, struct text *out) {
     enum option_id id;
     if (name == NULL || !option_find(slice_of(name), &id)) {
         return false;
@@ -680,13 +535,12 @@ bool options_get(const char *name, struct text *out)
     return true;
 }
 
-enum option_origin options_origin(enum option_id id)
-{
+enum option_origin options_origin(enum option_id id) {
+    // Relaxed, as declared.
     return (enum option_origin)__atomic_load_n(&origins[id], __ATOMIC_RELAXED);
 }
 
-void options_print(int fd)
-{
+void options_print(int fd) {
     struct text line;
     text_clear(&line);
     for (unsigned i = 0; i < OPTION_COUNT; i++) {

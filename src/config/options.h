@@ -49,11 +49,11 @@ enum option_choice {
 #include "config/options.def"
 };
 
-#define OPTION_FIELD_BOOL   uint64_t
-#define OPTION_FIELD_UINT   uint64_t
-#define OPTION_FIELD_BYTES  uint64_t
-#define OPTION_FIELD_MS     uint64_t
-#define OPTION_FIELD_ENUM   uint64_t
+#define OPTION_FIELD_BOOL uint64_t
+#define OPTION_FIELD_UINT uint64_t
+#define OPTION_FIELD_BYTES uint64_t
+#define OPTION_FIELD_MS uint64_t
+#define OPTION_FIELD_ENUM uint64_t
 #define OPTION_FIELD_STRING const char *
 
 // START rows are written by options_load only, before the process has a second thread, and read

@@ -17,8 +17,7 @@ enum {
     REPORT_BYTES = 1024 * 1024,
     // Storage for the proof is taken in steps of this many bytes.
     BACKED_STEP_BYTES = 64 * 1024,
-    DIRECTORY_BYTES = 4096,
-    NAME_BYTES = 48,
+    PATH_BYTES = 4096 + 48,  // the directory, and a name of two numbers
 };
 
 // The fields that every report begins with.
@@ -50,7 +49,7 @@ _Static_assert(BOOKS_COUNT * sizeof(uint64_t) <= BOOKS_BYTES,
 
 static const char field_names[] = OWN_FIELD_NAMES
 #define COUNTER(name, unit, help) " " #name
-#define GAUGE(name, unit, help)   " " #name
+#define GAUGE(name, unit, help) " " #name
 #include "config/counters.def"
     ;
 
@@ -73,28 +72,25 @@ static struct report {
     size_t proof_end;
     size_t backed_end;
     bool finished;
-    // A copy: programs that rename themselves write over their environment.
-    char directory[DIRECTORY_BYTES];
+    // Too long for the stack of a small thread.
+    char path[PATH_BYTES];
     struct stats scratch;
 } report;
 
 // ---- Text
 
-static void write_bytes(struct writer *writer, const char *bytes, size_t count)
-{
+static void write_bytes(struct writer *writer, const char *bytes, size_t count) {
     const size_t room = (size_t)(writer->end - writer->at);
     const size_t fits = count < room ? count : room;
     memcpy(writer->at, bytes, fits);
     writer->at += fits;
 }
 
-static void write_string(struct writer *writer, const char *string)
-{
+static void write_string(struct writer *writer, const char *string) {
     write_bytes(writer, string, strlen(string));
 }
 
-static void write_number(struct writer *writer, uint64_t value, unsigned base)
-{
+static void write_number(struct writer *writer, uint64_t value, unsigned base) {
     char digits[20];
     size_t first = sizeof digits;
     do {
@@ -105,23 +101,20 @@ static void write_number(struct writer *writer, uint64_t value, unsigned base)
 }
 
 // A path may contain anything; a line may not contain what ends a line or a column.
-static void write_path(struct writer *writer, const char *path, size_t length)
-{
+static void write_path(struct writer *writer, const char *path, size_t length) {
     for (size_t i = 0; i < length; i++) {
         write_bytes(writer, (unsigned char)path[i] < ' ' ? "?" : path + i, 1);
     }
 }
 
-static void write_text_line(struct writer *writer, const char *key, const char *value)
-{
+static void write_text_line(struct writer *writer, const char *key, const char *value) {
     write_string(writer, key);
     write_string(writer, " ");
     write_string(writer, value);
     write_string(writer, "\n");
 }
 
-static void write_number_line(struct writer *writer, const char *key, uint64_t value)
-{
+static void write_number_line(struct writer *writer, const char *key, uint64_t value) {
     write_string(writer, key);
     write_string(writer, " ");
     write_number(writer, value, 10);
@@ -130,15 +123,13 @@ static void write_number_line(struct writer *writer, const char *key, uint64_t v
 
 // ---- Books
 
-static void put(char *file, size_t index, uint64_t value)
-{
+static void put(char *file, size_t index, uint64_t value) {
     // Relaxed: a reader in another process sees each number whole, and draws no order from them.
     _Atomic(uint64_t) *books = (_Atomic(uint64_t) *)(void *)(file + BOOKS_OFFSET);
     atomic_store_relaxed(&books[index], value);
 }
 
-static void put_stats(char *file, const struct stats *stats)
-{
+static void put_stats(char *file, const struct stats *stats) {
     size_t index = OWN_FIELD_COUNT;
     for (size_t i = 0; i < COUNTER_COUNT; i++) {
         put(file, index++, stats->counter[i]);
@@ -157,8 +148,7 @@ static void put_stats(char *file, const struct stats *stats)
 }
 
 // The number of bytes behind "key:" in /proc/self/status, 0 when it is not there.
-static uint64_t status_bytes(const char *status, size_t length, const char *key)
-{
+static uint64_t status_bytes(const char *status, size_t length, const char *key) {
     const char *found = memmem(status, length, key, strlen(key));
     if (found == NULL) {
         return 0;
@@ -172,8 +162,7 @@ static uint64_t status_bytes(const char *status, size_t length, const char *key)
     return kib * KIB;
 }
 
-static void put_memory(char *file)
-{
+static void put_memory(char *file) {
     char status[1536];
     const size_t length = os_file_read("/proc/self/status", status, sizeof status);
     put(file, FIELD_RSS_BYTES, status_bytes(status, length, "\nVmRSS:"));
@@ -189,8 +178,7 @@ struct proof_writer {
 };
 
 // Makes sure that `bytes` more can be written without a fault.
-static bool back_proof(char *file, size_t bytes)
-{
+static bool back_proof(char *file, size_t bytes) {
     while (report.proof_end + bytes > report.backed_end) {
         const size_t step = REPORT_BYTES - report.backed_end < BACKED_STEP_BYTES
                                 ? REPORT_BYTES - report.backed_end
@@ -203,8 +191,7 @@ static bool back_proof(char *file, size_t bytes)
     return true;
 }
 
-static void write_proof_line(void *context, const struct proof_line *line)
-{
+static void write_proof_line(void *context, const struct proof_line *line) {
     static const char *const routes[] = {
         [PROOF_CALL] = "call",
         [PROOF_POINTER] = "pointer",
@@ -236,8 +223,7 @@ static void write_proof_line(void *context, const struct proof_line *line)
     proof->lines++;
 }
 
-static void write_proof(char *file, const char *phase)
-{
+static void write_proof(char *file, const char *phase) {
     struct proof_writer proof = {.phase = phase};
     proof_walk(write_proof_line, &proof);
     put(file, FIELD_PROOF_LINES, proof.lines);
@@ -246,8 +232,7 @@ static void write_proof(char *file, const char *phase)
 
 // ---- The file
 
-static void write_common_header(struct writer *writer)
-{
+static void write_common_header(struct writer *writer) {
     struct text mode = {0};
     options_get("mode", &mode);
     write_string(writer, "mode ");
@@ -271,27 +256,24 @@ static void write_common_header(struct writer *writer)
     write_string(writer, "\n");
 }
 
-static char *create_file(void)
-{
-    char path[DIRECTORY_BYTES + NAME_BYTES];
+static char *create_file(void) {
     const uint64_t now_ns = os_clock_ns();
     report.process_id = os_process_id();
-    struct writer writer = {path, path + sizeof path - 1};
-    write_string(&writer, report.directory);
+    struct writer writer = {report.path, report.path + sizeof report.path - 1};
+    write_string(&writer, options.report);
     write_string(&writer, "/");
     write_number(&writer, report.process_id, 10);
     write_string(&writer, ".");
     write_number(&writer, now_ns, 16);
     *writer.at = '\0';
-    char *file = os_file_create_shared(path, REPORT_BYTES, PROOF_OFFSET, &report.backed_end);
+    char *file = os_file_create_shared(report.path, REPORT_BYTES, PROOF_OFFSET, &report.backed_end);
     report.proof_end = PROOF_OFFSET;
     report.finished = false;
     return file;
 }
 
 // The header's first part, which tells this process from its relatives. Returns where it ends.
-static struct writer write_own_header(char *file, bool forked)
-{
+static struct writer write_own_header(char *file, bool forked) {
     struct writer writer = {file, file + HEADER_BYTES - 1};
     write_text_line(&writer, "hakmem-report", "1");
     write_number_line(&writer, "pid", report.process_id);
@@ -302,22 +284,18 @@ static struct writer write_own_header(char *file, bool forked)
     return writer;
 }
 
-static void warn_of_directory(void)
-{
+static void warn_of_directory(void) {
     struct text line = {0};
     text_string(&line, "hakmem: option HAKMEM_REPORT: no file can be made in '");
-    text_escaped(&line, report.directory, strlen(report.directory), 200);
+    text_escaped(&line, options.report, strlen(options.report), 200);
     text_string(&line, "', no report is written\n");
     text_flush(&line, 2);
 }
 
-void report_start(void)
-{
-    const char *directory = options.report;
-    if (directory == NULL || directory[0] == '\0' || strlen(directory) >= DIRECTORY_BYTES) {
+void report_start(void) {
+    if (options.report[0] == '\0') {
         return;
     }
-    memcpy(report.directory, directory, strlen(directory) + 1);
     char *file = create_file();
     if (file == NULL) {
         warn_of_directory();
@@ -333,8 +311,7 @@ void report_start(void)
 
 // Tries for a while: the other writer is done in some microseconds, unless it sits in a thread that
 // will never run again.
-static bool enter(unsigned attempts)
-{
+static bool enter(unsigned attempts) {
     for (; attempts > 0; attempts--) {
         if (atomic_exchange_acquire(&report.busy, 1) == 0) {
             return true;
@@ -343,22 +320,19 @@ static bool enter(unsigned attempts)
     return false;
 }
 
-static void leave(void)
-{
+static void leave(void) {
     atomic_store_release(&report.busy, 0);
 }
 
 // The file that belongs to this process. A child made by a bare clone() has run no fork handler.
-static char *own_file(void)
-{
+static char *own_file(void) {
     if (atomic_load_relaxed(&report.file) != NULL && report.process_id != os_process_id()) {
         report_fork_child();
     }
     return atomic_load_relaxed(&report.file);
 }
 
-void report_refresh(void)
-{
+void report_refresh(void) {
     char *file = own_file();
     if (file == NULL || !enter(1)) {
         return;
@@ -368,8 +342,7 @@ void report_refresh(void)
     leave();
 }
 
-void report_finish(void)
-{
+void report_finish(void) {
     enum { ATTEMPTS = 10000 };
     char *file = own_file();
     if (file == NULL || !enter(ATTEMPTS)) {
@@ -386,8 +359,7 @@ void report_finish(void)
     leave();
 }
 
-void report_fork_child(void)
-{
+void report_fork_child(void) {
     char *parents = atomic_load_relaxed(&report.file);
     if (parents == NULL) {
         return;

@@ -43,6 +43,7 @@ struct run *slab_create(struct heap *heap, uint64_t class_index) {
         arena_give(slab);
         return NULL;
     }
+    slab->large_bytes = 0;
     slab->free_count = slab->block_count;
     slab->fresh_index = 0;
     slab->put_since_purge = 0;

@@ -10,6 +10,7 @@
 // All functions want the heap's lock.
 #pragma once
 
+#include "base/bits.h"
 #include "heap/heap.h"
 #include "space/arena.h"
 #include "space/size_class.h"

@@ -1,5 +1,4 @@
 // os.h on Linux, by raw system calls: other preloaded libraries may hook the C library's wrappers.
-#define _GNU_SOURCE
 #include <asm/unistd.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -150,20 +149,15 @@ bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
                                   (long)new_bytes, 0, 0, 0));
 }
 
-void *os_move(void *start, size_t old_bytes, size_t new_bytes, size_t alignment) {
-    // The destination is reserved first, so that MREMAP_FIXED can only replace what is ours.
-    void *destination = map_aligned(new_bytes, alignment, PROT_NONE, MAP_NORESERVE);
-    if (destination == NULL) {
-        return NULL;
-    }
-    const long result =
-        counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
-                     MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0);
-    if (is_error(result)) {
-        os_unmap(destination, new_bytes);
-        return NULL;
-    }
-    return destination;
+void *os_reserve_aligned(size_t bytes, size_t alignment) {
+    return map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
+}
+
+bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
+    // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
+    return !is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
+                                  (long)new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                  (long)destination, 0));
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {

@@ -59,9 +59,12 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish);
 // Grows or shrinks a mapping where it lies; false when there is no room behind it.
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes);
 
-// Moves the pages of a mapping to a fresh mapping aligned to `alignment`, without copying.
-// NULL, with the old mapping intact, when the system refuses.
-void *os_move(void *start, size_t old_bytes, size_t new_bytes, size_t alignment);
+// Address space without access, aligned, to move a mapping to.
+void *os_reserve_aligned(size_t bytes, size_t alignment);
+
+// Moves the pages of a mapping, without copying, to `destination`: new_bytes that were reserved with
+// os_reserve_aligned(). False, with both places as they were, when the system refuses.
+bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);

@@ -74,6 +74,12 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
     }
 }
 
+bool page_map_claim(uintptr_t address, uint32_t expected) {
+    struct window *window = window_at(address);
+    page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
+    return atomic_cas_acquire(entry, &expected, PAGE_ENTRY_NONE);
+}
+
 uint32_t page_map_get(uintptr_t address) {
     if (likely(page_map_flat != NULL)) {
         return atomic_load_relaxed(&page_map_flat[address >> PAGE_SHIFT]);

@@ -65,6 +65,10 @@ bool page_map_cover(uintptr_t start, size_t bytes);
 // The range must be covered.
 void page_map_set(uintptr_t start, size_t page_count, uint32_t entry);
 
+// Sets one entry to PAGE_ENTRY_NONE if it is `expected`; false when it is not. Of two threads that
+// free one block, one succeeds. The range must be covered.
+bool page_map_claim(uintptr_t address, uint32_t expected);
+
 // Any address below 2^47.
 uint32_t page_map_get(uintptr_t address);
 

@@ -1,0 +1,47 @@
+/* hakmem: a malloc that is fast, lean and open to view. These are its extensions; malloc itself comes
+ * from <stdlib.h> and <malloc.h>. All functions may be called from any thread. Not from a signal
+ * handler. */
+#ifndef HAKMEM_H
+#define HAKMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version, as "major.minor.patch". A program that finds this symbol runs with hakmem loaded; that
+ * its malloc is hakmem's as well, `hakmem run` proves. */
+const char *hakmem_version(void);
+
+/* Gives back to the system whatever the heap does not need: the calling thread's cache, the empty
+ * slabs of all heaps, free pages, kept mappings. Returns the bytes. */
+size_t hakmem_trim(void);
+
+/* Checks every invariant of the heap, prints one line per part that violates any to standard error,
+ * and returns the number of violations: 0 for a sound heap. Other threads may keep running. */
+size_t hakmem_check(void);
+
+/* Changes an option that may change at run time (docs/OPTIONS.md), the value in the syntax of the
+ * environment. Returns 0, or -1 when the name is unknown, fixed at start-up, or the value invalid. */
+int hakmem_option_set(const char *name, const char *value);
+
+struct hakmem_totals {
+    uint64_t live_bytes;     /* blocks the program holds, rounding included */
+    uint64_t live_blocks;    /* their number */
+    uint64_t cached_bytes;   /* free blocks in thread caches */
+    uint64_t free_bytes;     /* free blocks in slabs */
+    uint64_t dirty_bytes;    /* free pages not yet given back */
+    uint64_t mapped_bytes;   /* address space of the heap */
+    uint64_t metadata_bytes; /* hakmem's own structures */
+};
+
+/* Fills *totals. The numbers of threads that are running may lag by what is in their caches. */
+void hakmem_totals(struct hakmem_totals *totals);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

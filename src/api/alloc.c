@@ -1,0 +1,354 @@
+#include "api/alloc.h"
+
+#include <errno.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/report.h"
+#include "control/stats.h"
+#include "heap/huge.h"
+#include "heap/large.h"
+#include "heap/misuse.h"
+#include "heap/slab.h"
+#include "os/os.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+
+// Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
+#define REQUEST_BYTES_MAX ((size_t)PTRDIFF_MAX)
+
+// After a slow path. No lock is held.
+static void tick(struct thread_cache *cache) {
+    if (unlikely(maintenance_tick(cache))) {
+        if (unlikely(option_live(check) != 0) && check_all() != 0) {
+            os_abort();
+        }
+        report_refresh();
+    } else if (unlikely(option_live(check) == 2) && check_all() != 0) {
+        os_abort();
+    }
+}
+
+// ---- Allocation ----
+
+static void *alloc_small_once(struct thread_cache *cache, uint64_t class_index) {
+    return cache == NULL ? late_alloc(class_index) : cache_alloc_slow(cache, class_index);
+}
+
+static void *alloc_small_slow(uint64_t class_index) {
+    struct thread_cache *cache = lifecycle_attach();
+    void *block = alloc_small_once(cache, class_index);
+    if (unlikely(block == NULL)) {
+        maintenance_reclaim();
+        block = alloc_small_once(cache, class_index);
+    }
+    if (likely(cache != NULL)) {
+        tick(cache);
+    }
+    return block;
+}
+
+static void *alloc_big_once(size_t bytes, size_t alignment, bool zero) {
+    return bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX
+               ? large_alloc(bytes, alignment, zero)
+               : huge_alloc(bytes, alignment, zero);
+}
+
+// Above SMALL_BYTES_MAX, or with an alignment above a page.
+static void *alloc_big(size_t bytes, size_t alignment, bool zero) {
+    struct thread_cache *cache = lifecycle_attach();
+    if (bytes > REQUEST_BYTES_MAX) {
+        return NULL;
+    }
+    void *block = alloc_big_once(bytes, alignment, zero);
+    if (unlikely(block == NULL)) {
+        maintenance_reclaim();
+        block = alloc_big_once(bytes, alignment, zero);
+    }
+    if (likely(cache != NULL)) {
+        tick(cache);
+    }
+    return block;
+}
+
+static void *or_enomem(void *block) {
+    if (unlikely(block == NULL)) {
+        count_event(COUNTER_failures, 1);
+        errno = ENOMEM;
+    }
+    return block;
+}
+
+static void *alloc_uncounted(size_t bytes) {
+    const int saved_errno = errno;
+    void *block = bytes <= SMALL_BYTES_MAX ? alloc_small_slow(size_class_index(bytes))
+                                           : alloc_big(bytes, PAGE_BYTES, false);
+    errno = saved_errno;
+    return or_enomem(block);
+}
+
+SLOW_PATH void *alloc_slow(size_t bytes) {
+    if (likely(options.mode != mode_research)) {
+        return alloc_uncounted(bytes);
+    }
+    const uint64_t start = os_ticks();
+    void *block = alloc_uncounted(bytes);
+    count_event(COUNTER_malloc_ticks, os_ticks() - start);
+    count_event(COUNTER_mallocs_seen, 1);
+    return block;
+}
+
+void *hakmem_alloc(size_t bytes) {
+    return alloc(bytes);
+}
+
+void *hakmem_alloc_zeroed(size_t bytes) {
+    if (likely(bytes <= SMALL_BYTES_MAX)) {
+        void *block = alloc(bytes);
+        return block == NULL ? NULL : __builtin_memset(block, 0, bytes);
+    }
+    const int saved_errno = errno;
+    void *block = alloc_big(bytes, PAGE_BYTES, true);
+    errno = saved_errno;
+    return or_enomem(block);
+}
+
+void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
+    if (alignment > REQUEST_BYTES_MAX / 2 + 1 || bytes > REQUEST_BYTES_MAX) {
+        return or_enomem(NULL);
+    }
+    if (!is_power_of_two(alignment)) {
+        size_t raised = BLOCK_ALIGN;
+        while (raised < alignment) {
+            raised *= 2;
+        }
+        alignment = raised;
+    }
+    if (alignment <= BLOCK_ALIGN) {
+        return alloc(bytes);
+    }
+    if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
+        return alloc(size_classes[size_class_aligned(bytes, alignment)].block_bytes);
+    }
+    const int saved_errno = errno;
+    void *block = alloc_big(bytes == 0 ? 1 : bytes, alignment, false);
+    errno = saved_errno;
+    return or_enomem(block);
+}
+
+// ---- Free ----
+
+// What an address is, by the page map and what it leads to.
+struct place {
+    enum { PLACE_NONE, PLACE_SMALL, PLACE_LARGE, PLACE_HUGE } kind;
+    struct run *run;
+    struct huge *huge;
+    size_t usable_bytes;
+};
+
+// PLACE_NONE unless the address is the start of a block that is in use as far as the page map and
+// the bitmaps tell (a block in a thread's cache counts as in use).
+static struct place find_place(uintptr_t address) {
+    struct place place = {PLACE_NONE, NULL, NULL, 0};
+    if (address >> ADDRESS_BITS != 0) {
+        return place;
+    }
+    const uint32_t entry = page_map_get(address);
+    switch (page_entry_kind(entry)) {
+    case PAGE_KIND_LARGE:
+        place.run = large_find(address);
+        if (place.run != NULL) {
+            place.kind = PLACE_LARGE;
+            place.usable_bytes = place.run->large_bytes;
+        }
+        break;
+    case PAGE_KIND_HUGE:
+        place.huge = huge_find(address);
+        if (place.huge != NULL && place.huge->start == address) {
+            place.kind = PLACE_HUGE;
+            place.usable_bytes = place.huge->usable_bytes;
+        }
+        break;
+    default:
+        place.run = entry == PAGE_ENTRY_NONE ? NULL : arena_find(address);
+        if (place.run != NULL && atomic_load_relaxed(&place.run->kind) == RUN_SLAB) {
+            place.kind = PLACE_SMALL;
+            place.usable_bytes = size_classes[place.run->class_index].block_bytes;
+        }
+        break;
+    }
+    return place;
+}
+
+// As find_place, and the block must be one that the slab does not hold.
+static struct place find_live(uintptr_t address, enum misuse otherwise) {
+    struct place place = find_place(address);
+    if (place.kind == PLACE_SMALL) {
+        const int index = slab_index(place.run, address);
+        if (index < 0 || slab_holds(place.run, (unsigned)index)) {
+            place.kind = PLACE_NONE;
+        }
+    }
+    if (unlikely(place.kind == PLACE_NONE)) {
+        misuse_report(otherwise, address);
+    }
+    return place;
+}
+
+static void free_checked(struct run *slab, void *block) {
+    struct heap *heap = atomic_load_relaxed(&slab->heap);
+    if (heap == NULL) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
+    lock_acquire(&heap->lock);
+    heap_free_checked(heap, slab, block);
+    lock_release(&heap->lock);
+}
+
+static void free_small(struct thread_cache *cache, struct run *slab, void *block) {
+    if (unlikely(options.immediate_double_free || options.zero_on_free ||
+                 options.quarantine_blocks)) {
+        free_checked(slab, block);
+    } else if (unlikely(cache == NULL)) {
+        late_free(slab, block);
+    } else if (atomic_load_relaxed(&slab->heap) == &cache->heap) {
+        cache_free_slow(cache, slab->class_index, block);
+    } else {
+        cache_free_remote(cache, slab, block);
+    }
+}
+
+static void free_uncounted(void *block) {
+    if (block == NULL) {
+        return;
+    }
+    const int saved_errno = errno;
+    struct thread_cache *cache = lifecycle_attach();
+    const uintptr_t address = (uintptr_t)block;
+    const struct place place = find_place(address);
+    switch (place.kind) {
+    case PLACE_SMALL:
+        free_small(cache, place.run, block);
+        break;
+    case PLACE_LARGE:
+        if (!large_free(place.run)) {
+            misuse_report(MISUSE_INVALID_FREE, address);
+        }
+        break;
+    case PLACE_HUGE:
+        if (!huge_free(place.huge)) {
+            misuse_report(MISUSE_INVALID_FREE, address);
+        }
+        break;
+    case PLACE_NONE:
+        misuse_report(MISUSE_INVALID_FREE, address);
+        break;
+    }
+    // Frees to other heaps come here one by one: every 64th looks at the time.
+    if (likely(cache != NULL) &&
+        (place.kind != PLACE_SMALL || ++cache->remote_since_pace % 64 == 0)) {
+        tick(cache);
+    }
+    errno = saved_errno;
+}
+
+SLOW_PATH void free_slow(void *block) {
+    if (likely(options.mode != mode_research)) {
+        free_uncounted(block);
+        return;
+    }
+    const uint64_t start = os_ticks();
+    free_uncounted(block);
+    count_event(COUNTER_free_ticks, os_ticks() - start);
+    count_event(COUNTER_frees_seen, 1);
+}
+
+void hakmem_dealloc(void *block) {
+    dealloc(block);
+}
+
+// What malloc made of such a request: the two must agree.
+static size_t rounded_request(size_t alignment, size_t bytes) {
+    if (!is_power_of_two(alignment)) {
+        alignment = BLOCK_ALIGN;
+    }
+    return bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX
+               ? size_classes[size_class_aligned(bytes, alignment)].block_bytes
+               : bytes;
+}
+
+SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
+    if (unlikely(options.immediate_double_free) && block != NULL) {
+        const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_FREE);
+        if (place.kind == PLACE_NONE) {
+            return;
+        }
+        if (place.kind == PLACE_SMALL && rounded_request(alignment, bytes) != place.usable_bytes) {
+            misuse_report_size((uintptr_t)block, place.usable_bytes, bytes);
+            return;
+        }
+    }
+    free_slow(block);
+}
+
+// ---- Size and resize ----
+
+size_t hakmem_block_bytes(const void *block) {
+    if (block == NULL) {
+        return 0;
+    }
+    const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_USABLE_SIZE);
+    return place.kind == PLACE_NONE ? 0 : place.usable_bytes;
+}
+
+// Where the block lies, without copying. Moves a huge block's pages: *block is then new.
+static bool resize_in_place(const struct place *place, size_t bytes, void **block) {
+    switch (place->kind) {
+    case PLACE_SMALL:
+        // A smaller request stays until it needs less than half.
+        return bytes <= place->usable_bytes && bytes * 2 > place->usable_bytes;
+    case PLACE_LARGE:
+        return bytes > SMALL_BYTES_MAX && bytes <= LARGE_BYTES_MAX &&
+               large_resize(place->run, bytes);
+    case PLACE_HUGE:
+        if (bytes <= LARGE_BYTES_MAX || !huge_resize(place->huge, bytes)) {
+            return false;
+        }
+        *block = (void *)place->huge->start;
+        return true;
+    default:
+        return false;
+    }
+}
+
+void *hakmem_resize(void *block, size_t bytes) {
+    if (block == NULL) {
+        return alloc(bytes);
+    }
+    if (bytes > REQUEST_BYTES_MAX) {
+        return or_enomem(NULL);
+    }
+    const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
+    if (unlikely(place.kind == PLACE_NONE)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (bytes == 0) {
+        dealloc(block);
+        return NULL;
+    }
+    const int saved_errno = errno;
+    if (resize_in_place(&place, bytes, &block)) {
+        errno = saved_errno;
+        return block;
+    }
+    void *moved = alloc(bytes);
+    if (moved == NULL) {
+        // A block that was to shrink still serves.
+        return bytes <= place.usable_bytes ? block : NULL;
+    }
+    __builtin_memcpy(moved, block, bytes < place.usable_bytes ? bytes : place.usable_bytes);
+    dealloc(block);
+    return moved;
+}

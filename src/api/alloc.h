@@ -1,0 +1,65 @@
+// The route of a malloc and of a free, on one screen. malloc.c gives these libc's names.
+//
+//   malloc(n)   size class of n -> pop the thread's magazine of that class        (fast)
+//               empty -> depot -> refill from a slab of the thread's heap         thread/cache.c
+//               above 64 KiB -> run of pages; above 2 MiB -> mapping of its own   heap/large.c, huge.c
+//
+//   free(p)     page map entry of p: this thread's heap? -> push on the magazine  (fast)
+//               full -> depot -> flush to the slabs                               thread/cache.c
+//               another heap's -> remote table; large; huge; else misuse          alloc.c
+#pragma once
+
+#include "thread/cache.h"
+
+// Everything that does not end in a hit. They set errno to ENOMEM on failure; free keeps errno.
+void *alloc_slow(size_t bytes);
+void free_slow(void *block);
+void free_sized_slow(void *block, size_t alignment, size_t bytes);
+
+FAST_PATH void *alloc(size_t bytes) {
+    struct thread_cache *cache = thread_cache;
+    if (unlikely(bytes > SMALL_BYTES_MAX)) {
+        return alloc_slow(bytes);
+    }
+    void *block = cache_pop(cache, size_class_index(bytes));
+    if (unlikely(block == NULL)) {
+        return alloc_slow(bytes);
+    }
+    return block;
+}
+
+FAST_PATH bool dealloc_hit(void *block) {
+    struct thread_cache *cache = thread_cache;
+    const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
+    return likely(class_index < SIZE_CLASS_COUNT) && likely(cache_push(cache, class_index, block));
+}
+
+FAST_PATH void dealloc(void *block) {
+    if (unlikely(!dealloc_hit(block))) {
+        free_slow(block);
+    }
+}
+
+// The size serves a check that only the hardened mode makes, in which no free is a hit.
+FAST_PATH void dealloc_sized(void *block, size_t alignment, size_t bytes) {
+    if (unlikely(!dealloc_hit(block))) {
+        free_sized_slow(block, alignment, bytes);
+    }
+}
+
+// The same under names of their own, for tests and sanitizers that keep their own malloc. Semantics
+// of malloc, calloc (of the product), memalign, free, realloc and malloc_usable_size of glibc:
+// hakmem_alloc(0) is a block of its own; a block of hakmem_alloc_aligned is freed like any other;
+// an alignment that is no power of two is raised to the next one; hakmem_resize(p, 0) frees p and
+// returns NULL.
+void *hakmem_alloc(size_t bytes);
+void *hakmem_alloc_zeroed(size_t bytes);
+void *hakmem_alloc_aligned(size_t alignment, size_t bytes);
+void hakmem_dealloc(void *block);
+void *hakmem_resize(void *block, size_t bytes);
+size_t hakmem_block_bytes(const void *block);
+
+// ---- start.c: beginning, end and fork ----
+
+// Runs the exit checks and reports once; also called by the destructor of the library.
+void start_finish(void);

@@ -1,0 +1,35 @@
+#include <string.h>
+
+#include "api/alloc.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "hakmem.h"
+#include "thread/maintenance.h"
+
+EXPORTED const char *hakmem_version(void) {
+    return HAKMEM_VERSION;
+}
+
+EXPORTED size_t hakmem_trim(void) {
+    return maintenance_reclaim();
+}
+
+EXPORTED size_t hakmem_check(void) {
+    return check_all();
+}
+
+EXPORTED int hakmem_option_set(const char *name, const char *value) {
+    return options_set(name, value) ? 0 : -1;
+}
+
+EXPORTED void hakmem_totals(struct hakmem_totals *totals) {
+    struct stats stats;
+    stats_collect(&stats);
+    totals->live_bytes = stats.gauge[GAUGE_live_bytes];
+    totals->live_blocks = stats.gauge[GAUGE_live_blocks];
+    totals->cached_bytes = stats.gauge[GAUGE_cached_bytes];
+    totals->free_bytes = stats.gauge[GAUGE_slab_free_bytes];
+    totals->dirty_bytes = stats.gauge[GAUGE_dirty_bytes];
+    totals->mapped_bytes = stats.gauge[GAUGE_mapped_bytes];
+    totals->metadata_bytes = stats.gauge[GAUGE_metadata_bytes];
+}

@@ -1,0 +1,276 @@
+// The C library's names for hakmem, with glibc's semantics.
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "control/stats.h"
+#include "os/os.h"
+#include "thread/maintenance.h"
+
+// Aliases below carry no promises to the optimiser, unlike libc's declarations of their targets.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+
+EXPORTED void *malloc(size_t bytes) {
+    return alloc(bytes);
+}
+
+EXPORTED void free(void *block) {
+    dealloc(block);
+}
+
+EXPORTED void *calloc(size_t count, size_t bytes) {
+    size_t product;
+    if (unlikely(__builtin_mul_overflow(count, bytes, &product))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return hakmem_alloc_zeroed(product);
+}
+
+EXPORTED void *realloc(void *block, size_t bytes) {
+    return hakmem_resize(block, bytes);
+}
+
+EXPORTED void *reallocarray(void *block, size_t count, size_t bytes) {
+    size_t product;
+    if (unlikely(__builtin_mul_overflow(count, bytes, &product))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return hakmem_resize(block, product);
+}
+
+EXPORTED void *memalign(size_t alignment, size_t bytes) {
+    // glibc: above half the address space an alignment is a usage error, not want of memory.
+    if (unlikely(alignment > SIZE_MAX / 2 + 1)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return hakmem_alloc_aligned(alignment, bytes);
+}
+
+EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
+    return memalign(alignment, bytes);
+}
+
+EXPORTED int posix_memalign(void **result, size_t alignment, size_t bytes) {
+    if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0) {
+        return EINVAL;
+    }
+    const int saved_errno = errno;
+    void *block = hakmem_alloc_aligned(alignment, bytes);
+    errno = saved_errno;
+    if (block == NULL) {
+        return ENOMEM;
+    }
+    *result = block;
+    return 0;
+}
+
+EXPORTED void *valloc(size_t bytes) {
+    return hakmem_alloc_aligned(os_page_bytes(), bytes);
+}
+
+EXPORTED void *pvalloc(size_t bytes) {
+    const size_t page_bytes = os_page_bytes();
+    if (unlikely(bytes > SIZE_MAX - page_bytes)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return hakmem_alloc_aligned(page_bytes, align_up(bytes, page_bytes));
+}
+
+EXPORTED size_t malloc_usable_size(void *block) {
+    return hakmem_block_bytes(block);
+}
+
+EXPORTED void free_sized(void *block, size_t bytes) {
+    dealloc_sized(block, BLOCK_ALIGN, bytes);
+}
+
+EXPORTED void free_aligned_sized(void *block, size_t alignment, size_t bytes) {
+    dealloc_sized(block, alignment, bytes);
+}
+
+// Old programs that were linked when the C library had it.
+EXPORTED void cfree(void *block);
+EXPORTED void cfree(void *block) {
+    dealloc(block);
+}
+
+// ---- Introspection ----
+
+EXPORTED struct mallinfo2 mallinfo2(void) {
+    struct stats stats;
+    stats_collect(&stats);
+    const uint64_t *gauge = stats.gauge;
+    struct mallinfo2 info = {0};
+    const size_t huge_bytes = gauge[GAUGE_huge_bytes] + gauge[GAUGE_huge_cached_bytes];
+    info.hblks = stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees];
+    info.hblkhd = huge_bytes;
+    info.arena = gauge[GAUGE_mapped_bytes] - huge_bytes;
+    info.uordblks = gauge[GAUGE_live_bytes] - gauge[GAUGE_huge_bytes];
+    info.fordblks = info.arena - info.uordblks;
+    info.fsmblks = gauge[GAUGE_cached_bytes];
+    info.keepcost = gauge[GAUGE_dirty_bytes];
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        info.ordblks += stats.class[i].free_blocks;
+        info.smblks += stats.class[i].cached_blocks;
+    }
+    return info;
+}
+
+static int capped(size_t value) {
+    return value > INT32_MAX ? INT32_MAX : (int)value;
+}
+
+// Deprecated for its fields of 32 bits; they stop at the highest value instead of wrapping.
+EXPORTED struct mallinfo mallinfo(void) {
+    const struct mallinfo2 wide = mallinfo2();
+    return (struct mallinfo){
+        .arena = capped(wide.arena),
+        .ordblks = capped(wide.ordblks),
+        .smblks = capped(wide.smblks),
+        .hblks = capped(wide.hblks),
+        .hblkhd = capped(wide.hblkhd),
+        .fsmblks = capped(wide.fsmblks),
+        .uordblks = capped(wide.uordblks),
+        .fordblks = capped(wide.fordblks),
+        .keepcost = capped(wide.keepcost),
+    };
+}
+
+EXPORTED int malloc_info(int flags, FILE *stream) {
+    if (flags != 0) {
+        return EINVAL;
+    }
+    struct stats stats;
+    stats_collect(&stats);
+    fprintf(stream, "<malloc version=\"1\" allocator=\"hakmem\">\n<sizes>\n");
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct stats_class *class = &stats.class[i];
+        if (class->slab_bytes != 0) {
+            fprintf(stream,
+                    "  <size block=\"%zu\" slab_bytes=\"%zu\" live=\"%zu\" cached=\"%zu\" "
+                    "free=\"%zu\"/>\n",
+                    (size_t)class->block_bytes, (size_t)class->slab_bytes,
+                    (size_t)class->live_blocks, (size_t)class->cached_blocks,
+                    (size_t)class->free_blocks);
+        }
+    }
+    fprintf(stream, "</sizes>\n");
+#define COUNTER(name, unit, help)                                                     \
+    fprintf(stream, "<counter name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
+            (size_t)stats.counter[COUNTER_##name]);
+#define GAUGE(name, unit, help)                                                     \
+    fprintf(stream, "<gauge name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
+            (size_t)stats.gauge[GAUGE_##name]);
+#include "config/counters.def"
+    fprintf(stream, "</malloc>\n");
+    return 0;
+}
+
+EXPORTED void malloc_stats(void) {
+    stats_print(2);
+}
+
+EXPORTED int malloc_trim(size_t pad) {
+    (void)pad;
+    return maintenance_reclaim() != 0;
+}
+
+// glibc's parameters describe glibc's heap. They are accepted, so that programs that set them run
+// as before, and have no effect.
+EXPORTED int mallopt(int parameter, int value) {
+    (void)value;
+    switch (parameter) {
+    case M_MXFAST:
+    case M_TRIM_THRESHOLD:
+    case M_TOP_PAD:
+    case M_MMAP_THRESHOLD:
+    case M_MMAP_MAX:
+    case M_CHECK_ACTION:
+    case M_PERTURB:
+    case M_ARENA_TEST:
+    case M_ARENA_MAX:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+// ---- C++ operator delete, under its mangled names: every form is free ----
+
+#define ALIAS_OF_FREE __attribute__((alias("free"), visibility("default")))
+void _ZdlPv(void *block) ALIAS_OF_FREE;
+void _ZdaPv(void *block) ALIAS_OF_FREE;
+void _ZdlPvRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
+void _ZdaPvRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
+void _ZdlPvSt11align_val_t(void *block) ALIAS_OF_FREE;
+void _ZdaPvSt11align_val_t(void *block) ALIAS_OF_FREE;
+void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
+void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
+
+#define ALIAS_OF_FREE_SIZED __attribute__((alias("free_sized"), visibility("default")))
+void _ZdlPvm(void *block, size_t bytes) ALIAS_OF_FREE_SIZED;
+void _ZdaPvm(void *block, size_t bytes) ALIAS_OF_FREE_SIZED;
+
+// The C++ forms pass the size before the alignment.
+EXPORTED void _ZdlPvmSt11align_val_t(void *block, size_t bytes, size_t alignment);
+EXPORTED void _ZdlPvmSt11align_val_t(void *block, size_t bytes, size_t alignment) {
+    dealloc_sized(block, alignment, bytes);
+}
+void _ZdaPvmSt11align_val_t(void *block, size_t bytes, size_t alignment)
+    __attribute__((alias("_ZdlPvmSt11align_val_t"), visibility("default")));
+
+// ---- glibc's second names ----
+
+#define SECOND_NAME(name) __attribute__((alias(#name), visibility("default")))
+void *__libc_malloc(size_t bytes) SECOND_NAME(malloc);
+void __libc_free(void *block) SECOND_NAME(free);
+void *__libc_calloc(size_t count, size_t bytes) SECOND_NAME(calloc);
+void *__libc_realloc(void *block, size_t bytes) SECOND_NAME(realloc);
+void *__libc_reallocarray(void *block, size_t count, size_t bytes) SECOND_NAME(reallocarray);
+void *__libc_memalign(size_t alignment, size_t bytes) SECOND_NAME(memalign);
+void *__libc_valloc(size_t bytes) SECOND_NAME(valloc);
+void *__libc_pvalloc(size_t bytes) SECOND_NAME(pvalloc);
+int __libc_mallopt(int parameter, int value) SECOND_NAME(mallopt);
+struct mallinfo __libc_mallinfo(void) SECOND_NAME(mallinfo);
+struct mallinfo2 __libc_mallinfo2(void) SECOND_NAME(mallinfo2);
+int __posix_memalign(void **result, size_t alignment, size_t bytes) SECOND_NAME(posix_memalign);
+
+// What the static C library's other objects use of its malloc object.
+void *__malloc(size_t bytes) SECOND_NAME(malloc);
+void __free(void *block) SECOND_NAME(free);
+void *__calloc(size_t count, size_t bytes) SECOND_NAME(calloc);
+void *__realloc(void *block, size_t bytes) SECOND_NAME(realloc);
+void *__memalign(size_t alignment, size_t bytes) SECOND_NAME(memalign);
+void *__valloc(size_t bytes) SECOND_NAME(valloc);
+void *__pvalloc(size_t bytes) SECOND_NAME(pvalloc);
+struct mallinfo __mallinfo(void) SECOND_NAME(mallinfo);
+struct mallinfo2 __mallinfo2(void) SECOND_NAME(mallinfo2);
+int __mallopt(int parameter, int value) SECOND_NAME(mallopt);
+int __malloc_info(int flags, FILE *stream) SECOND_NAME(malloc_info);
+void __malloc_stats(void) SECOND_NAME(malloc_stats);
+int __malloc_trim(size_t pad) SECOND_NAME(malloc_trim);
+size_t __malloc_usable_size(void *block) SECOND_NAME(malloc_usable_size);
+
+// fork and thread exit of the static C library call these; hakmem has handlers of its own.
+static void nothing(void) {
+}
+void __malloc_arena_thread_freeres(void) SECOND_NAME(nothing);
+void __malloc_fork_lock_parent(void) SECOND_NAME(nothing);
+void __malloc_fork_unlock_parent(void) SECOND_NAME(nothing);
+void __malloc_fork_unlock_child(void) SECOND_NAME(nothing);
+
+// Of malloc implementations that extend the data segment: there is nothing to extend.
+EXPORTED void *__glibc_morecore(ptrdiff_t increment);
+EXPORTED void *__glibc_morecore(ptrdiff_t increment) {
+    (void)increment;
+    return NULL;
+}

@@ -1,0 +1,105 @@
+// C++ operator new: malloc, and on failure the new_handler, then std::bad_alloc (or NULL).
+// operator delete is in malloc.c.
+//
+// In the shared library every reference to the C++ runtime is weak (HAKMEM_SHARED), so that a C
+// program does not load it. A C++ program has it loaded, and then they are bound.
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+#ifdef HAKMEM_SHARED
+__asm__(".weak __cxa_allocate_exception\n"
+        ".weak __cxa_throw\n"
+        ".weak __cxa_begin_catch\n"
+        ".weak __cxa_end_catch\n"
+        ".weak __gxx_personality_v0\n"
+        ".weak _Unwind_Resume\n"
+        ".weak _ZSt15get_new_handlerv\n"
+        ".weak _ZSt9terminatev\n"
+        ".weak _ZTISt9bad_alloc\n"
+        ".weak _ZTVSt9bad_alloc\n"
+        ".weak _ZNSt9bad_allocD1Ev\n");
+extern "C" void __cxa_throw(void *, void *, void (*)(void *));
+
+static bool runtime_is_present() {
+    void (*volatile thrower)(void *, void *, void (*)(void *)) = __cxa_throw;
+    return thrower != nullptr;
+}
+#else
+static bool runtime_is_present() {
+    return true;
+}
+#endif
+
+#define EXPORTED __attribute__((visibility("default")))
+#define SLOW_PATH __attribute__((noinline, cold))
+
+// Alignment 0: malloc's own.
+static inline void *allocate(std::size_t bytes, std::size_t alignment) {
+    return alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, bytes);
+}
+
+SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
+    if (!runtime_is_present()) {
+        std::abort();  // nobody to throw with: a C++ plugin in a program without the C++ runtime
+    }
+    for (;;) {
+        const std::new_handler handler = std::get_new_handler();
+        if (handler == nullptr) {
+            throw std::bad_alloc();
+        }
+        handler();
+        void *block = allocate(bytes, alignment);
+        if (block != nullptr) {
+            return block;
+        }
+    }
+}
+
+SLOW_PATH static void *retry_nothrow(std::size_t bytes, std::size_t alignment) noexcept {
+    if (!runtime_is_present()) {
+        return nullptr;
+    }
+    try {
+        return retry(bytes, alignment);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+static inline void *new_or_throw(std::size_t bytes, std::size_t alignment) {
+    void *block = allocate(bytes, alignment);
+    return __builtin_expect(block != nullptr, 1) ? block : retry(bytes, alignment);
+}
+
+static inline void *new_or_null(std::size_t bytes, std::size_t alignment) noexcept {
+    void *block = allocate(bytes, alignment);
+    return __builtin_expect(block != nullptr, 1) ? block : retry_nothrow(bytes, alignment);
+}
+
+EXPORTED void *operator new(std::size_t bytes) {
+    return new_or_throw(bytes, 0);
+}
+EXPORTED void *operator new[](std::size_t bytes) {
+    return new_or_throw(bytes, 0);
+}
+EXPORTED void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept {
+    return new_or_null(bytes, 0);
+}
+EXPORTED void *operator new[](std::size_t bytes, const std::nothrow_t &) noexcept {
+    return new_or_null(bytes, 0);
+}
+EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment) {
+    return new_or_throw(bytes, static_cast<std::size_t>(alignment));
+}
+EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment) {
+    return new_or_throw(bytes, static_cast<std::size_t>(alignment));
+}
+EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment,
+                            const std::nothrow_t &) noexcept {
+    return new_or_null(bytes, static_cast<std::size_t>(alignment));
+}
+EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment,
+                              const std::nothrow_t &) noexcept {
+    return new_or_null(bytes, static_cast<std::size_t>(alignment));
+}

@@ -1,0 +1,31 @@
+// The state of the whole allocator in numbers, gathered heap by heap.
+#pragma once
+
+#include "base/base.h"
+#include "config/counters.h"
+#include "space/size_class.h"
+
+struct stats_class {
+    uint64_t block_bytes;
+    uint64_t slab_bytes;
+    uint64_t live_blocks;    // in the program's hands (or on their way back from another thread)
+    uint64_t cached_blocks;  // in thread caches
+    uint64_t free_blocks;    // in slabs
+};
+
+struct stats {
+    uint64_t counter[COUNTER_COUNT];
+    uint64_t gauge[GAUGE_COUNT];
+    struct stats_class class[SIZE_CLASS_COUNT];
+};
+
+// Takes each heap's lock in turn, so none may be held. Numbers of threads that are running may lag
+// by what is in their caches.
+void stats_collect(struct stats *stats);
+
+// What malloc_stats prints, to a file descriptor.
+void stats_print(int descriptor);
+
+// Checks every invariant of every structure; prints one line per layer that violates any, and
+// returns the number of violations. Takes locks; the caches of other threads are not looked into.
+size_t check_all(void);

@@ -1,0 +1,366 @@
+#include "heap/heap.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "heap/misuse.h"
+#include "heap/slab.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+void heap_init(struct heap *heap, uint32_t id) {
+    lock_init(&heap->lock, LOCK_RANK_HEAP);
+    heap->id = id;
+    heap->random_state = options.random_refill ? (os_random() | 1) : 1;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        list_init(&heap->bins[i].partial);
+        list_init(&heap->bins[i].full);
+    }
+    if (options.quarantine_blocks != 0) {
+        // Without the memory for it the heap works, only with immediate reuse.
+        heap->quarantine = metadata_alloc(options.quarantine_blocks * sizeof(void *));
+    }
+}
+
+static bool slab_is_empty(const struct run *slab) {
+    return slab->free_count == slab->block_count;
+}
+
+static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
+    list_remove(&slab->bin_link);
+    bin->slab_count--;
+    bin->empty_count--;
+    heap_count(heap, COUNTER_slabs_released, 1);
+    slab_destroy(slab);
+}
+
+static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
+    struct bin *bin = &heap->bins[class_index];
+    if (!list_is_empty(&bin->partial)) {
+        return CONTAINER_OF(bin->partial.next, struct run, bin_link);
+    }
+    struct run *slab = slab_create(heap, class_index);
+    if (slab != NULL) {
+        list_push_front(&bin->partial, &slab->bin_link);
+        bin->slab_count++;
+        bin->empty_count++;
+        heap_count(heap, COUNTER_slabs_created, 1);
+    }
+    return slab;
+}
+
+static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, unsigned want,
+                          void **blocks) {
+    if (slab_is_empty(slab)) {
+        bin->empty_count--;
+    }
+    unsigned got;
+    if (options.random_refill) {
+        for (got = 0; got < want && slab->free_count != 0; got++) {
+            blocks[got] = slab_take_random(slab, &heap->random_state);
+        }
+    } else {
+        got = slab_take(slab, want, blocks);
+    }
+    if (slab->free_count == 0) {
+        list_remove(&slab->bin_link);
+        list_push_front(&bin->full, &slab->bin_link);
+    }
+    return got;
+}
+
+unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks) {
+    struct bin *bin = &heap->bins[class_index];
+    unsigned got = 0;
+    // A second slab is opened only while there is one with free blocks: a new one is made for the
+    // first block alone.
+    while (got < want && (got == 0 || !list_is_empty(&bin->partial))) {
+        struct run *slab = slab_with_blocks(heap, class_index);
+        if (slab == NULL) {
+            break;
+        }
+        got += take_from(heap, bin, slab, want - got, blocks + got);
+    }
+    heap_count(heap, COUNTER_refills, 1);
+    heap_count(heap, COUNTER_refilled_blocks, got);
+    return got;
+}
+
+// Puts checked blocks back and files the slab where it now belongs. False when that destroyed it.
+static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
+    struct bin *bin = &heap->bins[slab->class_index];
+    if (slab->free_count == 0) {
+        list_remove(&slab->bin_link);
+        list_push_back(&bin->partial, &slab->bin_link);
+    }
+    slab_put(slab, word, bits);
+    if (slab_is_empty(slab)) {
+        bin->empty_count++;
+        if (bin->empty_count > option_live(retain_slabs)) {
+            destroy_slab(heap, bin, slab);
+            return false;
+        }
+        // Used last, so that it can go when another one empties.
+        list_remove(&slab->bin_link);
+        list_push_back(&bin->partial, &slab->bin_link);
+    }
+    return true;
+}
+
+// The slab of this heap that contains an address, or NULL.
+static struct run *own_slab(const struct heap *heap, uintptr_t address) {
+    struct run *slab = arena_find(address);
+    return slab != NULL && atomic_load_relaxed(&slab->kind) == RUN_SLAB &&
+                   atomic_load_relaxed(&slab->heap) == heap
+               ? slab
+               : NULL;
+}
+
+static bool contains(const struct run *run, uintptr_t address) {
+    return address - run->start < run->page_count * PAGE_BYTES;
+}
+
+// Blocks of one word of one slab, checked and waiting to be put back together.
+struct batch {
+    struct run *slab;  // or NULL
+    unsigned word;
+    uint64_t bits;
+};
+
+static void batch_put(struct heap *heap, struct batch *batch) {
+    if (batch->bits != 0 && !put_bits(heap, batch->slab, batch->word, batch->bits)) {
+        batch->slab = NULL;
+    }
+    batch->bits = 0;
+}
+
+static void batch_add(struct heap *heap, struct batch *batch, uintptr_t address) {
+    if (batch->slab == NULL || !contains(batch->slab, address)) {
+        batch_put(heap, batch);
+        batch->slab = own_slab(heap, address);
+    }
+    int index = batch->slab == NULL ? -1 : slab_index(batch->slab, address);
+    if (index >= 0 && batch->bits != 0 && (unsigned)index / 64 != batch->word) {
+        batch_put(heap, batch);
+        if (batch->slab == NULL) {
+            index = -1;  // that was its last block: this one is none of its any more
+        }
+    }
+    if (unlikely(index < 0)) {
+        misuse_report(MISUSE_INVALID_FREE, address);
+        return;
+    }
+    const uint64_t mask = bit((unsigned)index % 64);
+    if (unlikely((batch->bits & mask) != 0 || slab_holds(batch->slab, (unsigned)index))) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, batch->slab, (unsigned)index);
+        return;
+    }
+    batch->word = (unsigned)index / 64;
+    batch->bits |= mask;
+}
+
+void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
+    struct batch batch = {NULL, 0, 0};
+    for (unsigned i = 0; i < count; i++) {
+        batch_add(heap, &batch, (uintptr_t)blocks[i]);
+    }
+    batch_put(heap, &batch);
+    heap_count(heap, COUNTER_flushes, 1);
+    heap_count(heap, COUNTER_flushed_blocks, count);
+}
+
+static void push_remote(struct heap *heap, struct run *slab) {
+    struct run *head = atomic_load_relaxed(&heap->remote_slabs);
+    do {
+        atomic_store_relaxed(&slab->remote_next, head);
+    } while (!atomic_cas_weak_release(&heap->remote_slabs, &head, slab));
+}
+
+void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
+    // The heap is read before the bits are set: until then the blocks keep the slab alive.
+    struct heap *heap = atomic_load_relaxed(&slab->heap);
+    const uint64_t held = atomic_load_relaxed(&slab->free_bits[word]) & bits;
+    if (unlikely(held != 0)) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(held));
+        bits &= ~held;
+        if (bits == 0) {
+            return;
+        }
+    }
+    const uint64_t before = atomic_or_release(&slab->remote_bits[word], bits);
+    // Whoever found the word empty announces it; the others' bits go with that announcement.
+    if (before == 0 && atomic_or_release(&slab->remote_summary, bit(word)) == 0) {
+        push_remote(heap, slab);
+    }
+    if (unlikely((before & bits) != 0)) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(before & bits));
+    }
+}
+
+// Hands an announcement that reached the wrong heap on to the right one.
+static void forward_remote(struct run *slab, struct heap *heap, uint64_t summary) {
+    if (atomic_or_acq_rel(&slab->remote_summary, summary) == 0) {
+        push_remote(heap, slab);
+    }
+}
+
+static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summary) {
+    unsigned count = 0;
+    // A late announcement of an earlier slab in this place may name words this one has not.
+    summary &= bit_range(0, slab_words(slab));
+    for (; summary != 0; summary &= summary - 1) {
+        const unsigned word = bit_lowest(summary);
+        uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[word], 0);
+        const uint64_t held = bits & atomic_load_relaxed(&slab->free_bits[word]);
+        if (unlikely(held != 0)) {
+            misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(held));
+            bits &= ~held;
+        }
+        if (bits != 0) {
+            count += bit_count(bits);
+            const bool last = slab->free_count + bit_count(bits) == slab->block_count;
+            put_bits(heap, slab, word, bits);
+            if (last) {
+                break;  // no block is out: no other word has bits, and the slab may be gone
+            }
+        }
+    }
+    return count;
+}
+
+unsigned heap_collect(struct heap *heap) {
+    unsigned count = 0;
+    struct run *slab = atomic_exchange_acquire(&heap->remote_slabs, NULL);
+    while (slab != NULL) {
+        // The link is read before the summary is cleared: from then on others may push the slab.
+        struct run *next = atomic_load_relaxed(&slab->remote_next);
+        const uint64_t summary = atomic_exchange_acq_rel(&slab->remote_summary, 0);
+        // The owner is read after the exchange: what it published before is then visible.
+        struct heap *owner = atomic_load_relaxed(&slab->heap);
+        if (likely(owner == heap)) {
+            count += collect_slab(heap, slab, summary);
+        } else if (owner != NULL) {
+            forward_remote(slab, owner, summary);
+        }
+        slab = next;
+    }
+    heap_count(heap, COUNTER_remote_collected, count);
+    return count;
+}
+
+static bool is_quarantined(const struct heap *heap, const void *block) {
+    for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
+        if (heap->quarantine[i] == block) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
+    const int index = slab_index(slab, (uintptr_t)block);
+    if (index < 0) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
+    const uint64_t mask = bit((unsigned)index % 64);
+    if (slab_holds(slab, (unsigned)index) || is_quarantined(heap, block) ||
+        (atomic_load_relaxed(&slab->remote_bits[index / 64]) & mask) != 0) {
+        misuse_report(MISUSE_DOUBLE_FREE, (uintptr_t)block);
+        return;
+    }
+    if (options.zero_on_free) {
+        __builtin_memset(block, 0, size_classes[slab->class_index].block_bytes);
+    }
+    if (heap->quarantine != NULL) {
+        void **place = &heap->quarantine[heap->quarantine_next];
+        heap->quarantine_next =
+            (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
+        void *released = *place;
+        *place = block;
+        block = released;
+    }
+    if (block != NULL) {
+        heap_put(heap, &block, 1);
+    }
+}
+
+void heap_release_empty(struct heap *heap, unsigned keep) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct bin *bin = &heap->bins[i];
+        struct list *link = bin->partial.previous;
+        while (bin->empty_count > keep && link != &bin->partial) {
+            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            link = link->previous;
+            if (slab_is_empty(slab)) {
+                destroy_slab(heap, bin, slab);
+            }
+        }
+    }
+}
+
+size_t heap_purge_slabs(struct heap *heap) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
+            continue;
+        }
+        struct bin *bin = &heap->bins[i];
+        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            if (slab->put_since_purge) {
+                bytes += slab_purge(slab);
+            }
+        }
+    }
+    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
+    return bytes;
+}
+
+void heap_class_totals(const struct heap *heap, uint64_t class_index,
+                       struct heap_class_totals *totals) {
+    const struct bin *bin = &heap->bins[class_index];
+    const struct size_class *size_class = &size_classes[class_index];
+    const uint64_t blocks = (uint64_t)bin->slab_count * size_class->block_count;
+    uint64_t free_blocks = 0;
+    for (const struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+        free_blocks += CONTAINER_OF(link, struct run, bin_link)->free_count;
+    }
+    totals->slab_bytes = (uint64_t)bin->slab_count * size_class->slab_pages * PAGE_BYTES;
+    totals->free_blocks = free_blocks;
+    totals->used_blocks = blocks - free_blocks;
+}
+
+static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
+                         uint32_t *slab_count, uint32_t *empty_count) {
+    size_t violations = 0;
+    const bool is_full_list = head == &heap->bins[class_index].full;
+    for (const struct list *link = head->next; link != head; link = link->next) {
+        const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        *slab_count += 1;
+        *empty_count += slab_is_empty(slab);
+        violations += (slab->free_count == 0) != is_full_list;
+        violations += atomic_load_relaxed(&slab->heap) != heap;
+        violations += slab->class_index != class_index;
+        violations += arena_find(slab->start) != slab;
+        for (unsigned page = 0; page < slab->page_count; page++) {
+            violations += page_map_get(slab->start + page * PAGE_BYTES) !=
+                          page_entry(heap->id, (uint32_t)class_index);
+        }
+        violations += slab_check(slab);
+    }
+    return violations;
+}
+
+size_t heap_check(const struct heap *heap) {
+    size_t violations = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct bin *bin = &heap->bins[i];
+        uint32_t slab_count = 0;
+        uint32_t empty_count = 0;
+        violations += check_list(heap, &bin->partial, i, &slab_count, &empty_count);
+        violations += check_list(heap, &bin->full, i, &slab_count, &empty_count);
+        violations += slab_count != bin->slab_count || empty_count != bin->empty_count;
+    }
+    return violations;
+}

@@ -1,0 +1,89 @@
+// A heap: the slabs one thread allocates from, by size class, and the way back for blocks that
+// other threads free.
+//
+// Everything here is done under the heap's lock: by its thread when its cache runs dry or over, and
+// by any other thread that finds the heap idle (see thread/maintenance.c). The lock is uncontended
+// in the first case: one atomic per 32 to 64 operations of the program.
+//
+// Remote frees. A thread that frees a block of a foreign heap sets the block's bit in the slab's
+// remote_bits, then the word's bit in remote_summary; the one that turns the summary from zero
+// pushes the slab on the heap's `remote_slabs`. The owner takes the whole list with one exchange,
+// then each summary, then each word. A push may come late, when the slab is gone or belongs to
+// another heap: the collector then hands it on, or drops it (heap_collect). The model of this
+// protocol is tests/model/remote_free.pml.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/list.h"
+#include "config/counters.h"
+#include "os/lock.h"
+#include "space/arena.h"
+#include "space/size_class.h"
+
+// Slabs of one class. Invariants: a slab is on `partial` exactly when it holds a block, else on
+// `full`; empty_count of the partial ones hold all their blocks.
+struct bin {
+    struct list partial, full;
+    uint32_t slab_count;
+    uint32_t empty_count;
+};
+
+struct heap {
+    struct lock lock;
+    uint32_t id;  // 1 .. HEAP_ID_MAX, never changes
+    uint64_t random_state;
+    // Blocks held back before reuse (hardened mode): a ring of options.quarantine_blocks, or NULL.
+    void **quarantine;
+    uint32_t quarantine_next;
+    // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
+    struct counters counters;
+    struct bin bins[SIZE_CLASS_COUNT];
+    // Slabs with remote frees to collect, linked through remote_next. Release push by a remote
+    // freer, acquire exchange by the collector.
+    _Alignas(CACHE_LINE_BYTES) _Atomic(struct run *) remote_slabs;
+};
+
+void heap_init(struct heap *heap, uint32_t id);
+
+static inline void heap_count(struct heap *heap, enum counter counter, uint64_t amount) {
+    atomic_bump_owned(&heap->counters.value[counter], amount);
+}
+
+// All functions below want the lock, except heap_publish and heap_has_remote.
+
+// Takes 1..`want` (at most 63) blocks of a class into blocks[], lowest addresses first; makes a
+// slab when none has one. Returns how many; 0 when the system has no memory.
+unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
+
+// Puts blocks back that the heap's own thread freed. Each is checked: a pointer that is no block of
+// this heap, or one the slab holds already, is reported as misuse and left alone.
+void heap_put(struct heap *heap, void *const *blocks, unsigned count);
+
+// Takes back what other threads freed. Returns the number of blocks.
+unsigned heap_collect(struct heap *heap);
+
+static inline bool heap_has_remote(const struct heap *heap) {
+    return atomic_load_relaxed(&((struct heap *)heap)->remote_slabs) != NULL;
+}
+
+// Any thread: hands the blocks `bits` of word `word` of a foreign slab to its heap. The caller owns
+// these blocks. Reports those that are free already.
+void heap_publish(struct run *slab, unsigned word, uint64_t bits);
+
+// hardened: frees one block at once, with every check, through the quarantine.
+void heap_free_checked(struct heap *heap, struct run *slab, void *block);
+
+// Destroys empty slabs beyond `keep` per class.
+void heap_release_empty(struct heap *heap, unsigned keep);
+
+// Purges free pages inside slabs that took blocks back since the last time. Returns the bytes.
+size_t heap_purge_slabs(struct heap *heap);
+
+struct heap_class_totals {
+    uint64_t slab_bytes, used_blocks, free_blocks;
+};
+void heap_class_totals(const struct heap *heap, uint64_t class_index,
+                       struct heap_class_totals *totals);
+
+// Number of violated invariants.
+size_t heap_check(const struct heap *heap);

@@ -1,0 +1,384 @@
+#include "heap/huge.h"
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "config/counters.h"
+#include "config/options.h"
+#include "heap/large.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+// Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
+// always names a descriptor.
+#define CHUNK_COUNT 64
+#define CHUNKS_MAX 16384
+
+static struct {
+    struct lock lock;
+    bool ready;
+    // Release when a chunk is published under the lock, acquire on looking a number up.
+    _Atomic(struct huge *) chunks[CHUNKS_MAX];
+    uint32_t chunk_count;
+    struct list live, kept, unused;
+    uint64_t live_bytes, live_count;
+    uint64_t peak_bytes;  // highest live_bytes so far
+    // Relaxed: written under the lock, read by pacing; pairs with nothing.
+    _Atomic(uint64_t) kept_bytes;
+} table = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
+
+static struct huge *huge_numbered(uint32_t number) {
+    if (number / CHUNK_COUNT >= CHUNKS_MAX) {
+        return NULL;
+    }
+    struct huge *chunk = atomic_load_acquire(&table.chunks[number / CHUNK_COUNT]);
+    return chunk == NULL ? NULL : &chunk[number % CHUNK_COUNT];
+}
+
+static void prepare_lists(void) {
+    if (unlikely(!table.ready)) {
+        list_init(&table.live);
+        list_init(&table.kept);
+        list_init(&table.unused);
+        table.ready = true;
+    }
+}
+
+static bool add_descriptors(void) {
+    if (table.chunk_count == CHUNKS_MAX) {
+        return false;
+    }
+    struct huge *chunk = metadata_alloc(CHUNK_COUNT * sizeof *chunk);
+    if (chunk == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < CHUNK_COUNT; i++) {
+        chunk[i].number = table.chunk_count * CHUNK_COUNT + i;
+        list_push_back(&table.unused, &chunk[i].link);
+    }
+    atomic_store_release(&table.chunks[table.chunk_count], chunk);
+    table.chunk_count++;
+    return true;
+}
+
+static struct huge *first_of(struct list *list) {
+    return list_is_empty(list) ? NULL : CONTAINER_OF(list->next, struct huge, link);
+}
+
+static void move_to(struct list *list, struct huge *huge, enum huge_state state) {
+    list_remove(&huge->link);
+    list_push_front(list, &huge->link);
+    huge->state = (uint8_t)state;
+}
+
+static void add_kept(int64_t bytes) {
+    atomic_bump_owned(&table.kept_bytes, (uint64_t)bytes);
+}
+
+static void make_live(struct huge *huge) {
+    move_to(&table.live, huge, HUGE_LIVE);
+    table.live_bytes += huge->mapped_bytes;
+    table.live_count++;
+    table.peak_bytes = greatest_u64(table.peak_bytes, table.live_bytes);
+    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
+                 page_entry(huge->number, PAGE_KIND_HUGE));
+}
+
+// Unmaps one kept mapping. One that the system refuses to unmap stays kept.
+static bool drop_kept(struct huge *huge) {
+    if (!os_unmap((void *)huge->start, huge->mapped_bytes)) {
+        return false;
+    }
+    add_kept(-(int64_t)huge->mapped_bytes);
+    list_remove(&huge->link);
+    list_push_back(&table.unused, &huge->link);
+    huge->state = HUGE_UNUSED;
+    return true;
+}
+
+// The smallest kept mapping that serves the request and wastes at most a quarter.
+static struct huge *find_kept(size_t mapped_bytes, size_t alignment) {
+    struct huge *best = NULL;
+    for (struct list *link = table.kept.next; link != &table.kept; link = link->next) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        if (huge->mapped_bytes >= mapped_bytes &&
+            huge->mapped_bytes - mapped_bytes <= mapped_bytes / 4 &&
+            (huge->start & (alignment - 1)) == 0 &&
+            (best == NULL || huge->mapped_bytes < best->mapped_bytes)) {
+            best = huge;
+        }
+    }
+    return best;
+}
+
+// A new mapping is about to come: kept ones go as far as needed for live and kept together to stay
+// below the highest live total there was, the oldest first.
+static void make_room(size_t mapped_bytes) {
+    const uint64_t wanted = table.live_bytes + mapped_bytes;
+    const uint64_t allowed = wanted < table.peak_bytes ? table.peak_bytes - wanted : 0;
+    while (atomic_load_relaxed(&table.kept_bytes) > allowed) {
+        struct list *oldest = table.kept.previous;
+        if (oldest == &table.kept || !drop_kept(CONTAINER_OF(oldest, struct huge, link))) {
+            break;
+        }
+    }
+}
+
+static size_t guard_bytes(void) {
+    return options.guard_gaps ? PAGE_BYTES : 0;
+}
+
+static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment) {
+    const size_t guard = guard_bytes();
+    char *start = os_map(usable_bytes + guard, alignment);
+    if (start == NULL) {
+        return false;
+    }
+    if (!page_map_cover((uintptr_t)start, usable_bytes)) {
+        os_unmap(start, usable_bytes + guard);
+        return false;
+    }
+    os_advise_huge_pages(start, usable_bytes, (enum os_huge_pages)options.huge_pages);
+    if (guard != 0) {
+        os_guard(start + usable_bytes, guard);
+    }
+    huge->start = (uintptr_t)start;
+    huge->usable_bytes = usable_bytes;
+    huge->mapped_bytes = usable_bytes + guard;
+    return true;
+}
+
+// The lock is held.
+static struct huge *take_kept(size_t usable_bytes, size_t alignment) {
+    struct huge *huge = find_kept(usable_bytes + guard_bytes(), alignment);
+    if (huge != NULL) {
+        add_kept(-(int64_t)huge->mapped_bytes);
+        make_live(huge);
+        count_event(COUNTER_huge_reuses, 1);
+    }
+    return huge;
+}
+
+// The lock is held.
+static struct huge *take_new(size_t usable_bytes, size_t alignment) {
+    make_room(usable_bytes + guard_bytes());
+    if (list_is_empty(&table.unused) && !add_descriptors()) {
+        return NULL;
+    }
+    struct huge *huge = first_of(&table.unused);
+    if (!map_new(huge, usable_bytes, alignment)) {
+        return NULL;
+    }
+    make_live(huge);
+    return huge;
+}
+
+void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
+    const size_t page_bytes = os_page_bytes();
+    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) || alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
+        return NULL;
+    }
+    if (alignment < PAGE_BYTES) {
+        alignment = PAGE_BYTES;
+    }
+    const size_t usable_bytes = align_up(bytes, page_bytes);
+    lock_acquire(&table.lock);
+    prepare_lists();
+    struct huge *huge = take_kept(usable_bytes, alignment);
+    const bool reused = huge != NULL;
+    if (!reused) {
+        huge = take_new(usable_bytes, alignment);
+    }
+    lock_release(&table.lock);
+    if (huge == NULL) {
+        return NULL;
+    }
+    count_event(COUNTER_huge_allocs, 1);
+    void *start = (void *)huge->start;
+    // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
+    if (zero && reused && !os_purge(start, huge->usable_bytes)) {
+        __builtin_memset(start, 0, bytes);
+    }
+    return start;
+}
+
+struct huge *huge_find(uintptr_t address) {
+    const uint32_t entry = page_map_get(address);
+    if (page_entry_kind(entry) != PAGE_KIND_HUGE) {
+        return NULL;
+    }
+    return huge_numbered(page_entry_number(entry));
+}
+
+bool huge_was_freed(uintptr_t address) {
+    bool found = false;
+    for (uint32_t i = 0; !found && i < table.chunk_count * CHUNK_COUNT; i++) {
+        const struct huge *huge = huge_numbered(i);
+        found = huge != NULL && huge->start == address && huge->state != HUGE_LIVE;
+    }
+    return found;
+}
+
+bool huge_free(struct huge *huge) {
+    if (!page_map_claim(huge->start, page_entry(huge->number, PAGE_KIND_HUGE))) {
+        return false;
+    }
+    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
+                 PAGE_ENTRY_NONE);
+    count_event(COUNTER_huge_frees, 1);
+    const uint64_t now_ms = os_clock_ms();
+    // Cleared memory is what the hardened mode promises of anything freed.
+    const bool cleared = !options.zero_on_free || os_purge((void *)huge->start, huge->usable_bytes);
+    lock_acquire(&table.lock);
+    table.live_bytes -= huge->mapped_bytes;
+    table.live_count--;
+    huge->freed_ms = now_ms;
+    add_kept((int64_t)huge->mapped_bytes);
+    move_to(&table.kept, huge, HUGE_KEPT);
+    if (!cleared || option_live(purge_delay_ms) == 0 ||
+        atomic_load_relaxed(&table.kept_bytes) > option_live(huge_cache_bytes)) {
+        drop_kept(huge);
+    }
+    lock_release(&table.lock);
+    return true;
+}
+
+// The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the old
+// entries are gone.
+static void settle(struct huge *huge, size_t usable_bytes) {
+    huge->usable_bytes = usable_bytes;
+    huge->mapped_bytes = usable_bytes;
+    table.live_count--;  // make_live counts it again
+    make_live(huge);
+}
+
+static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
+    if (!page_map_cover(huge->start, usable_bytes) ||
+        !os_resize((void *)huge->start, huge->usable_bytes, usable_bytes)) {
+        return false;
+    }
+    table.live_bytes -= huge->mapped_bytes;
+    settle(huge, usable_bytes);
+    return true;
+}
+
+static bool grow_by_moving(struct huge *huge, size_t usable_bytes) {
+    const size_t before = huge->usable_bytes;
+    char *destination = os_reserve_aligned(usable_bytes, PAGE_BYTES);
+    if (destination == NULL) {
+        return false;
+    }
+    // The old entries go first: once the pages have moved, the old addresses may be anybody's.
+    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    page_map_set(huge->start, pages, PAGE_ENTRY_NONE);
+    if (!page_map_cover((uintptr_t)destination, usable_bytes) ||
+        !os_move((void *)huge->start, before, destination, usable_bytes)) {
+        os_unmap(destination, usable_bytes);
+        page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
+        return false;
+    }
+    huge->start = (uintptr_t)destination;
+    table.live_bytes -= huge->mapped_bytes;
+    settle(huge, usable_bytes);
+    count_event(COUNTER_huge_moves, 1);
+    return true;
+}
+
+static bool shrink(struct huge *huge, size_t usable_bytes) {
+    const size_t before = huge->usable_bytes;
+    const size_t kept_pages = align_up(usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    if (!os_resize((void *)huge->start, before, usable_bytes)) {
+        return true;  // the longer block still serves
+    }
+    page_map_set(huge->start + kept_pages * PAGE_BYTES, pages - kept_pages, PAGE_ENTRY_NONE);
+    table.live_bytes -= huge->mapped_bytes;
+    settle(huge, usable_bytes);
+    return true;
+}
+
+bool huge_resize(struct huge *huge, size_t bytes) {
+    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1))) {
+        return false;
+    }
+    size_t usable_bytes = align_up(bytes, os_page_bytes());
+    if (usable_bytes == huge->usable_bytes) {
+        return true;
+    }
+    if (huge->mapped_bytes != huge->usable_bytes) {
+        return false;  // a guard lies behind it: the caller copies
+    }
+    lock_acquire(&table.lock);
+    bool done;
+    if (usable_bytes > huge->usable_bytes) {
+        make_room(usable_bytes - huge->usable_bytes);
+        done = grow_in_place(huge, usable_bytes) || grow_by_moving(huge, usable_bytes);
+    } else {
+        done = shrink(huge, usable_bytes);
+    }
+    lock_release(&table.lock);
+    return done;
+}
+
+size_t huge_purge(uint64_t now_ms, bool everything) {
+    size_t bytes = 0;
+    lock_acquire(&table.lock);
+    prepare_lists();
+    struct list *link = table.kept.previous;
+    while (link != &table.kept) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        link = link->previous;
+        if (everything || now_ms - huge->freed_ms >= option_live(purge_delay_ms)) {
+            const size_t mapped_bytes = huge->mapped_bytes;
+            bytes += drop_kept(huge) ? mapped_bytes : 0;
+        }
+    }
+    lock_release(&table.lock);
+    return bytes;
+}
+
+bool huge_has_kept(void) {
+    return atomic_load_relaxed(&table.kept_bytes) != 0;
+}
+
+void huge_totals(struct huge_totals *totals) {
+    lock_acquire(&table.lock);
+    totals->live_count = table.live_count;
+    totals->live_bytes = table.live_bytes;
+    totals->kept_bytes = atomic_load_relaxed(&table.kept_bytes);
+    lock_release(&table.lock);
+}
+
+size_t huge_check(void) {
+    size_t violations = 0;
+    uint64_t live_bytes = 0;
+    uint64_t kept_bytes = 0;
+    uint64_t live_count = 0;
+    lock_acquire(&table.lock);
+    prepare_lists();
+    for (struct list *link = table.live.next; link != &table.live; link = link->next) {
+        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        live_bytes += huge->mapped_bytes;
+        live_count++;
+        violations += huge->state != HUGE_LIVE || huge->usable_bytes > huge->mapped_bytes;
+    }
+    for (struct list *link = table.kept.next; link != &table.kept; link = link->next) {
+        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        kept_bytes += huge->mapped_bytes;
+        violations += huge->state != HUGE_KEPT;
+        violations += page_map_get(huge->start) != PAGE_ENTRY_NONE;
+    }
+    violations += live_bytes != table.live_bytes || live_count != table.live_count;
+    violations += kept_bytes != atomic_load_relaxed(&table.kept_bytes);
+    lock_release(&table.lock);
+    return violations;
+}
+
+void huge_fork_lock(void) {
+    lock_acquire(&table.lock);
+}
+
+void huge_fork_unlock(void) {
+    lock_release(&table.lock);
+}

@@ -1,0 +1,57 @@
+// Huge blocks: above half a superslab. Each has a mapping of its own, starting at a multiple of
+// 64 KiB; growing one moves page tables, not bytes.
+//
+// Every page of a huge block carries the number of its descriptor in the page map, so that any
+// address inside it is recognised. Freed mappings are kept for a while (huge_cache_bytes,
+// purge_delay_ms), but never so many that kept and live ones together exceed what was live before.
+#pragma once
+
+#include "base/base.h"
+#include "base/list.h"
+
+struct huge {
+    uintptr_t start;
+    size_t usable_bytes;  // multiple of the machine's page
+    size_t mapped_bytes;  // usable and the guard behind it
+    uint64_t freed_ms;
+    uint32_t number;
+    uint8_t state;  // enum huge_state
+    struct list link;
+};
+
+enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
+
+// `alignment` is a power of two. NULL when the system has no memory.
+void *huge_alloc(size_t bytes, size_t alignment, bool zero);
+
+// The live block that contains an address, or NULL. Exact for a block the caller holds.
+struct huge *huge_find(uintptr_t address);
+
+// Whether a huge block that was freed, and whose place nothing took since, started here. A hint for
+// messages.
+bool huge_was_freed(uintptr_t address);
+
+// False when another thread freed the block first.
+bool huge_free(struct huge *huge);
+
+// Makes the block at least `bytes` (more than LARGE_BYTES_MAX) long, moving it if need be: the
+// descriptor then has a new start. Shrinking gives the tail back. False, with the block intact, when
+// the system has no memory.
+bool huge_resize(struct huge *huge, size_t bytes);
+
+// Unmaps kept mappings freed at least purge_delay_ms before now_ms (all of them when `everything`).
+// Returns the bytes.
+size_t huge_purge(uint64_t now_ms, bool everything);
+
+// Whether there are kept mappings.
+bool huge_has_kept(void);
+
+struct huge_totals {
+    uint64_t live_count, live_bytes, kept_bytes;
+};
+void huge_totals(struct huge_totals *totals);
+
+size_t huge_check(void);
+
+void huge_fork_lock(void);
+void huge_fork_unlock(void);

@@ -1,0 +1,72 @@
+#include "heap/large.h"
+
+#include "base/bits.h"
+#include "config/counters.h"
+#include "config/options.h"
+#include "os/os.h"
+#include "space/page_map.h"
+
+static unsigned pages_for(size_t bytes) {
+    return (unsigned)(align_up(bytes, PAGE_BYTES) >> PAGE_SHIFT);
+}
+
+// What the program may use: up to the end of the machine's page, not of ours, so that a program
+// that fills its usable size does not touch memory it never asked for.
+static uint32_t usable_bytes(size_t bytes) {
+    return (uint32_t)align_up(bytes, os_page_bytes());
+}
+
+void *large_alloc(size_t bytes, size_t alignment, bool zero) {
+    bool zeroed;
+    struct run *run = arena_take(pages_for(bytes), alignment < PAGE_BYTES ? PAGE_BYTES : alignment,
+                                 options.guard_gaps != 0, &zeroed);
+    if (run == NULL) {
+        return NULL;
+    }
+    run->large_bytes = usable_bytes(bytes);
+    atomic_store_relaxed(&run->heap, NULL);
+    atomic_store_relaxed(&run->kind, RUN_LARGE);
+    page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
+    count_event(COUNTER_large_allocs, 1);
+    if (zero && !zeroed) {
+        __builtin_memset((void *)run->start, 0, bytes);
+    }
+    return (void *)run->start;
+}
+
+struct run *large_find(uintptr_t address) {
+    struct run *run = arena_find(address);
+    return run != NULL && run->start == address && atomic_load_relaxed(&run->kind) == RUN_LARGE
+               ? run
+               : NULL;
+}
+
+bool large_free(struct run *run) {
+    if (!page_map_claim(run->start, page_entry(0, PAGE_KIND_LARGE))) {
+        return false;
+    }
+    if (options.zero_on_free) {
+        __builtin_memset((void *)run->start, 0, run->large_bytes);
+    }
+    page_map_set(run->start, run->page_count, PAGE_ENTRY_NONE);
+    count_event(COUNTER_large_frees, 1);
+    arena_give(run);
+    return true;
+}
+
+bool large_resize(struct run *run, size_t bytes) {
+    const unsigned pages = pages_for(bytes);
+    if (pages > run->page_count) {
+        const unsigned before = run->page_count;
+        if (!arena_extend(run, pages)) {
+            return false;
+        }
+        page_map_set(run->start + before * PAGE_BYTES, pages - before,
+                     page_entry(0, PAGE_KIND_LARGE));
+    } else if (pages < run->page_count && !run->guarded) {
+        page_map_set(run->start + pages * PAGE_BYTES, run->page_count - pages, PAGE_ENTRY_NONE);
+        arena_shorten(run, pages);
+    }
+    run->large_bytes = usable_bytes(bytes);
+    return true;
+}

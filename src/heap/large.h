@@ -1,0 +1,21 @@
+// Large blocks: above 64 KiB, up to half a superslab. Each is a run of whole pages, shared by all
+// threads under the arena's lock.
+#pragma once
+
+#include "space/arena.h"
+
+#define LARGE_BYTES_MAX (SUPERSLAB_BYTES / 2)
+
+// `alignment` is a power of two, at most LARGE_BYTES_MAX; 1 <= bytes <= LARGE_BYTES_MAX. With `zero`
+// the block reads as zero: pages known to be zero are not touched. NULL when the system has no
+// memory.
+void *large_alloc(size_t bytes, size_t alignment, bool zero);
+
+// The run of the large block that starts at `address`, or NULL when none does.
+struct run *large_find(uintptr_t address);
+
+// False when another thread freed the block first.
+bool large_free(struct run *run);
+
+// Grows or shrinks the block where it lies; false when there is no room.
+bool large_resize(struct run *run, size_t bytes);

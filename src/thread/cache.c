@@ -1,0 +1,501 @@
+#include "thread/cache.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "heap/misuse.h"
+#include "heap/slab.h"
+#include "space/metadata.h"
+
+// The node of a class that has none: its last slot is NULL and top is behind it.
+static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
+#define NO_TOP ((void **)(uintptr_t)(no_node + NODE_SLOTS))
+
+#define CACHE_WITHOUT_HEAP                                     \
+    {                                                          \
+        .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},        \
+        .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, \
+        .id_entry = UINT64_MAX,                                \
+    }
+const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
+const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
+
+__thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exec"))) =
+    (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+
+static _Atomic(void **) *tops(struct thread_cache *cache) {
+    return cache->diverted ? cache->shadow_top : cache->top;
+}
+
+static void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
+    atomic_store_relaxed(&tops(cache)[class_index], top);
+}
+
+void cache_init(struct thread_cache *cache, uint32_t id) {
+    heap_init(&cache->heap, id);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        atomic_store_relaxed(&cache->top[i], NO_TOP);
+        atomic_store_relaxed(&cache->shadow_top[i], NO_TOP);
+    }
+    // Without the flat map the fast path of free must not look anything up.
+    cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
+    cache->page_map = page_map_flat;
+    cache->id_entry = page_entry(id, 0);
+    cache->checked = options.immediate_double_free || options.zero_on_free ||
+                     options.quarantine_blocks != 0;
+    cache->diverted = cache->checked || options.mode == mode_research;
+}
+
+// ---- Capacity ----
+
+static unsigned floor_of(const struct magazine *magazine) {
+    return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->floor);
+}
+
+// Nodes in the depot.
+static unsigned parked(const struct magazine *magazine) {
+    return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->depot_count);
+}
+
+static uint64_t block_bytes(uint64_t class_index) {
+    return size_classes[class_index].block_bytes;
+}
+
+static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
+    return (uint32_t)greatest_u64(1, bytes / block_bytes(class_index));
+}
+
+// Floor of a node that holds `capacity` blocks, or as many as fit.
+static uint8_t floor_for(uint32_t capacity) {
+    return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
+}
+
+// Doubles the capacity; false when it is at its limit.
+static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    const uint32_t most = blocks_in(option_live(cache_class_bytes), class_index);
+    const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)magazine->capacity);
+    if (raised <= magazine->capacity) {
+        return false;
+    }
+    const uint64_t more_bytes = (raised - magazine->capacity) * block_bytes(class_index);
+    if (cache->capacity_bytes + more_bytes > option_live(cache_heap_bytes)) {
+        return false;
+    }
+    cache->capacity_bytes += more_bytes;
+    magazine->capacity = raised;
+    return true;
+}
+
+// ---- Nodes ----
+
+static void **take_node(struct magazine *magazine) {
+    void **node = magazine->spare;
+    if (node != NULL) {
+        magazine->spare = NULL;
+        return node;
+    }
+    return metadata_alloc(NODE_BYTES);
+}
+
+static void give_node(struct magazine *magazine, void **node) {
+    if (magazine->spare == NULL) {
+        magazine->spare = node;
+    } else {
+        metadata_free(node, NODE_BYTES);
+    }
+}
+
+static void install_node(struct thread_cache *cache, uint64_t class_index, void **node,
+                         unsigned count) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    magazine->node = node;
+    node[floor_of(magazine)] = NULL;
+    set_top(cache, class_index, node + floor_of(magazine) + 1 + count);
+}
+
+// The class's first node; false when there is no memory for it.
+static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **node = take_node(magazine);
+    if (node == NULL) {
+        return false;
+    }
+    const uint32_t start = blocks_in(option_live(cache_start_bytes), class_index);
+    const uint32_t most = blocks_in(option_live(cache_class_bytes), class_index);
+    magazine->capacity =
+        (uint32_t)greatest_u64(least_u64(start, most), least_u64(options.prewarm_blocks, 4096));
+    atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
+    cache->capacity_bytes += magazine->capacity * block_bytes(class_index);
+    install_node(cache, class_index, node, 0);
+    return true;
+}
+
+// ---- Between the magazine and the heap ----
+
+static unsigned take_from_heap(struct thread_cache *cache, uint64_t class_index, unsigned want,
+                               void **blocks) {
+    struct heap *heap = &cache->heap;
+    lock_acquire(&heap->lock);
+    if (heap_has_remote(heap)) {
+        heap_collect(heap);
+    }
+    const unsigned got = heap_take(heap, class_index, want, blocks);
+    lock_release(&heap->lock);
+    return got;
+}
+
+static void give_to_heap(struct thread_cache *cache, void *const *blocks, unsigned count) {
+    lock_acquire(&cache->heap.lock);
+    heap_put(&cache->heap, blocks, count);
+    lock_release(&cache->heap.lock);
+}
+
+// Fills the empty node and returns one more block.
+static void *refill(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void *blocks[NODE_BLOCKS_MAX];
+    uint64_t want = least_u64(magazine->capacity, NODE_BLOCKS_MAX);
+    want = least_u64(want, option_live(refill_blocks));
+    const unsigned got = take_from_heap(cache, class_index, (unsigned)want, blocks);
+    if (got == 0) {
+        return NULL;
+    }
+    // The highest address goes to the bottom: blocks are handed out in rising order.
+    void **top = magazine->node + floor_of(magazine) + 1;
+    for (unsigned i = got - 1; i > 0; i--) {
+        *top++ = blocks[i];
+    }
+    set_top(cache, class_index, top);
+    magazine->refilled = 1;
+    return blocks[0];
+}
+
+static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **full = magazine->depot;
+    magazine->depot = (void **)full[0];
+    atomic_bump_owned(&magazine->depot_count, (uint16_t)-1);
+    if (parked(magazine) < magazine->depot_low) {
+        magazine->depot_low = (uint16_t)parked(magazine);
+    }
+    give_node(magazine, magazine->node);
+    install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
+    heap_count(&cache->heap, COUNTER_depot_swaps, 1);
+    return full[NODE_BLOCKS_MAX];
+}
+
+// The node is full and `block` must go somewhere: parks the node. False when there is none to
+// replace it with.
+static bool park_node(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **empty = take_node(magazine);
+    if (empty == NULL) {
+        return false;
+    }
+    magazine->node[0] = magazine->depot;
+    magazine->depot = magazine->node;
+    atomic_bump_owned(&magazine->depot_count, (uint16_t)1);
+    install_node(cache, class_index, empty, 0);
+    heap_count(&cache->heap, COUNTER_depot_swaps, 1);
+    return true;
+}
+
+// Empties the older half of a node that is full, or the whole of it when there is a depot.
+static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **first = magazine->node + floor_of(magazine) + 1;
+    const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
+    const unsigned flushed = (count + 1) / 2;
+    give_to_heap(cache, first, flushed);
+    __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
+    set_top(cache, class_index, first + (count - flushed));
+}
+
+// Gives the most recently parked node back to the heap.
+static void flush_depot_node(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **full = magazine->depot;
+    magazine->depot = (void **)full[0];
+    atomic_bump_owned(&magazine->depot_count, (uint16_t)-1);
+    give_to_heap(cache, full + 1, NODE_BLOCKS_MAX);
+    give_node(magazine, full);
+}
+
+// The magazine of a class that caches fewer than 63 blocks may now cache more: its blocks move down.
+static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **first = magazine->node + floor_of(magazine) + 1;
+    const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
+    atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
+    __builtin_memmove(magazine->node + floor_of(magazine) + 1, first, count * sizeof *first);
+    install_node(cache, class_index, magazine->node, count);
+}
+
+static bool depot_has_room(const struct magazine *magazine) {
+    return magazine->floor == 0 &&
+           (parked(magazine) + 2u) * NODE_BLOCKS_MAX <= magazine->capacity;
+}
+
+// Makes room in a full node. Afterwards a push succeeds.
+static void make_room(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (depot_has_room(magazine) && park_node(cache, class_index)) {
+        return;
+    }
+    if (magazine->refilled && raise_capacity(cache, class_index)) {
+        magazine->refilled = 0;
+        if (floor_of(magazine) > 0) {
+            lower_floor(cache, class_index);
+            return;
+        }
+        if (depot_has_room(magazine) && park_node(cache, class_index)) {
+            return;
+        }
+    }
+    magazine->refilled = 0;
+    if (magazine->depot != NULL) {
+        // An older node goes, the one just filled is warm.
+        flush_depot_node(cache, class_index);
+        if (park_node(cache, class_index)) {
+            return;
+        }
+    }
+    flush_full_node(cache, class_index);
+}
+
+static void note_slow_path(struct thread_cache *cache, struct magazine *magazine) {
+    magazine->active = 1;
+    atomic_bump_owned(&cache->activity, 1);
+}
+
+static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (cache->diverted) {
+        // The fast path never saw the blocks that are here.
+        void **top = atomic_load_relaxed(&cache->shadow_top[class_index]);
+        if (top[-1] != NULL) {
+            set_top(cache, class_index, top - 1);
+            return top[-1];
+        }
+    }
+    note_slow_path(cache, magazine);
+    if (magazine->depot != NULL) {
+        return pop_depot(cache, class_index);
+    }
+    if (unlikely(magazine->node == NULL) && !open_magazine(cache, class_index)) {
+        void *block;
+        return take_from_heap(cache, class_index, 1, &block) == 1 ? block : NULL;
+    }
+    return refill(cache, class_index);
+}
+
+void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {
+    if (unlikely(cache->checked)) {
+        void *block;
+        atomic_bump_owned(&cache->activity, 1);
+        return take_from_heap(cache, class_index, 1, &block) == 1 ? block : NULL;
+    }
+    return alloc_magazine(cache, class_index);
+}
+
+void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *block) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (magazine->node == NULL && !open_magazine(cache, class_index)) {
+        give_to_heap(cache, &block, 1);
+        return;
+    }
+    void **top = atomic_load_relaxed(&tops(cache)[class_index]);
+    if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
+        note_slow_path(cache, magazine);
+        make_room(cache, class_index);
+        top = atomic_load_relaxed(&tops(cache)[class_index]);
+    }
+    *top = block;
+    set_top(cache, class_index, top + 1);
+}
+
+// ---- Remote frees ----
+
+static void publish_entry(struct thread_cache *cache, struct remote_entry *entry) {
+    const uint64_t bits = entry->bits;
+    entry->bits = 0;
+    heap_publish(entry->slab, entry->word, bits);
+    heap_count(&cache->heap, COUNTER_remote_publishes, 1);
+    heap_count(&cache->heap, COUNTER_remote_blocks, bit_count(bits));
+}
+
+void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block) {
+    const int index = slab_index(slab, (uintptr_t)block);
+    if (unlikely(index < 0)) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
+    if (unlikely(slab_holds(slab, (unsigned)index))) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, (unsigned)index);
+        return;
+    }
+    const uint32_t word = (uint32_t)index / 64;
+    const uint64_t mask = bit((unsigned)index % 64);
+    // Fibonacci hashing of the word's place.
+    const uint64_t place = ((uintptr_t)slab / sizeof *slab * 64 + word) * UINT64_C(0x9E3779B97F4A7C15);
+    struct remote_entry *entry = &cache->remote[place >> 58];
+    if (entry->bits != 0 && (entry->slab != slab || entry->word != word)) {
+        publish_entry(cache, entry);
+    }
+    if (unlikely((entry->bits & mask) != 0)) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, (unsigned)index);
+        return;
+    }
+    entry->slab = slab;
+    entry->word = word;
+    entry->bits |= mask;
+    if (entry->bits == UINT64_MAX) {
+        publish_entry(cache, entry);
+    }
+}
+
+void cache_publish_remote(struct thread_cache *cache) {
+    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
+        if (cache->remote[i].bits != 0) {
+            publish_entry(cache, &cache->remote[i]);
+        }
+    }
+}
+
+// ---- Maintenance ----
+
+// Blocks in the node that top points into.
+static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {
+    const struct magazine *magazine = &cache->magazines[class_index];
+    if (magazine->node == NULL) {
+        return 0;
+    }
+    void **top = atomic_load_relaxed(&tops(cache)[class_index]);
+    return (unsigned)(top - (magazine->node + floor_of(magazine) + 1));
+}
+
+// Gives the `count` oldest blocks of the node back.
+static void flush_node(struct thread_cache *cache, uint64_t class_index, unsigned count) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    const unsigned held = node_count(cache, class_index);
+    void **first = magazine->node + floor_of(magazine) + 1;
+    give_to_heap(cache, first, count);
+    __builtin_memmove(first, first + count, (held - count) * sizeof *first);
+    set_top(cache, class_index, first + (held - count));
+}
+
+void cache_decay(struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct magazine *magazine = &cache->magazines[i];
+        if (magazine->node == NULL) {
+            continue;
+        }
+        for (unsigned idle = magazine->depot_low; idle > 0; idle--) {
+            flush_depot_node(cache, i);
+        }
+        const unsigned held = node_count(cache, i);
+        if (!magazine->active && held > 1) {
+            flush_node(cache, i, held / 2);
+        }
+        magazine->active = 0;
+        magazine->depot_low = (uint16_t)parked(magazine);
+    }
+}
+
+void cache_empty(struct thread_cache *cache) {
+    cache_publish_remote(cache);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct magazine *magazine = &cache->magazines[i];
+        while (magazine->depot != NULL) {
+            flush_depot_node(cache, i);
+        }
+        const unsigned held = node_count(cache, i);
+        if (held > 0) {
+            flush_node(cache, i, held);
+        }
+        magazine->depot_low = 0;
+    }
+}
+
+void cache_forget(struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        cache->magazines[i] = (struct magazine){0};
+        atomic_store_relaxed(&cache->top[i], NO_TOP);
+        atomic_store_relaxed(&cache->shadow_top[i], NO_TOP);
+    }
+    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
+        cache->remote[i].bits = 0;
+    }
+    cache->capacity_bytes = 0;
+}
+
+static void verify_blocks(const struct thread_cache *cache, void *const *blocks, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        const uintptr_t address = (uintptr_t)blocks[i];
+        struct run *slab = arena_find(address);
+        if (slab == NULL || atomic_load_relaxed(&slab->kind) != RUN_SLAB ||
+            atomic_load_relaxed(&slab->heap) != &cache->heap || slab_index(slab, address) < 0 ||
+            slab_holds(slab, (unsigned)slab_index(slab, address))) {
+            misuse_report(MISUSE_INVALID_FREE, address);
+            continue;
+        }
+        for (unsigned j = 0; j < i; j++) {
+            if (blocks[j] == blocks[i]) {
+                misuse_report_block(MISUSE_DOUBLE_FREE, slab,
+                                    (unsigned)slab_index(slab, address));
+                break;
+            }
+        }
+    }
+}
+
+void cache_verify(struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct magazine *magazine = &cache->magazines[i];
+        for (void **full = magazine->depot; full != NULL; full = (void **)full[0]) {
+            verify_blocks(cache, full + 1, NODE_BLOCKS_MAX);
+        }
+        verify_blocks(cache, magazine->node + floor_of(magazine) + 1, node_count(cache, i));
+    }
+}
+
+uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index) {
+    const struct magazine *magazine = &cache->magazines[class_index];
+    // Field by field as found: the owner may be changing them. The top's place in its node is
+    // meaningful whichever node it is.
+    void **top = atomic_load_relaxed(&tops((struct thread_cache *)(uintptr_t)cache)[class_index]);
+    if (top == NO_TOP) {
+        return 0;
+    }
+    const uint64_t slot = ((uintptr_t)top - 1) % NODE_BYTES / sizeof(void *) + 1;
+    const uint64_t below = floor_of(magazine) + 1;
+    return (slot > below ? slot - below : 0) + (uint64_t)parked(magazine) * NODE_BLOCKS_MAX;
+}
+
+size_t cache_check(const struct thread_cache *cache) {
+    size_t violations = 0;
+    uint64_t capacity_bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct magazine *magazine = &cache->magazines[i];
+        if (magazine->node == NULL) {
+            violations += magazine->depot != NULL;
+            continue;
+        }
+        capacity_bytes += magazine->capacity * block_bytes(i);
+        void **top =
+            atomic_load_relaxed(&tops((struct thread_cache *)(uintptr_t)cache)[i]);
+        violations += top < magazine->node + floor_of(magazine) + 1 ||
+                      top > magazine->node + NODE_SLOTS;
+        violations += magazine->node[floor_of(magazine)] != NULL;
+        violations += floor_of(magazine) != floor_for(magazine->capacity);
+        unsigned depot_count = 0;
+        for (void **full = magazine->depot; full != NULL; full = (void **)full[0]) {
+            depot_count++;
+        }
+        violations += depot_count != parked(magazine);
+        violations += depot_count != 0 && floor_of(magazine) != 0;
+        violations += magazine->depot_low > parked(magazine);
+    }
+    violations += capacity_bytes != cache->capacity_bytes;
+    return violations;
+}

@@ -1,0 +1,171 @@
+// The thread cache: what malloc and free touch. Per size class a magazine of free blocks.
+//
+//   node, 512 bytes, aligned to 512            top[c]
+//  +------+------+------+------+------+------+--v---+------+ ... +------+
+//  | link | NULL |  p   |  p   |  p   |  p   |      |      |     |      |
+//  +------+------+------+------+------+------+------+------+ ... +------+
+//   slot 0  floor                                                slot 63  ^ top & 511 == 0: full
+//
+// top[c] points behind the last block. The slot at `floor` holds NULL, so "empty" is the value just
+// popped, and "full" is the alignment of top: neither needs another load. The floor is slot 0 for a
+// class that may cache 63 blocks or more, higher for one that may cache fewer. Full nodes wait in
+// the class's depot, linked through slot 0.
+//
+// A class without a node has top at the end of one constant node whose last slot is NULL: empty and
+// full at once. So has every class of a thread without a cache, and every class of a cache whose
+// operations are diverted (hardened and research mode): each call then takes the slow path by
+// itself, and "not diverted" costs nothing.
+#pragma once
+
+#include "base/atomic.h"
+#include "heap/heap.h"
+#include "space/page_map.h"
+#include "space/size_class.h"
+
+#define NODE_SLOTS 64
+#define NODE_BYTES (NODE_SLOTS * sizeof(void *))
+#define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
+#define REMOTE_ENTRIES 64
+
+// Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
+// end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
+struct magazine {
+    void **node;   // the one top points into, or NULL
+    void **depot;  // stack of full nodes
+    void **spare;  // an empty node, or NULL
+    uint32_t capacity;  // blocks the class may cache, depot included
+    // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
+    // nothing.
+    _Atomic(uint16_t) depot_count;
+    _Atomic(uint8_t) floor;
+    uint16_t depot_low;  // lowest depot_count since the last decay
+    uint8_t refilled;  // 1: refilled since it last overflowed: the capacity was too small
+    uint8_t active;    // 1: took the slow path since the last decay
+};
+
+// A word of remote frees on its way to its slab: up to 64 blocks for one atomic operation.
+struct remote_entry {
+    struct run *slab;
+    uint32_t word;
+    uint64_t bits;  // 0: the entry is unused
+};
+
+enum cache_state {
+    CACHE_UNUSED,   // waits for a thread; empty
+    CACHE_IN_USE,   // belongs to a living thread
+    CACHE_ORPHAN,   // its thread was left behind by fork: what it holds is not to be trusted
+};
+
+struct thread_cache {
+    // What the fast paths read, in the order they read it. The tops are written by the owning
+    // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
+    _Atomic(void **) top[SIZE_CLASS_COUNT];
+    uintptr_t address_max;         // highest address the page map may be asked for; 0: none
+    page_entry_atomic *page_map;   // flat map
+    uint64_t id_entry;             // page_entry(heap.id, 0)
+
+    // Slow path, the owning thread's.
+    _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
+    uint64_t decay_ms, slab_purge_ms;           // os_clock_ms() of the last of each
+    uint64_t capacity_bytes;                    // sum of capacity * block size
+    uint32_t remote_since_pace;
+    uint8_t diverted;      // 1: `top` is switched off, `shadow_top` used
+    uint8_t checked;       // 1: no magazines: every call goes to the heap (hardened)
+    uint8_t exit_rounds;   // times the thread's exit handler has run
+    struct magazine magazines[SIZE_CLASS_COUNT];
+    // As `top`, while diverted.
+    _Atomic(void **) shadow_top[SIZE_CLASS_COUNT];
+    struct remote_entry remote[REMOTE_ENTRIES];
+
+    // Shared.
+    // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
+    // nothing.
+    _Atomic(uint32_t) activity;
+    uint32_t activity_seen;  // by harvesters, under the heap's lock
+    // Relaxed: changed under the registry's lock, read by harvesters and statistics as a hint.
+    _Atomic(uint32_t) state;
+    struct thread_cache *next_unused;  // under the registry's lock
+    // Constant once the cache is published (release store of the registry's list head, acquire
+    // loads by its readers).
+    struct thread_cache *next_all;
+    struct heap heap;
+};
+
+// The one word of thread-local state. Starts at a constant cache that owns nothing, so that the
+// fast paths need no test for "first call of this thread".
+extern __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exec")));
+
+// Caches of threads that have none: not yet, and no longer.
+extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
+
+static inline bool cache_is_real(const struct thread_cache *cache) {
+    return cache->heap.id != 0;
+}
+
+// ---- The fast paths ----
+
+// A block of the class, or NULL when the magazine is empty.
+FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_index) {
+    void **top = atomic_load_relaxed(&cache->top[class_index]);
+    void *block = top[-1];
+    if (likely(block != NULL)) {
+        atomic_store_relaxed(&cache->top[class_index], top - 1);
+    }
+    return block;
+}
+
+// The size class of an address whose block belongs to this cache's heap; SIZE_CLASS_COUNT or more
+// for any other address.
+FAST_PATH uint64_t cache_owned_class(const struct thread_cache *cache, uintptr_t address) {
+    if (unlikely(address > cache->address_max)) {
+        return SIZE_CLASS_COUNT;
+    }
+    const uint64_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
+    return entry ^ cache->id_entry;
+}
+
+// False when the node is full.
+FAST_PATH bool cache_push(struct thread_cache *cache, uint64_t class_index, void *block) {
+    void **top = atomic_load_relaxed(&cache->top[class_index]);
+    if (unlikely(((uintptr_t)top & (NODE_BYTES - 1)) == 0)) {
+        return false;
+    }
+    *top = block;
+    atomic_advance_pointer(cache->top, class_index);
+    return true;
+}
+
+// ---- The slow paths, on the calling thread's own cache ----
+
+void cache_init(struct thread_cache *cache, uint32_t id);
+
+// The next block of a class whose magazine is empty, or whose operations are diverted. NULL when
+// the system has no memory.
+void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
+
+// Frees a block of this cache's heap when the magazine is full or diverted.
+void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *block);
+
+// Frees a block of another heap. Reports a pointer that is none.
+void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block);
+
+// Hands all pending remote frees to their owners.
+void cache_publish_remote(struct thread_cache *cache);
+
+// Gives back what the cache did not need since the last time.
+void cache_decay(struct thread_cache *cache);
+
+// Gives all blocks back to the heap.
+void cache_empty(struct thread_cache *cache);
+
+// Forgets all blocks: see fork in lifecycle.c.
+void cache_forget(struct thread_cache *cache);
+
+// Reports pointers in the magazines that are no blocks in use, without changing anything.
+void cache_verify(struct thread_cache *cache);
+
+// Blocks of a class in the magazine. For another thread's cache: a guess that is never torn.
+uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index);
+
+// Number of violated invariants; own cache only.
+size_t cache_check(const struct thread_cache *cache);

@@ -1,0 +1,249 @@
+#include "thread/lifecycle.h"
+
+#include <pthread.h>
+#include <sys/auxv.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "heap/huge.h"
+#include "heap/misuse.h"
+#include "heap/slab.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "thread/fork.h"
+
+extern char **environ;
+
+// Key destructors run in rounds, in no order (PTHREAD_DESTRUCTOR_ITERATIONS of them, 4 in glibc).
+// The cache asks to be called again this many times, so that other destructors still find it.
+#define EXIT_ROUNDS 2
+
+static struct {
+    struct lock lock;
+    bool has_key;
+    pthread_key_t exit_key;
+    struct thread_cache *unused;  // stack, linked through next_unused
+    uint32_t last_id;
+    // Release on publishing a cache under the lock; acquire by whoever walks the list.
+    _Atomic(struct thread_cache *) all;
+    // Release after the options and the page map are set up; acquire by later callers.
+    _Atomic(bool) started;
+    // Relaxed: statistics. Pairs with nothing.
+    _Atomic(uint32_t) count, count_in_use;
+} registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
+
+// The heap of threads without a cache: id 1, the first.
+#define LATE_HEAP_ID 1
+static struct heap shared_late_heap;
+
+static void on_thread_exit(void *value) {
+    struct thread_cache *cache = value;
+    if (cache != thread_cache) {
+        return;
+    }
+    if (cache->exit_rounds < EXIT_ROUNDS) {
+        cache->exit_rounds++;
+        pthread_setspecific(registry.exit_key, cache);
+        return;
+    }
+    lifecycle_detach();
+}
+
+void lifecycle_start(void) {
+    if (atomic_load_acquire(&registry.started)) {
+        return;
+    }
+    lock_acquire(&registry.lock);
+    if (!atomic_load_relaxed(&registry.started)) {
+        options_load(environ, getauxval(AT_SECURE) != 0);
+        page_map_init();
+        heap_init(&shared_late_heap, LATE_HEAP_ID);
+        registry.last_id = LATE_HEAP_ID;
+        registry.has_key = pthread_key_create(&registry.exit_key, on_thread_exit) == 0;
+        atomic_store_release(&registry.started, true);
+    }
+    lock_release(&registry.lock);
+}
+
+static struct thread_cache *make_cache(void) {
+    if (registry.last_id == HEAP_ID_MAX) {
+        return NULL;
+    }
+    struct thread_cache *cache = metadata_alloc(sizeof *cache);
+    if (cache == NULL) {
+        return NULL;
+    }
+    cache_init(cache, ++registry.last_id);
+    cache->next_all = atomic_load_relaxed(&registry.all);
+    atomic_store_release(&registry.all, cache);
+    atomic_bump_owned(&registry.count, 1u);
+    count_event(COUNTER_heaps_created, 1);
+    return cache;
+}
+
+struct thread_cache *lifecycle_attach(void) {
+    struct thread_cache *cache = thread_cache;
+    if (cache_is_real(cache)) {
+        return cache;
+    }
+    if (cache == &cache_of_ended_thread) {
+        return NULL;
+    }
+    lifecycle_start();
+    lock_acquire(&registry.lock);
+    cache = registry.unused;
+    if (cache != NULL) {
+        registry.unused = cache->next_unused;
+    } else {
+        cache = make_cache();
+    }
+    if (cache == NULL) {
+        lock_release(&registry.lock);
+        return NULL;
+    }
+    const bool orphaned = atomic_load_relaxed(&cache->state) == CACHE_ORPHAN;
+    atomic_store_relaxed(&cache->state, CACHE_IN_USE);
+    atomic_bump_owned(&registry.count_in_use, 1u);
+    lock_release(&registry.lock);
+    count_event(COUNTER_threads_attached, 1);
+    if (orphaned) {
+        cache_forget(cache);
+    }
+    cache->exit_rounds = 0;
+    thread_cache = cache;
+    // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the
+    // next fork or nobody reuses it, and its blocks can still be freed by all.
+    if (registry.has_key) {
+        pthread_setspecific(registry.exit_key, cache);
+    }
+    return cache;
+}
+
+void lifecycle_detach(void) {
+    struct thread_cache *cache = thread_cache;
+    if (!cache_is_real(cache)) {
+        return;
+    }
+    cache_empty(cache);
+    lock_acquire(&cache->heap.lock);
+    heap_collect(&cache->heap);
+    heap_release_empty(&cache->heap, (unsigned)option_live(retain_slabs));
+    lock_release(&cache->heap.lock);
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_ended_thread;
+    lock_acquire(&registry.lock);
+    atomic_store_relaxed(&cache->state, CACHE_UNUSED);
+    cache->next_unused = registry.unused;
+    registry.unused = cache;
+    atomic_bump_owned(&registry.count_in_use, (uint32_t)-1);
+    lock_release(&registry.lock);
+}
+
+void *late_alloc(uint64_t class_index) {
+    lifecycle_start();
+    void *block;
+    lock_acquire(&shared_late_heap.lock);
+    heap_collect(&shared_late_heap);
+    const unsigned got = heap_take(&shared_late_heap, class_index, 1, &block);
+    lock_release(&shared_late_heap.lock);
+    count_event(COUNTER_late_operations, 1);
+    return got == 1 ? block : NULL;
+}
+
+void late_free(struct run *slab, void *block) {
+    const int index = slab_index(slab, (uintptr_t)block);
+    if (index < 0) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
+    heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
+    count_event(COUNTER_late_operations, 1);
+    count_event(COUNTER_remote_publishes, 1);
+    count_event(COUNTER_remote_blocks, 1);
+}
+
+struct thread_cache *lifecycle_caches(void) {
+    return atomic_load_acquire(&registry.all);
+}
+
+struct heap *late_heap(void) {
+    return &shared_late_heap;
+}
+
+uint32_t lifecycle_count(void) {
+    return atomic_load_relaxed(&registry.count);
+}
+
+uint32_t lifecycle_count_in_use(void) {
+    return atomic_load_relaxed(&registry.count_in_use);
+}
+
+// ---- fork ----
+//
+// The forking thread takes every lock, in rank order, so that the child's copy of each structure is
+// whole. Magazines and remote tables are their threads' alone and under no lock: the kernel copies
+// pages one after another while other threads run, so the child may find the pointer without the
+// slot it points behind. The child therefore forgets the magazines of the threads it has lost; their
+// blocks, a cache's worth each, stay in use there for good.
+
+// Of glibc: true while the process never had a second thread. A fork in a signal handler then finds
+// its own interrupted malloc, and must not wait for it.
+extern char __libc_single_threaded __attribute__((weak));
+
+static bool fork_locked;
+
+static bool is_single_threaded(void) {
+    return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
+}
+
+void fork_prepare(void) {
+    lifecycle_start();
+    if (is_single_threaded()) {
+        return;
+    }
+    lock_acquire(&registry.lock);
+    lock_acquire(&shared_late_heap.lock);
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        lock_acquire(&cache->heap.lock);
+    }
+    huge_fork_lock();
+    arena_fork_lock();
+    page_map_fork_lock();
+    metadata_fork_lock();
+    fork_locked = true;
+    lock_fork_begin();
+}
+
+static void unlock_all(void) {
+    lock_fork_end();
+    fork_locked = false;
+    metadata_fork_unlock();
+    page_map_fork_unlock();
+    arena_fork_unlock();
+    huge_fork_unlock();
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        lock_release(&cache->heap.lock);
+    }
+    lock_release(&shared_late_heap.lock);
+    lock_release(&registry.lock);
+}
+
+void fork_parent(void) {
+    if (fork_locked) {
+        unlock_all();
+    }
+}
+
+void fork_child(void) {
+    if (!fork_locked) {
+        return;
+    }
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
+            atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
+            cache->next_unused = registry.unused;
+            registry.unused = cache;
+            atomic_bump_owned(&registry.count_in_use, (uint32_t)-1);
+        }
+    }
+    unlock_all();
+}

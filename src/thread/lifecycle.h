@@ -1,0 +1,32 @@
+// Threads come and go; heaps and their caches stay and pass to the next thread, the latest first,
+// so that a successor finds warm slabs and nothing is ever lost.
+//
+// A thread gets its cache at its first slow path and gives it back in the last round of its key
+// destructors. What runs in it after that, and a thread for which there was no memory, uses the
+// late heap: one for all, under its lock, without magazines.
+#pragma once
+
+#include "thread/cache.h"
+
+// Reads the options and prepares the page map: once, whoever comes first. No lock may be held.
+void lifecycle_start(void);
+
+// The calling thread's cache, attached if need be; NULL when it has ended or there is no memory:
+// the caller then uses the late functions.
+struct thread_cache *lifecycle_attach(void);
+
+// Allocation and free without a cache.
+void *late_alloc(uint64_t class_index);
+void late_free(struct run *slab, void *block);
+
+// All caches there ever were, the newest first; follow next_all.
+struct thread_cache *lifecycle_caches(void);
+
+// The heap of those without a cache.
+struct heap *late_heap(void);
+
+uint32_t lifecycle_count(void);
+uint32_t lifecycle_count_in_use(void);
+
+// Gives the calling thread's cache back now (tests, and threads about to end).
+void lifecycle_detach(void);

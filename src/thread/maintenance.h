@@ -1,0 +1,13 @@
+// What has to happen now and then, done by whichever thread comes along a slow path: there is no
+// background thread.
+#pragma once
+
+#include "thread/cache.h"
+
+// Called on every slow path; looks at the processor's counter, and about a hundred times a second
+// at the clock. True when it did: the caller may then do its own rare work.
+bool maintenance_tick(struct thread_cache *cache);
+
+// Gives back whatever can be: all empty slabs, kept mappings and dirty pages, of all heaps whose
+// lock is free; the calling thread's cache too. Returns the bytes given to the system.
+size_t maintenance_reclaim(void);
