@@ -120,8 +120,8 @@ def verify_bindings(command: list[str], allocator: Allocator) -> dict[str, int]:
             raise MeasureError(f"{command[0]}: exit status {done.returncode}")
         text = "".join(part.read_text(errors="replace") for part in Path(folder).iterdir())
     bindings = [each for each in re.findall(BINDING, text) if each[2] in PROVEN_NAMES]
-    # A program that is not position independent and takes a function's address gives all modules the
-    # address of a stub of its own; where the stub leads is the program's own binding.
+    # A program that is not position independent and takes a function's address gives all modules
+    # the address of a stub of its own; where the stub leads is the program's own binding.
     stubs = {
         name for of, to, name in bindings if allocator.serves(to) and Path(of).samefile(command[0])
     }
