@@ -56,7 +56,7 @@ class Instruction:
     @property
     def memory(self) -> list[str]:
         """Operands that name memory (for lea and nop they only look so)."""
-        if self.mnemonic.startswith(("lea", "nop")) or self.is_jump:
+        if self.mnemonic.startswith(("lea", "nop")) or self.is_jump or self.is_call:
             return []
         return [operand for operand in self.operands if _MEMORY.match(operand)]
 
@@ -69,6 +69,17 @@ class Instruction:
     def is_conditional(self) -> bool:
         """Conditional jumps."""
         return self.is_jump and not self.mnemonic.startswith("jmp")
+
+    @property
+    def is_call(self) -> bool:
+        """call, direct or not."""
+        return self.mnemonic.startswith("call")
+
+    @property
+    def target(self) -> int | None:
+        """Where a direct jump or call goes; None for an indirect one."""
+        direct = re.fullmatch(r"[0-9a-f]+", self.operands[0]) if self.operands else None
+        return int(direct.group(0), 16) if direct else None
 
     @property
     def is_return(self) -> bool:
@@ -155,27 +166,33 @@ class Disassembly:
         self.following = dict(pairwise(ordered))
 
     def walk(self, function: str) -> tuple[Instruction, ...]:
-        """The instructions of the hit path."""
+        """The instructions of the hit path. A call of malloc is followed: operator new may make it."""
         if function not in self.symbols:
             raise BenchError(f"{function} is not among the library's symbols")
         address = self.symbols[function]
         path: list[Instruction] = []
+        callers: list[int] = []
         while len(path) < PATH_LIMIT:
             if address not in self.instructions:
                 raise BenchError(f"{function}: the hit path leaves the library's code")
             instruction = self.instructions[address]
+            following = self.following.get(address, -1)
             path.append(instruction)
-            if instruction.is_return:
+            if instruction.is_return and not callers:
                 return tuple(path)
-            if instruction.mnemonic.startswith("call"):
-                raise BenchError(f"{function}: the hit path calls: {instruction}")
-            if instruction.is_jump and not instruction.is_conditional:
-                target = re.fullmatch(r"([0-9a-f]+)", instruction.operands[0])
-                if target is None:
+            if instruction.is_return:
+                address = callers.pop()
+            elif instruction.is_call:
+                if instruction.target != self.symbols.get("malloc"):
+                    raise BenchError(f"{function}: the hit path calls: {instruction}")
+                callers.append(following)
+                address = instruction.target
+            elif instruction.is_jump and not instruction.is_conditional:
+                if instruction.target is None:
                     raise BenchError(f"{function}: the hit path jumps elsewhere: {instruction}")
-                address = int(target.group(1), 16)
+                address = instruction.target
             else:
-                address = self.following.get(address, -1)
+                address = following
         raise BenchError(f"{function}: no ret within {PATH_LIMIT} instructions")
 
     def hit_path(self, function: str, block: str) -> HitPath:
@@ -226,7 +243,7 @@ class _Flow:
         for memory in instruction.memory:
             if not instruction.is_prefetch:
                 self.accesses.append((instruction, self.pointed(memory)))
-        if not instruction.operands or instruction.is_jump:
+        if not instruction.operands or instruction.is_jump or instruction.is_call:
             return
         destination = _REGISTERS.get(instruction.operands[-1].lstrip("%"))
         if destination is None or self._only_looks(instruction):

@@ -22,19 +22,19 @@ const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
 __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exec"))) =
     (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
 
-static _Atomic(void **) *tops(struct thread_cache *cache) {
+static void ***tops(struct thread_cache *cache) {
     return cache->diverted ? cache->shadow_top : cache->top;
 }
 
 static void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
-    atomic_store_relaxed(&tops(cache)[class_index], top);
+    slot_store(tops(cache), class_index, top);
 }
 
 void cache_init(struct thread_cache *cache, uint32_t id) {
     heap_init(&cache->heap, id);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        atomic_store_relaxed(&cache->top[i], NO_TOP);
-        atomic_store_relaxed(&cache->shadow_top[i], NO_TOP);
+        slot_store(cache->top, i, NO_TOP);
+        slot_store(cache->shadow_top, i, NO_TOP);
     }
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
@@ -272,7 +272,7 @@ static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (cache->diverted) {
         // The fast path never saw the blocks that are here.
-        void **top = atomic_load_relaxed(&cache->shadow_top[class_index]);
+        void **top = slot_load(cache->shadow_top, class_index);
         if (top[-1] != NULL) {
             set_top(cache, class_index, top - 1);
             return top[-1];
@@ -304,11 +304,11 @@ void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *blo
         give_to_heap(cache, &block, 1);
         return;
     }
-    void **top = atomic_load_relaxed(&tops(cache)[class_index]);
+    void **top = slot_load(tops(cache), class_index);
     if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
         note_slow_path(cache, magazine);
         make_room(cache, class_index);
-        top = atomic_load_relaxed(&tops(cache)[class_index]);
+        top = slot_load(tops(cache), class_index);
     }
     *top = block;
     set_top(cache, class_index, top + 1);
@@ -370,7 +370,7 @@ static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {
     if (magazine->node == NULL) {
         return 0;
     }
-    void **top = atomic_load_relaxed(&tops(cache)[class_index]);
+    void **top = slot_load(tops(cache), class_index);
     return (unsigned)(top - (magazine->node + floor_of(magazine) + 1));
 }
 
@@ -420,8 +420,8 @@ void cache_empty(struct thread_cache *cache) {
 void cache_forget(struct thread_cache *cache) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i] = (struct magazine){0};
-        atomic_store_relaxed(&cache->top[i], NO_TOP);
-        atomic_store_relaxed(&cache->shadow_top[i], NO_TOP);
+        slot_store(cache->top, i, NO_TOP);
+        slot_store(cache->shadow_top, i, NO_TOP);
     }
     for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
         cache->remote[i].bits = 0;
@@ -463,7 +463,7 @@ uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_inde
     const struct magazine *magazine = &cache->magazines[class_index];
     // Field by field as found: the owner may be changing them. The top's place in its node is
     // meaningful whichever node it is.
-    void **top = atomic_load_relaxed(&tops((struct thread_cache *)(uintptr_t)cache)[class_index]);
+    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
     if (top == NO_TOP) {
         return 0;
     }
@@ -483,7 +483,7 @@ size_t cache_check(const struct thread_cache *cache) {
         }
         capacity_bytes += magazine->capacity * block_bytes(i);
         void **top =
-            atomic_load_relaxed(&tops((struct thread_cache *)(uintptr_t)cache)[i]);
+            slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
         violations += top < magazine->node + floor_of(magazine) + 1 ||
                       top > magazine->node + NODE_SLOTS;
         violations += magazine->node[floor_of(magazine)] != NULL;

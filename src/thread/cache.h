@@ -59,7 +59,7 @@ enum cache_state {
 struct thread_cache {
     // What the fast paths read, in the order they read it. The tops are written by the owning
     // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
-    _Atomic(void **) top[SIZE_CLASS_COUNT];
+    void **top[SIZE_CLASS_COUNT];
     uintptr_t address_max;         // highest address the page map may be asked for; 0: none
     page_entry_atomic *page_map;   // flat map
     uint64_t id_entry;             // page_entry(heap.id, 0)
@@ -74,7 +74,7 @@ struct thread_cache {
     uint8_t exit_rounds;   // times the thread's exit handler has run
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
-    _Atomic(void **) shadow_top[SIZE_CLASS_COUNT];
+    void **shadow_top[SIZE_CLASS_COUNT];
     struct remote_entry remote[REMOTE_ENTRIES];
 
     // Shared.
@@ -106,10 +106,10 @@ static inline bool cache_is_real(const struct thread_cache *cache) {
 
 // A block of the class, or NULL when the magazine is empty.
 FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_index) {
-    void **top = atomic_load_relaxed(&cache->top[class_index]);
+    void **top = slot_load(cache->top, class_index);
     void *block = top[-1];
     if (likely(block != NULL)) {
-        atomic_store_relaxed(&cache->top[class_index], top - 1);
+        slot_store(cache->top, class_index, top - 1);
     }
     return block;
 }
@@ -126,12 +126,12 @@ FAST_PATH uint64_t cache_owned_class(const struct thread_cache *cache, uintptr_t
 
 // False when the node is full.
 FAST_PATH bool cache_push(struct thread_cache *cache, uint64_t class_index, void *block) {
-    void **top = atomic_load_relaxed(&cache->top[class_index]);
+    void **top = slot_load(cache->top, class_index);
     if (unlikely(((uintptr_t)top & (NODE_BYTES - 1)) == 0)) {
         return false;
     }
     *top = block;
-    atomic_advance_pointer(cache->top, class_index);
+    slot_advance(cache->top, class_index);
     return true;
 }
 

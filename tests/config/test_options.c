@@ -39,8 +39,7 @@ enum as {
 
 typedef void child_action(void);
 
-static void load_then(char *const *envp, enum as as, child_action *action)
-{
+static void load_then(char *const *envp, enum as as, child_action *action) {
     int log = memfd_create("stderr", 0);
     assert_true(log >= 0);
     pid_t child = fork();
@@ -75,8 +74,7 @@ static void load_then(char *const *envp, enum as as, child_action *action)
 
 #define LOAD(...) load_then((char *[]){__VA_ARGS__ __VA_OPT__(, ) NULL}, AS_SELF, NULL)
 
-static void nothing_set(void **state)
-{
+static void nothing_set(void **state) {
     (void)state;
     LOAD("PATH=/bin", "HAKMEMX=1", "HAKMEM=1", "");
     assert_string_equal(said, "");
@@ -93,8 +91,7 @@ static void nothing_set(void **state)
     assert_string_equal(said, "");
 }
 
-static void every_type(void **state)
-{
+static void every_type(void **state) {
     (void)state;
     LOAD("HAKMEM_ABORT=no", "HAKMEM_CACHE_HEAP_BYTES=512k", "HAKMEM_PURGE_DELAY_MS=0",
          "HAKMEM_HUGE_PAGES=never", "HAKMEM_REPORT=/some/place", "HAKMEM_RETAIN_SLABS=3");
@@ -108,8 +105,7 @@ static void every_type(void **state)
     assert_int_equal(seen->origins[OPTION_retain_slabs], OPTION_ORIGIN_ENVIRONMENT);
 }
 
-static void sizes_take_suffixes(void **state)
-{
+static void sizes_take_suffixes(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -131,8 +127,7 @@ static void sizes_take_suffixes(void **state)
     }
 }
 
-static void booleans_take_words(void **state)
-{
+static void booleans_take_words(void **state) {
     (void)state;
     static const char *const words[] = {"0", "1", "false", "TRUE", "No", "yes", "OFF", "on"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -145,8 +140,7 @@ static void booleans_take_words(void **state)
     }
 }
 
-static void mode_presets_lie_below_every_source(void **state)
-{
+static void mode_presets_lie_below_every_source(void **state) {
     (void)state;
     LOAD("HAKMEM_PURGE_DELAY_MS=70", "HAKMEM_MODE=lean");
     assert_string_equal(said, "");
@@ -166,8 +160,7 @@ static void mode_presets_lie_below_every_source(void **state)
     assert_int_equal(seen->options.immediate_double_free, 1);
 }
 
-static void file_write(const char *path, const char *bytes, size_t count)
-{
+static void file_write(const char *path, const char *bytes, size_t count) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, bytes, count), count);
@@ -178,16 +171,14 @@ static char profile_path[128];
 static char profile_variable[160];
 
 // Makes a profile file with this text and the variable that names it.
-static char *profile(const char *text)
-{
+static char *profile(const char *text) {
     snprintf(profile_path, sizeof profile_path, "%s/profile", directory);
     snprintf(profile_variable, sizeof profile_variable, "HAKMEM_PROFILE=%s", profile_path);
     file_write(profile_path, text, strlen(text));
     return profile_variable;
 }
 
-static void precedence_of_all_sources(void **state)
-{
+static void precedence_of_all_sources(void **state) {
     (void)state;
     char *file = profile("# tuned for a small machine\r\n"
                          "\n"
@@ -216,15 +207,13 @@ static void precedence_of_all_sources(void **state)
     assert_int_equal(seen->options.purge_delay_ms, 500);
 }
 
-static void first_of_equal_variables_counts(void **state)
-{
+static void first_of_equal_variables_counts(void **state) {
     (void)state;
     LOAD("HAKMEM_CHECK=1", "HAKMEM_CHECK=2");
     assert_int_equal(seen->options.check, 1);
 }
 
-static void secure_ignores_the_environment(void **state)
-{
+static void secure_ignores_the_environment(void **state) {
     (void)state;
     char *envp[] = {"HAKMEM_CHECK=1",           "HAKMEM_VERBOSE=1", "HAKMEM_NONSENSE=1",
                     "HAKMEM_PROFILE=/dev/zero", "HAKMEM_CONF=x",    NULL};
@@ -234,8 +223,7 @@ static void secure_ignores_the_environment(void **state)
     assert_int_equal(seen->origins[OPTION_check], OPTION_ORIGIN_DEFAULT);
 }
 
-static void exact_warnings(void **state)
-{
+static void exact_warnings(void **state) {
     (void)state;
     static const struct {
         char *variable;
@@ -304,8 +292,7 @@ static void exact_warnings(void **state)
     }
 }
 
-static void warning_names_the_value_in_force(void **state)
-{
+static void warning_names_the_value_in_force(void **state) {
     (void)state;
     LOAD("HAKMEM_PURGE_DELAY_MS=x", "HAKMEM_MODE=lean");
     assert_string_equal(said, "hakmem: option HAKMEM_PURGE_DELAY_MS: value 'x' is not a number of "
@@ -315,8 +302,7 @@ static void warning_names_the_value_in_force(void **state)
                               "milliseconds (0..3600000), kept 7\n");
 }
 
-static void profile_warnings_name_the_line(void **state)
-{
+static void profile_warnings_name_the_line(void **state) {
     (void)state;
     char expected[1024];
     LOAD(profile("check=1\nfoo=1\ncheck=7\nnonsense\n=5\n"));
@@ -330,8 +316,7 @@ static void profile_warnings_name_the_line(void **state)
     assert_int_equal(seen->options.check, 1);
 }
 
-static unsigned line_count(const char *text)
-{
+static unsigned line_count(const char *text) {
     unsigned count = 0;
     for (; *text != '\0'; text++) {
         count += *text == '\n';
@@ -339,8 +324,7 @@ static unsigned line_count(const char *text)
     return count;
 }
 
-static void hostile_profiles(void **state)
-{
+static void hostile_profiles(void **state) {
     (void)state;
     char path[160];
     char variable[200];
@@ -408,8 +392,7 @@ static void hostile_profiles(void **state)
     unlink(profile_path);
 }
 
-static void hostile_values(void **state)
-{
+static void hostile_values(void **state) {
     (void)state;
     static char huge[100 * 1024 + 64];
     static const char *const starts[] = {
@@ -440,8 +423,7 @@ static void hostile_values(void **state)
     assert_non_null(strstr(said, "rrr...' is not a path of at most 4095 bytes, kept \n"));
 }
 
-static void flood_of_unknown_names_is_cut(void **state)
-{
+static void flood_of_unknown_names_is_cut(void **state) {
     (void)state;
     enum { VARIABLES = 2000 };
     static char names[VARIABLES][32];
@@ -450,7 +432,7 @@ static void flood_of_unknown_names_is_cut(void **state)
         snprintf(names[i], sizeof names[i], "HAKMEM_X%d=1", i);
         envp[i] = names[i];
     }
-    envp[VARIABLES] = "HAKMEM_CHECK=2"; // what is right still counts
+    envp[VARIABLES] = "HAKMEM_CHECK=2";  // what is right still counts
     load_then(envp, AS_SELF, NULL);
     assert_int_equal(line_count(said), 9);
     assert_int_equal(seen->options.check, 2);
@@ -459,13 +441,11 @@ static void flood_of_unknown_names_is_cut(void **state)
 static char *set_name;
 static char *set_value;
 
-static void set_one(void)
-{
+static void set_one(void) {
     seen->set_result = options_set(set_name, set_value);
 }
 
-static void set_at_run_time(void **state)
-{
+static void set_at_run_time(void **state) {
     (void)state;
     static struct {
         char *name;
@@ -496,8 +476,7 @@ static void set_at_run_time(void **state)
     }
 }
 
-static void get_shows_what_set_takes(void **state)
-{
+static void get_shows_what_set_takes(void **state) {
     (void)state;
     struct text value;
     text_clear(&value);
@@ -513,8 +492,7 @@ static void get_shows_what_set_takes(void **state)
     assert_int_equal(value.count, 0);
 }
 
-static void verbose_prints_every_option_with_its_origin(void **state)
-{
+static void verbose_prints_every_option_with_its_origin(void **state) {
     (void)state;
     LOAD("HAKMEM_VERBOSE=1", "HAKMEM_MODE=lean", "HAKMEM_CONF=check:1", "HAKMEM_REPORT=/r\x01");
     assert_int_equal(line_count(said), OPTION_COUNT);
@@ -529,8 +507,7 @@ static void verbose_prints_every_option_with_its_origin(void **state)
 }
 
 // Random environments, made of pieces that come close to being right: no value may leave its range.
-static void random_environments(void **state)
-{
+static void random_environments(void **state) {
     (void)state;
     static const char *const pieces[] = {"HAKMEM_",
                                          "CONF",
@@ -594,22 +571,19 @@ static void random_environments(void **state)
     }
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return seen == MAP_FAILED || mkdtemp(directory) == NULL;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     unlink(profile_path);
     return rmdir(directory);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_set),
         cmocka_unit_test(every_type),

@@ -13,14 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static void assert_text(const struct text *text, const char *expected)
-{
+static void assert_text(const struct text *text, const char *expected) {
     assert_int_equal(text->count, strlen(expected));
     assert_memory_equal(text->bytes, expected, text->count);
 }
 
-static void numbers_at_their_limits(void **state)
-{
+static void numbers_at_their_limits(void **state) {
     (void)state;
     struct text text;
     text_clear(&text);
@@ -41,8 +39,7 @@ static void numbers_at_their_limits(void **state)
                        "0xffffffffffffffff 0x7f00dead0010");
 }
 
-static void numbers_agree_with_printf(void **state)
-{
+static void numbers_agree_with_printf(void **state) {
     (void)state;
     uint64_t value = 0x9e3779b97f4a7c15;
     for (int i = 0; i < 10000; i++) {
@@ -58,8 +55,7 @@ static void numbers_agree_with_printf(void **state)
     }
 }
 
-static void sizes(void **state)
-{
+static void sizes(void **state) {
     (void)state;
     static const struct {
         uint64_t bytes;
@@ -84,8 +80,7 @@ static void sizes(void **state)
     }
 }
 
-static void escapes(void **state)
-{
+static void escapes(void **state) {
     (void)state;
     struct text text;
     text_clear(&text);
@@ -96,8 +91,7 @@ static void escapes(void **state)
     assert_text(&text, "abc...");
 }
 
-static void padding(void **state)
-{
+static void padding(void **state) {
     (void)state;
     struct text text;
     text_clear(&text);
@@ -108,8 +102,7 @@ static void padding(void **state)
     assert_text(&text, "ab   |");
 }
 
-static void full_buffer_is_cut_and_marked(void **state)
-{
+static void full_buffer_is_cut_and_marked(void **state) {
     (void)state;
     struct text text;
     // Every number of bytes around the limit, given one by one and at once.
@@ -134,12 +127,11 @@ static void full_buffer_is_cut_and_marked(void **state)
             assert_int_equal(text.count, count);
         }
     }
-    text_pad(&text, TEXT_BYTES_MAX * 2); // ends, though the column is never reached
+    text_pad(&text, TEXT_BYTES_MAX * 2);  // ends, though the column is never reached
     assert_true(text.count <= TEXT_BYTES_MAX);
 }
 
-static void flush_writes_clears_and_keeps_errno(void **state)
-{
+static void flush_writes_clears_and_keeps_errno(void **state) {
     (void)state;
     int ends[2];
     char got[32];
@@ -157,14 +149,13 @@ static void flush_writes_clears_and_keeps_errno(void **state)
     close(ends[1]);
     text_string(&text, "lost");
     errno = 78;
-    text_flush(&text, ends[1]); // a closed descriptor: dropped, no error
+    text_flush(&text, ends[1]);  // a closed descriptor: dropped, no error
     assert_int_equal(errno, 78);
     assert_int_equal(text.count, 0);
     close(ends[0]);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_at_their_limits),
         cmocka_unit_test(numbers_agree_with_printf),

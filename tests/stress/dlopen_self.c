@@ -10,7 +10,7 @@ struct functions {
     void (*give_back)(void *);
     size_t (*usable)(void *);
     const char *(*version)(void);
-    unsigned int (*check)(void);
+    size_t (*check)(void);
 };
 
 static struct functions hakmem;
@@ -74,7 +74,7 @@ int main(int count, char **values) {
     hakmem.give_back = (void (*)(void *))(uintptr_t)look_up(library, "free");
     hakmem.usable = (size_t(*)(void *))(uintptr_t)look_up(library, "malloc_usable_size");
     hakmem.version = (const char *(*)(void))(uintptr_t)look_up(library, "hakmem_version");
-    hakmem.check = (unsigned int (*)(void))(uintptr_t)look_up(library, "hakmem_check");
+    hakmem.check = (size_t(*)(void))(uintptr_t)look_up(library, "hakmem_check");
     require(hakmem.version()[0] != '\0');
     // It is the library's own malloc, not glibc's found through its dependencies.
     require((void *)(uintptr_t)hakmem.take != (void *)(uintptr_t)malloc);

@@ -24,14 +24,18 @@
 #define MIB ((size_t)1024 * KIB)
 #define GIB ((size_t)1024 * MIB)
 
+#ifdef HAKMEM_INTERNAL
+#    include "hakmem.h"
+#else
 // Present when the program runs on hakmem, preloaded or linked; NULL on any other allocator.
-#ifdef __cplusplus
+#    ifdef __cplusplus
 extern "C" {
-#endif
+#    endif
 extern const char *hakmem_version(void) __attribute__((weak));
-extern unsigned int hakmem_check(void) __attribute__((weak));
-#ifdef __cplusplus
+extern size_t hakmem_check(void) __attribute__((weak));
+#    ifdef __cplusplus
 }
+#    endif
 #endif
 
 #define BEHAVIOUR_UNUSED __attribute__((unused))
@@ -99,6 +103,7 @@ BEHAVIOUR_OPAQUE static void *opaque_pointer(void *value) {
     return value;
 }
 
+#ifndef HAKMEM_INTERNAL
 // The test set-up says in BEHAVIOUR_ALLOCATOR who must serve ("hakmem" or "libc"); a test that runs
 // on another allocator than it was meant for would prove nothing.
 BEHAVIOUR_UNUSED static bool behaviour_on_hakmem(void) {
@@ -112,26 +117,31 @@ BEHAVIOUR_UNUSED static void behaviour_require_allocator(void) {
     }
     if (strcmp(wanted, "hakmem") == 0) {
         require_that(behaviour_on_hakmem(), "this run was to be on hakmem, and it is not loaded");
-#ifndef BEHAVIOUR_FULLY_STATIC
+#    ifndef BEHAVIOUR_FULLY_STATIC
         Dl_info own;
         Dl_info served;
         require(dladdr((void *)(uintptr_t)hakmem_version, &own) != 0);
         require(dladdr((void *)(uintptr_t)malloc, &served) != 0);
         require_that(own.dli_fbase == served.dli_fbase, "malloc comes from %s, hakmem from %s",
                      served.dli_fname, own.dli_fname);
-#endif
+#    endif
     } else {
         require_that(!behaviour_on_hakmem(), "this run was to be on %s, and hakmem is loaded",
                      wanted);
     }
 }
 
+#endif
+
 // The heap's own invariants, where the allocator offers to check them.
 BEHAVIOUR_UNUSED static void behaviour_require_sound_heap(void) {
-    if (hakmem_check != NULL) {
-        unsigned int violated = hakmem_check();
-        require_that(violated == 0, "hakmem_check() found %u violated invariants", violated);
+#ifndef HAKMEM_INTERNAL
+    if (hakmem_check == NULL) {
+        return;
     }
+#endif
+    size_t violated = hakmem_check();
+    require_that(violated == 0, "hakmem_check() found %zu violated invariants", violated);
 }
 
 BEHAVIOUR_UNUSED static uint64_t now_ms(void) {
