@@ -1,0 +1,97 @@
+"""The tables of src/config as Python reads them, and the documents derived from them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import gen_docs
+
+from hakmem.options import read_counters, read_options
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = ROOT / "src/config/options.def"
+COUNTERS = ROOT / "src/config/counters.def"
+
+PRINT_ROWS = """
+#include <stdio.h>
+#include "config/options.h"
+#define KIB 1024ull
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+int main(void) {
+#define OPTION(name, type, initial, min, max, unit, when, help) \\
+    printf("%s|%s|%llu|%llu|%s|%s|%s\\n", #name, #type, (unsigned long long)(min), \\
+           (unsigned long long)(max), unit, #when, help);
+#define CHOICE(option, name, number, help) printf("%s=%s=%d\\n", #option, #name, number);
+#define MODE(mode, option, value) \\
+    printf("%s:%s:%llu\\n", #mode, #option, (unsigned long long)(value));
+#include "config/options.def"
+}
+"""
+
+
+def test_python_reads_what_the_compiler_reads(tmp_path: Path) -> None:
+    source, program = tmp_path / "print.c", tmp_path / "print"
+    source.write_text(PRINT_ROWS, encoding="utf-8")
+    subprocess.run(["cc", "-I", ROOT / "src", "-o", program, source], check=True)
+    seen = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    table = read_options(OPTIONS)
+    expected = [
+        f"{o.name}|{o.type}|{o.min}|{o.max}|{o.unit}|{o.when}|{o.help}" for o in table.options
+    ]
+    expected += [f"{o.name}={c.name}={c.number}" for o in table.options for c in o.choices]
+    expected += [f"{p.mode}:{p.option}:{p.value}" for p in table.presets]
+    assert sorted(seen.splitlines()) == sorted(expected)
+
+
+def test_every_row_reaches_the_documents() -> None:
+    table, counters = read_options(OPTIONS), read_counters(COUNTERS)
+    assert len(table.options) > 20
+    page = gen_docs.options_page(table, counters)
+    manual = gen_docs.manual_page(table, "1.2.3")
+    for option in table.options:
+        assert f"\n| `{option.environment}` |" in page
+        assert f"\n.B {option.environment}\n" in manual
+        for choice in option.choices:
+            assert f"\n| `{choice.name}` | {choice.help} |" in page
+    for preset in table.presets:
+        assert f"\n| `{preset.option}` |" in page.split("## What the modes preset")[1]
+    for counter in counters:
+        assert f"\n| `{counter.name}` | {counter.kind.lower()} |" in page
+
+
+def test_numbers_are_shown_as_users_write_them() -> None:
+    table = read_options(OPTIONS)
+    option = table.find("cache_heap_bytes")
+    assert option is not None
+    shown = {value: gen_docs.show(option, value) for value in (0, 1023, 1024, 1536, 3 << 20)}
+    assert shown == {0: "0", 1023: "1023", 1024: "1K", 1536: "1536", 3 << 20: "3M"}
+
+
+def test_stale_document_is_noticed_and_renewed(tmp_path: Path) -> None:
+    # The generator finds the tree from its own path, so this tree has a copy of it.
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "tools").mkdir()
+    for name in ("src", "CMakeLists.txt", "tools/hakmem"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    script = tmp_path / "tools/gen_docs.py"
+    script.write_text((ROOT / "tools/gen_docs.py").read_text(encoding="utf-8"), encoding="utf-8")
+    generate = ["python3", str(script)]
+
+    assert subprocess.run([*generate, "--check"], capture_output=True).returncode == 1
+    assert subprocess.run(generate, capture_output=True).returncode == 0
+    assert subprocess.run([*generate, "--check"], capture_output=True).returncode == 0
+    page = tmp_path / "docs/OPTIONS.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("500", "501"), encoding="utf-8")
+    stale = subprocess.run([*generate, "--check"], capture_output=True, text=True)
+    assert stale.returncode == 1
+    assert stale.stderr == "docs/OPTIONS.md is out of date: run make docs\n"
+
+
+def test_manual_page_is_valid_roff(tmp_path: Path) -> None:
+    page = tmp_path / "hakmem.1"
+    page.write_text(gen_docs.manual_page(read_options(OPTIONS), "1.2.3"), encoding="utf-8")
+    command = ["groff", "-man", "-Tutf8", "-ww", "-z", str(page)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert said == ""

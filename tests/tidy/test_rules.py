@@ -1,0 +1,169 @@
+"""Every rule of tools/tidy must catch a planted violation, and only that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tidy import rules, tidy
+from tidy.tree import Finding, Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CLEAN = {
+    "src/base/atomic.h": "#pragma once\n#define atomic_load_relaxed(f) 0\n",
+    "src/config/options.def": 'OPTION(mode, ENUM, 0, 0, 3, "", START, "help")\n',
+    "src/os/os.h": '#pragma once\n#include "base/atomic.h"\n#include <sys/mman.h>\n',
+    "src/heap/slab.h": (
+        '#pragma once\n#include "os/os.h"\n'
+        "struct slab {\n"
+        "    // Release by the freer, pairs with the owner's acquire exchange.\n"
+        "    _Atomic(uint64_t) remote;\n"
+        "    _Atomic(uint64_t) other;\n"
+        "    int plain;\n"
+        "};\n"
+        "void slab_take(struct slab *slab, _Atomic(uint64_t) *word);\n"
+    ),
+    "src/heap/slab.c": (
+        '#include "heap/slab.h"\n'
+        "void slab_take(struct slab *slab, _Atomic(uint64_t) *word) {\n"
+        "    _Atomic(uint64_t) *local = word;\n"
+        "}\n"
+    ),
+    "src/api/alloc.c": '#ifdef __x86_64__\n#endif\n#include "heap/slab.h"\n',
+    "README.md": "Set HAKMEM_MODE=lean or HAKMEM_CONF=mode:lean.\n",
+}
+
+
+def find(root: Path, planted: dict[str, str]) -> list[Finding]:
+    for name, text in {**CLEAN, **planted}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return rules.check(Tree(root))
+
+
+def test_clean_tree_has_no_findings(tmp_path: Path) -> None:
+    assert find(tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "line", "path", "text"),
+    [
+        ("layers", 1, "src/os/up.c", '#include "heap/slab.h"\n'),
+        ("layers", 2, "src/base/up.c", '\n#  include "config/options.h"\n'),
+        ("layers", 1, "src/heap/short.c", '#include "slab.h"\n'),
+        ("layers", 1, "src/new_folder/x.c", "int x;\n"),
+        ("source-includes", 1, "src/heap/whole.c", '#include "heap/slab.c"\n'),
+        ("source-includes", 1, "tests/unit/test.c", '#include "../../src/heap/slab.c"\n'),
+        ("conditionals", 2, "src/heap/some.c", "int x;\n#if DEBUG\n#endif\n"),
+        ("conditionals", 1, "src/control/some.c", "  # ifndef NDEBUG\n"),
+        ("conditionals", 1, "src/config/other.def", "#ifdef X\n"),
+        ("conditionals", 1, "src/os/guard.h", "#ifndef GUARD_H\n"),
+        ("platform", 1, "src/heap/map.c", "#include <sys/mman.h>\n"),
+        ("platform", 1, "src/thread/wait.c", "#include <linux/futex.h>\n"),
+        ("platform", 1, "src/control/clock.c", "#include <time.h>\n"),
+        ("options", 1, "src/heap/own.c", 'const char *x = getenv("HAKMEM_MODE");\n'),
+        ("options", 1, "src/config/own.c", 'const char *x = secure_getenv("HAKMEM_X");\n'),
+        ("options", 1, "docs/GUIDE.md", "Run with HAKMEM_SPEED=11.\n"),
+        ("atomics", 2, "src/heap/field.h", "#pragma once\n_Atomic(uint32_t) silent;\n"),
+        ("atomics", 1, "src/heap/field.c", "static _Atomic(void *) head = NULL;\n"),
+        ("atomics", 2, "src/heap/chat.c", "// The counter.\nstatic atomic_uint counter;\n"),
+        ("atomics", 1, "src/heap/array.c", "static _Atomic(void **) top[64];\n"),
+        ("atomics", 2, "src/heap/pointer.c", "struct a {\n    _Atomic(uint64_t) *bits;\n};\n"),
+        ("atomics", 1, "src/heap/builtin.c", "    __atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
+        ("atomics", 1, "src/heap/implicit.c", "    atomic_store(&x, 1); // relaxed\n"),
+        ("atomics", 1, "src/heap/raw.c", "    atomic_load_explicit(&x, order); // relaxed\n"),
+        ("lengths", 600, "src/heap/long.c", "int x;\n" * 801),
+        ("lengths", 600, "tools/long.py", "x = 1\n" * 801),
+        ("wording", 1, "docs/NOTE.md", "Get it from https://pypi.org/simple.\n"),
+        ("wording", 1, "scripts/run", "cd /work/main\n"),
+        ("wording", 1, "src/heap/later.c", "int x; // TODO: more\n"),
+    ],
+)
+def test_rule_catches(tmp_path: Path, rule: str, line: int, path: str, text: str) -> None:
+    findings = find(tmp_path, {path: text})
+    assert [(f.rule, f.path, f.line, f.warning) for f in findings] == [(rule, path, line, False)]
+
+
+@pytest.mark.parametrize("path", ["src/heap/long.c", "tests/unit/long.c"])
+def test_rather_long_file_is_a_warning(tmp_path: Path, path: str) -> None:
+    assert [f.warning for f in find(tmp_path, {path: "int x;\n" * 601})] == [True]
+    assert find(tmp_path, {path: "int x;\n" * 600}) == []
+
+
+def test_circle_of_two_siblings(tmp_path: Path) -> None:
+    planted = {
+        "src/space/arena.h": "#pragma once\n",
+        "src/space/arena.c": '#include "space/arena.h"\n#include "space/map.h"\n',
+        "src/space/map.h": "#pragma once\n",
+        "src/space/map.c": '#include "space/map.h"\n#include "space/arena.h"\n',
+    }
+    findings = find(tmp_path, planted)
+    assert [(f.rule, f.path, f.line) for f in findings] == [("cycles", "src/space/arena.c", 2)]
+    assert findings[0].message.endswith("space/arena -> space/map -> space/arena")
+
+
+def test_circle_of_three_siblings(tmp_path: Path) -> None:
+    ring = {
+        f"src/space/{own}.h": f'#pragma once\n#include "space/{other}.h"\n'
+        for own, other in (("one", "two"), ("two", "three"), ("three", "one"))
+    }
+    assert {f.rule for f in find(tmp_path, ring)} == {"cycles"}
+    ring["src/space/three.h"] = "#pragma once\n"
+    assert find(tmp_path, ring) == []
+
+
+def test_program_fails_on_a_finding_and_names_it(tmp_path: Path) -> None:
+    find(tmp_path, {"src/os/up.c": '#include "heap/slab.h"\n'})
+    command = [sys.executable, str(ROOT / "tools/tidy/tidy.py"), str(tmp_path)]
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert failed.stdout.startswith("src/os/up.c:1: os/ includes")
+    (tmp_path / "src/os/up.c").unlink()
+    passed = subprocess.run(command, capture_output=True, text=True)
+    assert (passed.returncode, passed.stdout) == (0, "")
+
+
+def test_files_that_git_ignores_are_not_looked_at(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("/build/\n", encoding="utf-8")
+    assert find(tmp_path, {"build/x/src.c": '#include "y.c"\n'}) == []
+    assert [f.path for f in find(tmp_path, {"other/x.c": '#include "y.c"\n'})] == ["other/x.c"]
+
+
+@pytest.fixture
+def styled(tmp_path: Path) -> Path:
+    """A small tree that passes all style checks."""
+    for name in (".clang-format", "pyproject.toml"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "x.c").write_text("int x;\n", encoding="utf-8")
+    (tmp_path / "tools").mkdir()
+    docs = "import sys\n\nsys.exit(0)\n"
+    (tmp_path / "tools/gen_docs.py").write_text(docs, encoding="utf-8")
+    return tmp_path
+
+
+def test_style_of_a_clean_tree(styled: Path) -> None:
+    assert tidy.check_style(Tree(styled))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "complaint"),
+    [
+        ("x.c", "int  x ;\n", "clang-format"),
+        ("unformatted.py", "x = { 1 }\n", "ruff format"),
+        ("unused.py", "import os\n", "ruff"),
+        ("untyped.py", "def f(x):  # type-less\n    return x\n", "mypy"),
+        ("wrong.py", 'x: int = "1"\n', "mypy"),
+        ("tools/gen_docs.py", "import sys\n\nsys.exit(1)\n", "generated docs"),
+    ],
+)
+def test_style_catches(
+    styled: Path, path: str, text: str, complaint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (styled / path).write_text(text, encoding="utf-8")
+    assert not tidy.check_style(Tree(styled))
+    assert f"tidy: {complaint}: failed" in capfd.readouterr().err.splitlines()

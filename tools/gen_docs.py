@@ -1,0 +1,205 @@
+"""Writes docs/OPTIONS.md and docs/hakmem.1 from the tables in src/config; --check only compares."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from hakmem.options import Counter, Option, OptionTable, read_counters, read_options
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZE_SUFFIXES = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+
+SOURCES_TEXT = """\
+An option is set, from the weakest source to the strongest, by its default, by the presets of the
+mode, by a profile, by HAKMEM_CONF, by its own variable, and by `hakmem_option_set` in the program.
+"""
+
+
+def show(option: Option, value: int | str) -> str:
+    """A value as a user would write it: 256K rather than 262144, when nothing is lost."""
+    for choice in option.choices:
+        if choice.number == value:
+            return choice.name
+    if option.type == "BYTES" and isinstance(value, int) and value:
+        for suffix, multiple in SIZE_SUFFIXES:
+            if value % multiple == 0:
+                return f"{value // multiple}{suffix}"
+    return str(value)
+
+
+def values_taken(option: Option) -> str:
+    """The values an option takes, in words."""
+    if option.type == "BOOL":
+        return "0 or 1"
+    if option.type == "ENUM":
+        return ", ".join(choice.name for choice in option.choices)
+    if option.type == "STRING":
+        return f"a path of at most {option.max} bytes"
+    unit = "" if option.type == "BYTES" or not option.unit else f" {option.unit}"
+    return f"{show(option, option.min)} to {show(option, option.max)}{unit}"
+
+
+def table_row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def options_page(table: OptionTable, counters: tuple[Counter, ...]) -> str:
+    """docs/OPTIONS.md."""
+    page = [
+        "# Options\n",
+        "<!-- Derived from src/config by tools/gen_docs.py (`make docs`). -->\n",
+        SOURCES_TEXT,
+        "| source | example |",
+        "|---|---|",
+        "| profile: lines `name=value`, `#` for comments | `HAKMEM_PROFILE=/etc/hakmem.conf` |",
+        "| one variable for several | `HAKMEM_CONF=mode:lean,purge_delay_ms:100` |",
+        "| one variable each | `HAKMEM_PURGE_DELAY_MS=100` |\n",
+        "Sizes take K, M, G (powers of 1024); switches take 0 1, no yes, off on, false true.",
+        "An unknown name or an invalid value draws one line on standard error and changes nothing.",
+        "A program that runs with more rights than its user (AT_SECURE) ignores the environment.",
+        "`HAKMEM_VERBOSE=1` prints every value and where it came from.\n",
+        "| option | default | values | changes | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for option in table.options:
+        default = f"`{show(option, option.initial)}`" if option.initial != "" else "empty"
+        when = "at any time" if option.live else "at start-up"
+        page.append(
+            table_row(f"`{option.environment}`", default, values_taken(option), when, option.help)
+        )
+    for option in table.options:
+        if option.choices:
+            page += [f"\n## {option.environment}\n", "| value | meaning |", "|---|---|"]
+            page += [table_row(f"`{choice.name}`", choice.help) for choice in option.choices]
+    presets = {(row.option, row.mode): row.value for row in table.presets}
+    modes = list(dict.fromkeys(row.mode for row in table.presets))
+    page += ["\n## What the modes preset\n"]
+    page += [table_row("option", "default", *modes), "|---|---|" + "---|" * len(modes)]
+    for option in table.options:
+        values = [presets.get((option.name, mode)) for mode in modes]
+        if any(value is not None for value in values):
+            shown = ["" if value is None else show(option, value) for value in values]
+            page.append(table_row(f"`{option.name}`", show(option, option.initial), *shown))
+    page += ["\n## Counters\n"]
+    page += ["What `malloc_stats`, reports and `hakmem run` show. A counter only grows.\n"]
+    page += ["| name | kind | unit | meaning |", "|---|---|---|---|"]
+    for counter in counters:
+        page.append(
+            table_row(f"`{counter.name}`", counter.kind.lower(), counter.unit, counter.help)
+        )
+    return "\n".join(page) + "\n"
+
+
+def roff(text: str) -> str:
+    """Text as roff shows it: backslashes, dashes and leading dots escaped, `code` in bold."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    text = re.sub(r"`([^`]+)`", r"\\fB\1\\fR", text)
+    return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
+
+
+MANUAL_HEAD = """\
+.\\" Derived from src/config by tools/gen_docs.py (make docs); not edited by hand.
+.TH HAKMEM 1 "" "hakmem {version}" "User Commands"
+.SH NAME
+hakmem \\- run a program on the hakmem memory allocator
+.SH SYNOPSIS
+.B hakmem run
+[\\fIoption\\fR ...]
+.B \\-\\-
+.I program
+[\\fIargument\\fR ...]
+.br
+.B hakmem options
+[\\fB\\-\\-json\\fR]
+.br
+.B hakmem doctor
+.br
+.B hakmem version
+.br
+.BI LD_PRELOAD= path /libhakmem.so
+.I program
+[\\fIargument\\fR ...]
+.SH DESCRIPTION
+.B hakmem
+replaces the C library's malloc, its relatives and the C++ operators new and delete.
+.B hakmem run
+builds what is missing, runs
+.I program
+on it, and at exit prints on standard error what proves that hakmem served it,
+and how memory was used.
+Without the tool, preloading
+.I libhakmem.so
+does the same, silently.
+.SH EXIT STATUS
+.B hakmem run
+passes the program's status through, and 128 + \\fIn\\fR when signal \\fIn\\fR ended it.
+125: hakmem itself failed, or the program cannot be preloaded; 126: it cannot be executed;
+127: it was not found.
+.SH ENVIRONMENT
+"""
+
+MANUAL_SOURCES = """\
+Sizes take K, M, G.
+An unknown name or an invalid value draws one line on standard error and changes nothing.
+A program that runs with more rights than its user ignores these variables.
+"""
+
+MANUAL_TAIL = """\
+.SH SEE ALSO
+.BR malloc (3),
+.BR ld.so (8)
+"""
+
+
+def manual_page(table: OptionTable, version: str) -> str:
+    """docs/hakmem.1."""
+    page = [MANUAL_HEAD.format(version=version), roff(SOURCES_TEXT), roff(MANUAL_SOURCES)]
+    page.append(".TP\n.BI HAKMEM_CONF= name:value,name:value\nSeveral options in one variable.\n")
+    page.append(
+        ".TP\n.BI HAKMEM_PROFILE= file\nA file of lines name=value; # starts a comment line.\n"
+    )
+    for option in table.options:
+        page.append(f".TP\n.B {roff(option.environment)}\n{roff(option.help)}\n")
+        default = show(option, option.initial) or "empty"
+        when = "live" if option.live else "start\\-up"
+        page.append(f"Values: {roff(values_taken(option))}; default {roff(default)}; {when}.\n")
+        for choice in option.choices:
+            page.append(f".br\n.B {roff(choice.name)}\n\\(em {roff(choice.help)}\n")
+    page.append(MANUAL_TAIL)
+    return "".join(page)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail when a document is out of date")
+    arguments = parser.parse_args()
+    table = read_options(ROOT / "src/config/options.def")
+    counters = read_counters(ROOT / "src/config/counters.def")
+    cmake = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    version = re.search(r"project\(hakmem VERSION ([\d.]+)", cmake)
+    if version is None:
+        raise SystemExit("gen_docs: CMakeLists.txt names no version")
+    documents = {
+        "docs/OPTIONS.md": options_page(table, counters),
+        "docs/hakmem.1": manual_page(table, version[1]),
+    }
+    stale = []
+    for name, text in documents.items():
+        path = ROOT / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if arguments.check:
+            stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    for name in stale:
+        print(f"{name} is out of date: run make docs", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
