@@ -166,7 +166,7 @@ class Disassembly:
         self.following = dict(pairwise(ordered))
 
     def walk(self, function: str) -> tuple[Instruction, ...]:
-        """The instructions of the hit path. A call of malloc is followed: operator new may make it."""
+        """The instructions of the hit path; operator new may call malloc, and is followed there."""
         if function not in self.symbols:
             raise BenchError(f"{function} is not among the library's symbols")
         address = self.symbols[function]
@@ -183,7 +183,7 @@ class Disassembly:
             if instruction.is_return:
                 address = callers.pop()
             elif instruction.is_call:
-                if instruction.target != self.symbols.get("malloc"):
+                if instruction.target is None or instruction.target != self.symbols.get("malloc"):
                     raise BenchError(f"{function}: the hit path calls: {instruction}")
                 callers.append(following)
                 address = instruction.target
