@@ -10,10 +10,14 @@
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
 #define NO_TOP ((void **)(uintptr_t)(no_node + NODE_SLOTS))
 
+// The map of a cache that must not look anything up: only NULL passes address_max == 0.
+static page_entry_atomic no_page_map[1];
+
 #define CACHE_WITHOUT_HEAP                                     \
     {                                                          \
         .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},        \
         .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, \
+        .page_map = no_page_map,                               \
         .id_entry = UINT64_MAX,                                \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
@@ -38,7 +42,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     }
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
-    cache->page_map = page_map_flat;
+    cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
     cache->id_entry = page_entry(id, 0);
     cache->checked = options.immediate_double_free || options.zero_on_free ||
                      options.quarantine_blocks != 0;

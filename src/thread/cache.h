@@ -60,7 +60,7 @@ struct thread_cache {
     // What the fast paths read, in the order they read it. The tops are written by the owning
     // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
     void **top[SIZE_CLASS_COUNT];
-    uintptr_t address_max;         // highest address the page map may be asked for; 0: none
+    uintptr_t address_max;         // highest address the page map may be asked for; 0: NULL only
     page_entry_atomic *page_map;   // flat map
     uint64_t id_entry;             // page_entry(heap.id, 0)
 

@@ -16,8 +16,8 @@ set(BEHAVIOUR_MODES fast lean hardened research)
 
 add_library(behaviour_flags INTERFACE)
 target_include_directories(behaviour_flags INTERFACE ${BEHAVIOUR_DIR})
-# Empty, as in the core: the same macro twice must have the same value.
-target_compile_definitions(behaviour_flags INTERFACE _GNU_SOURCE=)
+# As the core's own flags have it; C++ compilers define it themselves.
+target_compile_options(behaviour_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-D_GNU_SOURCE=>)
 # No builtins: the compiler would drop pairs of malloc and free, and with them what is tested.
 # GCC 12 sees some of the misuse that is meant, and says so.
 target_compile_options(behaviour_flags INTERFACE -fno-builtin -Wall -Wextra -Wshadow
