@@ -1,0 +1,253 @@
+"""From the reports of a run to what can be said of it: pure functions, tested on made-up runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hakmem.schema import ProofLine, Report, SizeClass
+from hakmem.spawn import Ended
+from hakmem.watch import Image
+
+NOWHERE = "-"
+# Files that every process brings a malloc or the C++ operators with, there to be replaced.
+SYSTEM_ALLOCATORS = ("libc.so.", "ld-linux", "libstdc++.so.", "libc++.so.", "libc++abi.so.")
+# Any of these moves as soon as hakmem hands out its first block.
+BOOKS_OF_SERVICE = (
+    "refills",
+    "large_allocs",
+    "huge_allocs",
+    "late_operations",
+    "mallocs_seen",
+    "live_blocks",
+)
+
+
+class Verdict(StrEnum):
+    ACTIVE = "active"  # every malloc symbol of every loaded module leads to hakmem
+    PARTIAL = "partial"  # some do
+    INACTIVE = "inactive"  # none does
+    UNPROVED = "unproved"  # it cannot be said
+
+
+class Ending(StrEnum):
+    EXIT = "exit"
+    NO_EXIT = "no exit"  # _exit, or killed
+    EXEC = "exec"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A symbol that leads to another file than hakmem."""
+
+    module: str
+    symbol: str
+    provider: str
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """What one program image of one process proved."""
+
+    report: Report
+    verdict: Verdict
+    reason: str | None
+    ending: Ending
+    proved_at: str | None
+    modules: int
+    symbols: int
+    strays: tuple[Stray, ...]
+    own_allocators: tuple[str, ...]
+    books_moved: bool
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A program that ran but left no report."""
+
+    pid: int
+    exe: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    verdict: Verdict
+    library: str
+    processes: tuple[ProcessFacts, ...]
+    absent: tuple[Absent, ...]
+    process_count: int
+    root_reported: bool
+    totals: dict[str, int]
+    largest: ProcessFacts | None
+    top_classes: tuple[SizeClass, ...]
+
+    @property
+    def served_nothing(self) -> bool:
+        """The program never loaded hakmem, or ran on another malloc altogether."""
+        return not self.root_reported or self.verdict is Verdict.INACTIVE
+
+
+def _violates(line: ProofLine, library: str) -> bool:
+    return line.provider not in (library, NOWHERE) and line.module != library
+
+
+def strays(report: Report) -> tuple[Stray, ...]:
+    """A pointer variable counts as the loader set it: what the program stores there later is its
+    own business."""
+    calls = [line for line in report.proof if line.route != "defines"]
+    at_start = {(line.module, line.symbol) for line in calls if line.phase == "start"}
+    found: dict[Stray, None] = {}
+    for line in calls:
+        changed_since = (
+            line.route == "data" and line.phase == "exit" and (line.module, line.symbol) in at_start
+        )
+        if _violates(line, report.library) and not changed_since:
+            found[Stray(line.module, line.symbol, line.provider)] = None
+    return tuple(found)
+
+
+def own_allocators(report: Report) -> tuple[str, ...]:
+    """Modules with a malloc of their own, which they may call without asking anybody."""
+    found = {
+        line.module: None
+        for line in report.proof
+        if line.route == "defines"
+        and line.module != report.library
+        and not Path(line.module).name.startswith(SYSTEM_ALLOCATORS)
+    }
+    return tuple(found)
+
+
+def judge(report: Report) -> tuple[Verdict, str | None]:
+    imports = [
+        line for line in report.proof if line.route != "defines" and line.module != report.library
+    ]
+    served = any(line.provider == report.library for line in imports)
+    if report.proof_lost:
+        return Verdict.UNPROVED, f"{report.proof_lost} lines of its proof did not fit the report"
+    if not imports:
+        return Verdict.UNPROVED, "no loaded module imports a malloc symbol"
+    if not served:
+        return Verdict.INACTIVE, "no malloc symbol of any module leads to hakmem"
+    if strays(report):
+        return Verdict.PARTIAL, "some malloc symbols lead to another file"
+    return Verdict.ACTIVE, None
+
+
+def books_moved(report: Report) -> bool:
+    return any(report.books.get(name, 0) for name in BOOKS_OF_SERVICE)
+
+
+def _peak_rss(report: Report, images: Iterable[Image]) -> int:
+    seen = [
+        image.peak_rss_bytes
+        for image in images
+        if image.inner_pid == report.pid and image.exe == report.exe
+    ]
+    return max([report.peak_rss_bytes, *seen])
+
+
+def _ending(report: Report, later: Sequence[Report], is_alive: Callable[[int], bool]) -> Ending:
+    if report.exited:
+        return Ending.EXIT
+    if any(other.pid == report.pid and not other.forked for other in later):
+        return Ending.EXEC
+    return Ending.RUNNING if is_alive(report.pid) else Ending.NO_EXIT
+
+
+def _facts(
+    report: Report,
+    later: Sequence[Report],
+    images: Sequence[Image],
+    is_alive: Callable[[int], bool],
+) -> ProcessFacts:
+    verdict, reason = judge(report)
+    phases = [line.phase for line in report.proof]
+    imports = [line for line in report.proof if line.route != "defines"]
+    return ProcessFacts(
+        report=report,
+        verdict=verdict,
+        reason=reason,
+        ending=_ending(report, later, is_alive),
+        proved_at=phases[-1] if phases else None,
+        modules=len({line.module for line in imports}),
+        symbols=len({(line.module, line.symbol) for line in imports}),
+        strays=strays(report),
+        own_allocators=own_allocators(report),
+        books_moved=books_moved(report),
+        peak_rss_bytes=_peak_rss(report, images),
+    )
+
+
+def find_absent(
+    reports: Sequence[Report],
+    images: Sequence[Image],
+    explain: Callable[[Image], str],
+) -> tuple[Absent, ...]:
+    """A child between vfork and exec runs its parent's program on its parent's heap, and a program
+    seen once may have been seen before its loader was done: neither counts as absent unless the
+    program differs from its parent's and left no report by the end."""
+    reported = {(report.pid, report.exe) for report in reports}
+    return tuple(
+        Absent(image.pid, image.exe, explain(image))
+        for image in images
+        if (image.inner_pid, image.exe) not in reported and image.exe != image.parent_exe
+    )
+
+
+def summarise(
+    reports: Sequence[Report],
+    images: Sequence[Image],
+    ended: Ended,
+    *,
+    is_alive: Callable[[int], bool],
+    explain: Callable[[Image], str],
+    top_count: int = 5,
+) -> RunFacts:
+    processes = tuple(
+        _facts(report, reports[index + 1 :], images, is_alive)
+        for index, report in enumerate(reports)
+    )
+    absent = list(find_absent(reports, images, explain))
+    root_reported = any(report.pid == ended.pid and not report.forked for report in reports)
+    if not root_reported and not any(image.pid == ended.pid for image in absent):
+        absent.insert(0, _absent_root(images, ended, explain))
+    verdicts = {process.verdict for process in processes}
+    if not processes or verdicts == {Verdict.INACTIVE}:
+        verdict = Verdict.INACTIVE
+    elif absent or verdicts & {Verdict.PARTIAL, Verdict.INACTIVE}:
+        verdict = Verdict.PARTIAL
+    elif Verdict.ACTIVE in verdicts and Verdict.UNPROVED not in verdicts:
+        verdict = Verdict.ACTIVE
+    else:
+        verdict = Verdict.UNPROVED
+    totals: dict[str, int] = {}
+    for report in reports:
+        for name, value in report.books.items():
+            totals[name] = totals.get(name, 0) + value
+    largest = max(processes, key=lambda process: process.peak_rss_bytes, default=None)
+    classes = largest.report.classes if largest is not None else ()
+    top = sorted(classes, key=lambda row: row.live_bytes, reverse=True)[:top_count]
+    return RunFacts(
+        verdict=verdict,
+        library=reports[0].library if reports else "",
+        processes=processes,
+        absent=tuple(absent),
+        process_count=len({report.pid for report in reports} | {image.pid for image in absent}),
+        root_reported=root_reported,
+        totals=totals,
+        largest=largest,
+        top_classes=tuple(row for row in top if row.live_blocks),
+    )
+
+
+def _absent_root(images: Sequence[Image], ended: Ended, explain: Callable[[Image], str]) -> Absent:
+    mine = [image for image in images if image.pid == ended.pid]
+    if mine:
+        return Absent(ended.pid, mine[-1].exe, explain(mine[-1]))
+    return Absent(ended.pid, "", "it ended before it could be looked at")

@@ -1,0 +1,60 @@
+"""The command line: arguments in, exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hakmem.commands import doctor, options, run, version
+from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
+
+EXAMPLES = """\
+examples:
+  hakmem run -- redis-server --version     run a program on hakmem and prove it
+  hakmem options                           list what can be set
+  hakmem doctor                            check this machine
+
+`hakmem VERB --help` has more. Without this tool: LD_PRELOAD=/path/to/libhakmem.so program
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with the status that belongs to the verb: `run` must not be mistaken for its program."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        status = EXIT_FAILURE if self.prog.split()[-1] == "run" else EXIT_USAGE
+        self.exit(status, f"hakmem: {message}\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="hakmem",
+        description="hakmem: a malloc that is fast, lean and open to view.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="VERB", required=True)
+    for command in (run, options, doctor, version):
+        command.add(commands)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    chosen = make_parser().parse_args(arguments)
+    try:
+        status: int = chosen.run(chosen)
+    except HakmemError as error:
+        sys.stderr.write(f"hakmem: {error}\n")
+        return error.status
+    except BrokenPipeError:
+        # Whoever read our output has had enough of it.
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"hakmem: {where}{error.strerror}\n")
+        return int(chosen.failure_status)
+    return status

@@ -1,0 +1,1 @@
+"""One module per verb: `add` registers its arguments, `run` does it and returns the exit status."""

@@ -1,0 +1,215 @@
+"""hakmem run -- PROGRAM ARGS: run a program on hakmem and prove it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hakmem import analysis, elf, preload, render, schema, watch
+from hakmem.build import ensure_library
+from hakmem.errors import EXIT_FAILURE, HakmemError
+from hakmem.options import OptionTable, read_options
+from hakmem.project import find_project
+from hakmem.spawn import Ended, Running
+from hakmem.watch import Image
+
+EXAMPLES = """\
+examples:
+  hakmem run -- redis-server --save ''
+  hakmem run --mode lean -- python3 app.py
+  hakmem run --set purge_delay_ms=0 --set huge_pages=never -- ./server
+  hakmem run --json --summary-file run.json -- make -j4
+  hakmem run --quiet -- sh -c 'generate | sort'
+
+The program keeps its standard streams, its terminal and its exit status; 128+n when signal n
+killed it. 125: hakmem could not run it, or it ran without hakmem. 126: it cannot be executed.
+127: it was not found.
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a program on hakmem and prove at its end that hakmem served it",
+        description="Builds libhakmem.so when needed, runs PROGRAM on it, and says on standard "
+        "error whose malloc every loaded module used, with the heap's own figures.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no summary when hakmem was active in every process",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=f"the summary as JSON ({render.RUN_SCHEMA}), bytes as integers",
+    )
+    parser.add_argument(
+        "--summary-file",
+        metavar="FILE",
+        type=Path,
+        help="write the summary to FILE instead of standard error",
+    )
+    parser.add_argument("--mode", metavar="MODE", help="fast (default), lean, hardened or research")
+    parser.add_argument(
+        "--set",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="set an option; `hakmem options` lists them",
+    )
+    parser.add_argument(
+        "--library",
+        metavar="FILE",
+        type=Path,
+        help="use this libhakmem.so instead of the one of this source tree",
+    )
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run, failure_status=EXIT_FAILURE)
+
+
+def settings_environment(
+    table: OptionTable, mode: str | None, settings: Sequence[str]
+) -> dict[str, str]:
+    """HAKMEM_<OPTION> for what the command line sets. What the library warns of is refused here."""
+    pairs = [("mode", mode)] if mode is not None else []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise HakmemError(f"--set {setting}: write it as OPTION=VALUE")
+        pairs.append((name.strip().lower().removeprefix("hakmem_"), value))
+    environment = {}
+    for name, value in pairs:
+        option = table.find(name)
+        if option is None or option.type == "STRING":
+            raise HakmemError(f"there is no option {name!r} to set; `hakmem options` lists them")
+        problem = option.problem(value)
+        if problem is not None:
+            raise HakmemError(f"option {name}: {value!r} {problem}")
+        environment[option.environment] = value
+    return environment
+
+
+def _report_directory() -> Path:
+    """A new directory for the report files, in memory where there is room.
+
+    A program started by root may change its user and must still be able to write, so the directory
+    is then open to all for writing; nobody else can list it, and names are never reused."""
+    shared = Path("/dev/shm")
+    parent = str(shared) if os.access(shared, os.W_OK | os.X_OK) else None
+    directory = Path(tempfile.mkdtemp(prefix="hakmem-run-", dir=parent))
+    directory.chmod(0o1733 if os.geteuid() == 0 else 0o700)
+    return directory
+
+
+def _preloadable_path(library: Path, directory: Path) -> str:
+    """LD_PRELOAD takes no path with a space or a colon; such a library is reached by a link."""
+    path = str(library.resolve())
+    if not any(character in path for character in ": \t\n$"):
+        return path
+    link = directory / library.name
+    link.symlink_to(path)
+    return str(link)
+
+
+def _environment(library: str, directory: Path, settings: dict[str, str]) -> dict[str, str]:
+    return {
+        **os.environ,
+        **settings,
+        "HAKMEM_REPORT": str(directory),
+        "LD_PRELOAD": preload.preload_value(library, os.environ.get("LD_PRELOAD")),
+    }
+
+
+def explain_absence(image: Image, library: str) -> str:
+    """Why a program left no report, as far as it can be told afterwards."""
+    try:
+        with Path(image.exe).open("rb") as file:
+            header = elf.read_program(file)
+        with Path(library).open("rb") as file:
+            built = elf.read_program(file)
+    except OSError:
+        header = built = None
+    if header is not None:
+        if header.loader is None:
+            return "statically linked: nothing can be preloaded"
+        privilege = preload.privilege_reason(image.exe)
+        if privilege is not None:
+            return f"{privilege}: the loader ignores LD_PRELOAD"
+        if built is not None and (header.bits, header.machine) != (built.bits, built.machine):
+            return f"is for {header.architecture}, the library for {built.architecture}"
+        if "musl" in header.loader:
+            return f"uses the loader of another libc ({header.loader})"
+    if image.preload is not None and library not in image.preload:
+        return "was started without LD_PRELOAD (its environment was changed)"
+    return "left no report: it did not load hakmem, or ended before it could"
+
+
+def _write_summary(text: str, file: Path | None) -> None:
+    if file is None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        return
+    try:
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        sys.stderr.write(f"hakmem: cannot write {file}: {error.strerror}\n")
+        sys.stderr.write(text)
+
+
+def _conclude(
+    options: argparse.Namespace, facts: analysis.RunFacts, ended: Ended, command: Sequence[str]
+) -> int:
+    exit_status = EXIT_FAILURE if facts.served_nothing else ended.exit_status
+    active = facts.verdict is analysis.Verdict.ACTIVE
+    if options.json:
+        text = render.json_text(render.summary_json(facts, ended, command, exit_status))
+    else:
+        stream = sys.stderr if options.summary_file is None else sys.stdout
+        style = render.environment_style(stream)
+        style.colours = style.colours and options.summary_file is None
+        text = render.summary_text(facts, ended, style)
+    if options.summary_file is not None or not (options.quiet and active):
+        _write_summary(text, options.summary_file)
+    if not active and options.summary_file is not None:
+        style = render.environment_style(sys.stderr)
+        sys.stderr.write(f"hakmem: {render.headline(facts, style)} see {options.summary_file}\n")
+    return exit_status
+
+
+def run(options: argparse.Namespace) -> int:
+    project = find_project()
+    settings = settings_environment(
+        read_options(project.options_table), options.mode, options.settings
+    )
+    command = [options.program, *options.arguments]
+    target = preload.examine(options.program, os.environ)
+    library = options.library if options.library is not None else ensure_library(project)
+    if not library.is_file():
+        raise HakmemError(f"there is no library {library}")
+    preload.require_same_architecture(target, library)
+    directory = _report_directory()
+    try:
+        preloaded = _preloadable_path(library, directory)
+        running = Running(target.path, command, _environment(preloaded, directory, settings))
+        ended = running.wait()
+        facts = analysis.summarise(
+            schema.read_reports(directory),
+            running.watch.images(),
+            ended,
+            is_alive=watch.is_alive,
+            explain=lambda image: explain_absence(image, preloaded),
+        )
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return _conclude(options, facts, ended, command)

@@ -1,0 +1,383 @@
+"""The summary of a run and the tables, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from hakmem.analysis import Ending, ProcessFacts, RunFacts, Verdict
+from hakmem.options import Option, OptionTable
+from hakmem.spawn import Ended
+
+RUN_SCHEMA = "hakmem.run/1"
+OPTIONS_SCHEMA = "hakmem.options/1"
+DOCTOR_SCHEMA = "hakmem.doctor/1"
+VERSION_SCHEMA = "hakmem.version/1"
+
+LIST_MAX = 6
+LABEL_WIDTH = 11
+OS_CALL_PREFIX = "os_"
+BOOK_NAMES = (
+    ("refills", "refills"),
+    ("flushes", "flushes"),
+    ("remote_blocks", "remote frees"),
+    ("slabs_created", "slabs made"),
+    ("large_allocs", "large blocks"),
+    ("huge_allocs", "huge blocks"),
+    ("mallocs_seen", "calls counted"),
+)
+
+Json = dict[str, Any]
+
+
+class Style:
+    """Colours, when the user and the stream want them. NO_COLOR wins over FORCE_COLOR."""
+
+    def __init__(self, stream: TextIO, environment: Mapping[str, str]) -> None:
+        wanted = stream.isatty() and environment.get("TERM") != "dumb"
+        if environment.get("FORCE_COLOR") not in (None, "", "0"):
+            wanted = True
+        if environment.get("NO_COLOR"):
+            wanted = False
+        self.colours = wanted
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colours else text
+
+    def good(self, text: str) -> str:
+        return self._paint("1;32", text)
+
+    def bad(self, text: str) -> str:
+        return self._paint("1;31", text)
+
+    def strong(self, text: str) -> str:
+        return self._paint("1", text)
+
+    def faint(self, text: str) -> str:
+        return self._paint("2", text)
+
+
+def size(count: int) -> str:
+    """Bytes as people read them; exact below 1 KiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def _plural(count: int, word: str, plural: str | None = None) -> str:
+    return f"{count:,} {word if count == 1 else plural or word + 's'}"
+
+
+def _program(path: str) -> str:
+    return Path(path).name or path
+
+
+def _few(items: Sequence[str]) -> str:
+    shown = ", ".join(items[:LIST_MAX])
+    return shown if len(items) <= LIST_MAX else f"{shown} and {len(items) - LIST_MAX} more"
+
+
+# ---- The summary of a run
+
+
+def headline(facts: RunFacts, style: Style) -> str:
+    match facts.verdict:
+        case Verdict.ACTIVE:
+            return style.good("active") + (
+                f": every malloc symbol of every loaded module resolves to {facts.library}"
+            )
+        case Verdict.PARTIAL:
+            return style.bad("NOT fully active") + ": part of what ran used another malloc:"
+        case Verdict.UNPROVED:
+            return style.bad("not proved") + ": hakmem was loaded, but cannot show that it served:"
+        case _:
+            return style.bad("NOT ACTIVE") + ": the program ran on another malloc:"
+
+
+def _problem_lines(facts: RunFacts) -> list[str]:
+    lines = []
+    for absent in facts.absent:
+        lines.append(f"pid {absent.pid} {absent.exe or '(unknown program)'}: {absent.reason}")
+    groups: dict[tuple[str, str, str], dict[str, None]] = {}
+    for process in facts.processes:
+        for stray in process.strays:
+            key = (process.report.exe, stray.module, stray.provider)
+            groups.setdefault(key, {})[stray.symbol] = None
+        if process.verdict in (Verdict.INACTIVE, Verdict.UNPROVED):
+            report = process.report
+            lines.append(f"pid {report.pid} {report.exe}: {process.reason}")
+    for (exe, module, provider), symbols in groups.items():
+        inside = "" if module == exe else f" (in {_program(exe)})"
+        lines.append(f"{module}{inside}: {_few(list(symbols))} -> {provider}")
+    unique = list(dict.fromkeys(lines))
+    if len(unique) > 2 * LIST_MAX:
+        rest = len(unique) - 2 * LIST_MAX
+        unique = [*unique[: 2 * LIST_MAX], f"and {rest} more; --json lists all of them"]
+    return unique
+
+
+def _process_line(facts: RunFacts) -> str:
+    proved = [process for process in facts.processes if process.verdict is Verdict.ACTIVE]
+    names = Tally(_program(process.report.exe) for process in proved)
+    listed = _few([f"{name} x {count}" if count > 1 else name for name, count in names.items()])
+    others = len(facts.processes) - len(proved) + len(facts.absent)
+    text = f"{_plural(facts.process_count, 'process', 'processes')}"
+    programs = len(facts.processes) + len(facts.absent)
+    if programs > facts.process_count:
+        text += f" ran {_plural(programs, 'program')} (exec)"
+    text += ", all proved" if not others else f"; {len(proved)} proved, {others} NOT proved"
+    if proved:
+        text += f": {listed}"
+    start_only = Tally(process.ending for process in proved if process.ending is not Ending.EXIT)
+    notes = {
+        Ending.NO_EXIT: "ended by a signal or _exit",
+        Ending.RUNNING: "still running",
+        Ending.EXEC: "replaced by exec",
+    }
+    endings = [f"{count} {notes[ending]}" for ending, count in start_only.items()]
+    return text + (f" (proved at their start: {', '.join(endings)})" if endings else "")
+
+
+def _book_line(facts: RunFacts) -> str:
+    if not any(process.books_moved for process in facts.processes):
+        return "did not move: the program asked for no memory that was counted"
+    parts = [
+        f"{title} {facts.totals[name]:,}"
+        for name, title in BOOK_NAMES
+        if facts.totals.get(name) or name == "refills"
+    ]
+    return " · ".join(parts)
+
+
+def _memory_line(process: ProcessFacts) -> str:
+    report = process.report
+    peak = size(process.peak_rss_bytes) if process.peak_rss_bytes else "unknown"
+    text = f"peak RSS {peak} ({_program(report.exe)}, pid {report.pid})"
+    if report.refreshed:
+        when = "at exit" if report.exited else "when last seen"
+        live = size(report.books.get("live_bytes", 0))
+        cached = size(report.books.get("cached_bytes", 0))
+        text += f" · {when} live {live}, cached {cached}"
+        if "dirty_bytes" in report.books:
+            text += f", free in slabs {size(report.books.get('slab_free_bytes', 0))}"
+            text += f", dirty {size(report.books['dirty_bytes'])}"
+    return text
+
+
+def _os_calls(totals: Mapping[str, int]) -> list[tuple[str, int]]:
+    calls = [
+        (name.removeprefix(OS_CALL_PREFIX), count)
+        for name, count in totals.items()
+        if name.startswith(OS_CALL_PREFIX) and count
+    ]
+    return sorted(calls, key=lambda call: (call[0] == "failures", -call[1]))
+
+
+def summary_text(facts: RunFacts, ended: Ended, style: Style) -> str:
+    """About ten lines, each beginning with "hakmem:" or a label."""
+    rows: list[tuple[str, str]] = []
+    rows.extend(("", line) for line in _problem_lines(facts))
+    how = ended.signal_name or f"exit status {ended.code}"
+    cpu = f"user {ended.user_s:.2f} s, system {ended.system_s:.2f} s"
+    rows.append(("program", f"{how} after {ended.wall_s:.2f} s ({cpu})"))
+    if facts.processes:
+        mode = facts.processes[0].report.mode
+        rows.append(("processes", _process_line(facts)))
+        rows.append(("books", f"{_book_line(facts)} · mode {mode}"))
+    if facts.largest is not None:
+        rows.append(("memory", _memory_line(facts.largest)))
+    if facts.top_classes:
+        classes = [
+            f"{size(row.block_bytes)} x {row.live_blocks:,} ({size(row.live_bytes)})"
+            for row in facts.top_classes
+        ]
+        rows.append(("classes", " · ".join(classes)))
+    if facts.processes:
+        calls = _os_calls(facts.totals)
+        listed = " · ".join(f"{name} {count:,}" for name, count in calls) or "none"
+        rows.append(("OS calls", listed))
+    own = dict.fromkeys(
+        f"{module} has a malloc of its own"
+        for process in facts.processes
+        for module in process.own_allocators
+    )
+    rows.extend(("note", line) for line in list(own)[:LIST_MAX])
+    rows.append(("next", _hint(facts)))
+    lines = [f"hakmem: {headline(facts, style)}"]
+    lines.extend(f"  {style.faint(label.ljust(LABEL_WIDTH))} {text}" for label, text in rows)
+    return "\n".join(lines) + "\n"
+
+
+def _hint(facts: RunFacts) -> str:
+    if facts.verdict is not Verdict.ACTIVE:
+        return "hakmem doctor checks this machine; run --json lists every module and symbol"
+    mode = facts.processes[0].report.mode
+    if mode == "fast":
+        return "run --mode lean for less memory, --json for every process; hakmem options for more"
+    return "run --mode fast to compare, --json for every process; hakmem options for more"
+
+
+def _process_json(process: ProcessFacts) -> Json:
+    report = process.report
+    return {
+        "pid": report.pid,
+        "ppid": report.ppid,
+        "forked": report.forked,
+        "exe": report.exe,
+        "library": report.library,
+        "build_id": report.build_id,
+        "mode": report.mode,
+        "verdict": str(process.verdict),
+        "reason": process.reason,
+        "ending": str(process.ending),
+        "proved_at": process.proved_at,
+        "modules": process.modules,
+        "symbols": process.symbols,
+        "strays": [
+            {"module": stray.module, "symbol": stray.symbol, "provider": stray.provider}
+            for stray in process.strays
+        ],
+        "own_allocators": list(process.own_allocators),
+        "books_moved": process.books_moved,
+        "peak_rss_bytes": process.peak_rss_bytes or None,
+        "books": {
+            name: value
+            for name, value in report.books.items()
+            if name not in ("state", "refreshed_ns", "peak_rss_bytes")
+        },
+        "classes": [
+            {
+                "block_bytes": row.block_bytes,
+                "slab_bytes": row.slab_bytes,
+                "live_blocks": row.live_blocks,
+                "cached_blocks": row.cached_blocks,
+                "free_blocks": row.free_blocks,
+                "live_bytes": row.live_bytes,
+            }
+            for row in report.classes
+            if row.slab_bytes or row.live_blocks or row.cached_blocks or row.free_blocks
+        ],
+    }
+
+
+def summary_json(facts: RunFacts, ended: Ended, command: Sequence[str], exit_status: int) -> Json:
+    peaks = [process.peak_rss_bytes for process in facts.processes]
+    return {
+        "schema": RUN_SCHEMA,
+        "command": list(command),
+        "pid": ended.pid,
+        "exit_status": exit_status,
+        "child_status": ended.code if ended.code >= 0 else None,
+        "child_signal": ended.signal_name,
+        "wall_s": round(ended.wall_s, 6),
+        "user_s": ended.user_s,
+        "system_s": ended.system_s,
+        "verdict": str(facts.verdict),
+        "active": facts.verdict is Verdict.ACTIVE,
+        "library": facts.library or None,
+        "process_count": facts.process_count,
+        "peak_rss_bytes": max(peaks, default=0) or None,
+        "os_calls": dict(_os_calls(facts.totals)),
+        "processes": [_process_json(process) for process in facts.processes],
+        "absent": [
+            {"pid": absent.pid, "exe": absent.exe or None, "reason": absent.reason}
+            for absent in facts.absent
+        ],
+    }
+
+
+# ---- The options
+
+
+def _range(option: Option) -> str:
+    if option.choices:
+        return " | ".join(choice.name for choice in option.choices)
+    if option.type == "STRING":
+        return "a path"
+    if option.type == "BYTES":
+        return f"{_short_size(option.min)}..{_short_size(option.max)}"
+    if option.type == "BOOL":
+        return "0 | 1"
+    return f"{option.min}..{option.max}"
+
+
+def _short_size(count: int) -> str:
+    for shift, suffix in ((30, "G"), (20, "M"), (10, "K")):
+        if count and count % (1 << shift) == 0:
+            return f"{count >> shift}{suffix}"
+    return str(count)
+
+
+def _initial(option: Option) -> str:
+    if option.type == "BYTES" and isinstance(option.initial, int):
+        return _short_size(option.initial)
+    return option.initial_text() or "-"
+
+
+def options_text(table: OptionTable, options: Iterable[Option], style: Style) -> str:
+    lines = []
+    for option in options:
+        unit = f" {option.unit}" if option.unit and option.type in ("UINT", "MS") else ""
+        when = "live" if option.live else "at start-up"
+        lines.append(
+            f"{style.strong(option.environment)}={_initial(option)}  "
+            f"{style.faint(f'({_range(option)}{unit}, {when})')}"
+        )
+        lines.append(f"    {option.help}")
+        lines.extend(f"      {choice.name:<10} {choice.help}" for choice in option.choices)
+        modes = [
+            f"{preset.mode} {_preset_text(option, preset.value)}"
+            for preset in table.presets
+            if preset.option == option.name
+        ]
+        if modes:
+            lines.append(f"    Preset by mode: {', '.join(modes)}.")
+    return "\n".join(lines) + "\n"
+
+
+def _preset_text(option: Option, value: int) -> str:
+    return _short_size(value) if option.type == "BYTES" else str(value)
+
+
+def options_json(table: OptionTable, options: Iterable[Option]) -> Json:
+    return {
+        "schema": OPTIONS_SCHEMA,
+        "options": [
+            {
+                "name": option.name,
+                "environment": option.environment,
+                "type": option.type.lower(),
+                "default": option.initial_text() if option.choices else option.initial,
+                "min": None if option.choices else option.min,
+                "max": None if option.choices else option.max,
+                "unit": option.unit or None,
+                "live": option.live,
+                "help": option.help,
+                "choices": [
+                    {"name": choice.name, "number": choice.number, "help": choice.help}
+                    for choice in option.choices
+                ],
+                "presets": {
+                    preset.mode: preset.value
+                    for preset in table.presets
+                    if preset.option == option.name
+                },
+            }
+            for option in options
+        ],
+    }
+
+
+def environment_style(stream: TextIO) -> Style:
+    return Style(stream, os.environ)
+
+
+def json_text(facts: Json) -> str:
+    return json.dumps(facts, indent=2, ensure_ascii=True) + "\n"

@@ -1,0 +1,151 @@
+"""The report files that the library writes (src/control/report.h), read with suspicion: a file may
+be cut short, half written, or not ours at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = "1"
+HEADER_BYTES = 4096
+BOOKS_OFFSET = 4096
+PROOF_OFFSET = 16384
+REPORT_BYTES_MAX = 1 << 20
+REPORTS_MAX = 100_000
+STATE_EXITED = 2
+
+
+@dataclass(frozen=True)
+class ProofLine:
+    """`module` reaches `symbol` in the file `provider` ("-": nowhere), as seen in `phase`."""
+
+    phase: str
+    module: str
+    symbol: str
+    provider: str
+    route: str
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    block_bytes: int
+    slab_bytes: int
+    live_blocks: int
+    cached_blocks: int
+    free_blocks: int
+
+    @property
+    def live_bytes(self) -> int:
+        return self.block_bytes * self.live_blocks
+
+
+@dataclass(frozen=True)
+class Report:
+    """One program image of one process: an exec begins another report under the same pid."""
+
+    pid: int
+    ppid: int
+    forked: bool
+    start_ns: int
+    mode: str
+    build_id: str
+    library: str
+    exe: str
+    books: dict[str, int]
+    classes: tuple[SizeClass, ...]
+    proof: tuple[ProofLine, ...]
+
+    @property
+    def exited(self) -> bool:
+        return self.books.get("state") == STATE_EXITED
+
+    @property
+    def refreshed(self) -> bool:
+        return self.books.get("refreshed_ns", 0) != 0
+
+    @property
+    def proof_lost(self) -> int:
+        return self.books.get("proof_lost", 0)
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        return self.books.get("peak_rss_bytes", 0)
+
+
+def _header(data: bytes) -> dict[str, str]:
+    text = data[:HEADER_BYTES].split(b"\0")[0].decode(errors="surrogateescape")
+    pairs = (line.partition(" ") for line in text.splitlines())
+    return {key: value for key, _, value in pairs}
+
+
+def _books(data: bytes, count: int) -> list[int]:
+    room = max(0, min(len(data), PROOF_OFFSET) - BOOKS_OFFSET) // 8
+    if count > room:
+        raise ValueError("more fields than the file holds")
+    return list(struct.unpack_from(f"={count}Q", data, BOOKS_OFFSET))
+
+
+def _proof(data: bytes) -> Iterator[ProofLine]:
+    text = data[PROOF_OFFSET:].split(b"\0")[0].decode(errors="surrogateescape")
+    for line in text.splitlines():
+        columns = line.split("\t")
+        if len(columns) == 5:
+            yield ProofLine(*columns)
+
+
+def parse_report(data: bytes) -> Report | None:
+    header = _header(data)
+    if header.get("hakmem-report") != FORMAT:
+        return None
+    try:
+        names = header["fields"].split()
+        class_names = header["class_fields"].split()
+        class_count = int(header["classes"])
+        values = _books(data, len(names) + class_count * len(class_names))
+        books = dict(zip(names, values, strict=False))
+        classes = []
+        for index in range(class_count):
+            at = len(names) + index * len(class_names)
+            row = dict(zip(class_names, values[at : at + len(class_names)], strict=True))
+            classes.append(SizeClass(**row))
+        return Report(
+            pid=int(header["pid"]),
+            ppid=int(header["ppid"]),
+            forked=header["forked"] == "1",
+            start_ns=int(header["start_ns"]),
+            mode=header["mode"],
+            build_id=header["build_id"],
+            library=header["library"],
+            exe=header["exe"],
+            books=books,
+            classes=tuple(classes),
+            proof=tuple(_proof(data)),
+        )
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return file.read(REPORT_BYTES_MAX)
+
+
+def read_reports(directory: Path) -> list[Report]:
+    """Every report in the directory, in the order in which the programs started."""
+    reports = []
+    for entry in sorted(directory.iterdir())[:REPORTS_MAX]:
+        data = _read(entry)
+        report = parse_report(data) if data is not None else None
+        if report is not None:
+            reports.append(report)
+    return sorted(reports, key=lambda report: report.start_ns)

@@ -1,0 +1,127 @@
+"""A watch over the processes below one process, through /proc: who runs which program, and how much
+memory it needed at most. It finds the programs that never loaded hakmem and so leave no report.
+
+It looks now and then, so it can miss a process that lives for a moment; it never guesses.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROC = Path("/proc")
+INTERVAL_FIRST_S = 0.004
+INTERVAL_LAST_S = 0.25
+INTERVAL_GROWTH = 1.4
+# A look may take this share of the time at most.
+SHARE_MAX = 0.05
+PROCESSES_MAX = 4096
+
+
+@dataclass
+class Image:
+    """One program that one process ran. `inner_pid` is its number in its own pid namespace."""
+
+    pid: int
+    inner_pid: int
+    parent_exe: str | None
+    exe: str
+    preload: str | None
+    looks: int = 1
+    peak_rss_bytes: int = 0
+
+
+@dataclass
+class _Known:
+    start_time: str
+    images: list[Image] = field(default_factory=list)
+
+
+class Watch:
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self.known: dict[tuple[int, str], _Known] = {}
+        self.alive: set[int] = {root}
+        self.interval_s = INTERVAL_FIRST_S
+
+    def images(self) -> list[Image]:
+        return [image for known in self.known.values() for image in known.images]
+
+    def look(self) -> None:
+        """One look at the whole tree; sets when the next is due."""
+        started = time.perf_counter()
+        pending: list[tuple[int, str | None]] = [(pid, None) for pid in self.alive]
+        seen: set[int] = set()
+        while pending and len(seen) < PROCESSES_MAX:
+            pid, parent_exe = pending.pop()
+            if pid in seen:
+                continue
+            exe = self._look_at(pid, parent_exe)
+            if exe is not None:
+                seen.add(pid)
+                pending.extend((child, exe) for child in _children(pid))
+        self.alive = seen
+        cost_s = time.perf_counter() - started
+        self.interval_s = max(
+            min(self.interval_s * INTERVAL_GROWTH, INTERVAL_LAST_S), cost_s / SHARE_MAX
+        )
+
+    def _look_at(self, pid: int, parent_exe: str | None) -> str | None:
+        place = PROC / str(pid)
+        try:
+            start_time = (place / "stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+            exe = str((place / "exe").readlink())
+            status = (place / "status").read_text(encoding="utf-8", errors="replace")
+        except (OSError, IndexError):
+            return None
+        known = self.known.setdefault((pid, start_time), _Known(start_time))
+        image = known.images[-1] if known.images else None
+        if image is None or image.exe != exe:
+            if image is not None:
+                parent_exe = image.exe
+            image = Image(pid, _inner_pid(status, pid), parent_exe, exe, _preload(place))
+            known.images.append(image)
+        else:
+            image.looks += 1
+        peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        if peak is not None:
+            image.peak_rss_bytes = max(image.peak_rss_bytes, int(peak[1]) * 1024)
+        return exe
+
+
+def _inner_pid(status: str, pid: int) -> int:
+    found = re.search(r"^NSpid:.*?(\d+)\s*$", status, re.MULTILINE)
+    return int(found[1]) if found is not None else pid
+
+
+def _preload(place: Path) -> str | None:
+    """LD_PRELOAD as the program was given it; None when that cannot be read."""
+    try:
+        variables = (place / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    for variable in variables:
+        if variable.startswith(b"LD_PRELOAD="):
+            return variable.partition(b"=")[2].decode(errors="surrogateescape")
+    # An empty answer may also be a program that is just being started or ended.
+    return "" if any(variables) else None
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        for task in (PROC / str(pid) / "task").iterdir():
+            children.extend(int(child) for child in (task / "children").read_text().split())
+    except (OSError, ValueError):
+        pass
+    return children
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in (b"Z", b"X")
