@@ -43,7 +43,7 @@ add_custom_command(
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} ${whole_object}
-  DEPENDS $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${exports_map} ${static_names}
+  DEPENDS hakmem_objects hakmem_c_names $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${whole_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
@@ -55,8 +55,8 @@ foreach(target hakmem hakmem_static)
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 # A program that never names malloc itself still uses it through libc: this keeps the linker from
-# passing the archive over, or from dropping the shared library under --as-needed.
-target_link_options(hakmem INTERFACE "LINKER:--undefined=malloc")
+# dropping the shared library under --as-needed, and from passing the archive over.
+target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")
 target_link_options(hakmem_static INTERFACE "LINKER:--undefined=malloc")
 target_link_libraries(hakmem_static INTERFACE Threads::Threads)
 add_library(hakmem::hakmem ALIAS hakmem)

@@ -1,4 +1,5 @@
-"""Writes docs/OPTIONS.md and docs/hakmem.1 from the tables in src/config; --check only compares."""
+"""Writes docs/OPTIONS.md, docs/hakmem.1 (from the tables in src/config) and docs/hakmem.3 (from
+include/hakmem.h); --check only compares."""
 
 from __future__ import annotations
 
@@ -172,6 +173,39 @@ def manual_page(table: OptionTable, version: str) -> str:
     return "".join(page)
 
 
+def header_entries(header: str) -> list[tuple[str, str]]:
+    """The header's comments, each with the declaration below it ("" for the file's own comment)."""
+    entries = []
+    for found in re.finditer(r"^/\*(.*?)\*/\n(.*?)(?:\n\n|\Z)", header, re.DOTALL | re.MULTILINE):
+        comment = " ".join(re.sub(r"^ \*", "", found[1], flags=re.MULTILINE).split())
+        declaration = "" if found[2].startswith("#") else found[2].strip()
+        entries.append((comment, declaration))
+    return entries
+
+
+def library_page(header: str, version: str) -> str:
+    """docs/hakmem.3."""
+    entries = header_entries(header)
+    page = [
+        '.\\" Derived from include/hakmem.h by tools/gen_docs.py (make docs).\n',
+        f'.TH HAKMEM 3 "" "hakmem {version}" "Library Functions"\n',
+        ".SH NAME\nhakmem \\- extensions of the hakmem memory allocator\n",
+        ".SH SYNOPSIS\n.nf\n.B #include <hakmem.h>\n.PP\n",
+    ]
+    declarations = re.findall(
+        r"^(struct \w+ \{\n.*?^\};|\w[\w *]*\([^;{]*\);)$", header, re.DOTALL | re.MULTILINE
+    )
+    page += [roff(declaration) + "\n.PP\n" for declaration in declarations]
+    page.append(".fi\nLink with \\fI\\-lhakmem\\fR.\n.SH DESCRIPTION\n")
+    for comment, declaration in entries:
+        names = re.findall(r"\b(hakmem_\w+)\(", declaration)
+        if names:
+            page.append(".TP\n.B " + ", ".join(f"{name}()" for name in names) + "\n")
+        page.append(roff(comment) + "\n")
+    page.append(".SH SEE ALSO\n.BR hakmem (1),\n.BR malloc (3)\n")
+    return "".join(page)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail when a document is out of date")
@@ -179,12 +213,14 @@ def main() -> int:
     table = read_options(ROOT / "src/config/options.def")
     counters = read_counters(ROOT / "src/config/counters.def")
     cmake = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    header = (ROOT / "include/hakmem.h").read_text(encoding="utf-8")
     version = re.search(r"project\(hakmem VERSION ([\d.]+)", cmake)
     if version is None:
         raise SystemExit("gen_docs: CMakeLists.txt names no version")
     documents = {
         "docs/OPTIONS.md": options_page(table, counters),
         "docs/hakmem.1": manual_page(table, version[1]),
+        "docs/hakmem.3": library_page(header, version[1]),
     }
     stale = []
     for name, text in documents.items():

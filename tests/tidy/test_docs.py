@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import gen_docs
+import pytest
 
 from hakmem.options import read_counters, read_options
 
@@ -73,7 +75,7 @@ def test_stale_document_is_noticed_and_renewed(tmp_path: Path) -> None:
     # The generator finds the tree from its own path, so this tree has a copy of it.
     (tmp_path / "docs").mkdir()
     (tmp_path / "tools").mkdir()
-    for name in ("src", "CMakeLists.txt", "tools/hakmem"):
+    for name in ("src", "include", "CMakeLists.txt", "tools/hakmem"):
         (tmp_path / name).symlink_to(ROOT / name)
     script = tmp_path / "tools/gen_docs.py"
     script.write_text((ROOT / "tools/gen_docs.py").read_text(encoding="utf-8"), encoding="utf-8")
@@ -89,9 +91,21 @@ def test_stale_document_is_noticed_and_renewed(tmp_path: Path) -> None:
     assert stale.stderr == "docs/OPTIONS.md is out of date: run make docs\n"
 
 
-def test_manual_page_is_valid_roff(tmp_path: Path) -> None:
-    page = tmp_path / "hakmem.1"
-    page.write_text(gen_docs.manual_page(read_options(OPTIONS), "1.2.3"), encoding="utf-8")
+def test_every_declaration_reaches_the_library_page() -> None:
+    header = (ROOT / "include/hakmem.h").read_text(encoding="utf-8")
+    page = gen_docs.library_page(header, "1.2.3")
+    names = re.findall(r"^\w[\w *]*\b(hakmem_\w+)\(", header, re.MULTILINE)
+    assert len(names) > 3
+    synopsis, description = page.split(".SH DESCRIPTION")
+    for name in names:
+        assert f"{name}(" in synopsis
+        assert f"\n.B {name}()\n" in description
+    assert "#if" not in page
+
+
+@pytest.mark.parametrize("name", ["hakmem.1", "hakmem.3"])
+def test_manual_pages_are_valid_roff(name: str) -> None:
+    page = ROOT / "docs" / name
     command = ["groff", "-man", "-Tutf8", "-ww", "-z", str(page)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     assert said == ""

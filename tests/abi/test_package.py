@@ -1,0 +1,218 @@
+"""The installed package, used by small projects as strangers would write them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CC = os.environ.get("CC", "cc")
+CXX = os.environ.get("CXX", "c++")
+
+# Allocates itself and inside libc, and checks that hakmem's own books moved by what was allocated.
+CONSUMER_C = """
+#include <hakmem.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    struct hakmem_totals before, after;
+    hakmem_totals(&before);
+    void *volatile block = malloc(10 << 20);
+    char *volatile copy = strdup("libc allocates too");
+    hakmem_totals(&after);
+    if (block == NULL || copy == NULL || after.live_bytes < before.live_bytes + (10 << 20)) {
+        return 1;
+    }
+    printf("%s\\n", hakmem_version());
+    free(copy);
+    free(block);
+    return hakmem_check() == 0 ? 0 : 2;
+}
+"""
+
+CONSUMER_CXX = """
+#include <hakmem.h>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <vector>
+struct alignas(256) wide { char bytes[512]; };
+int main() {
+    struct hakmem_totals before, after;
+    hakmem_totals(&before);
+    std::vector<char> block(10 << 20);
+    auto aligned = std::make_unique<wide>();
+    hakmem_totals(&after);
+    if (after.live_bytes < before.live_bytes + (10 << 20)) {
+        return 1;
+    }
+    if (reinterpret_cast<std::uintptr_t>(aligned.get()) % 256 != 0) {
+        return 3;
+    }
+    try {
+        volatile std::size_t impossible = SIZE_MAX / 2;
+        char *volatile block = new char[impossible];
+        delete[] block;
+        return 4;
+    } catch (const std::bad_alloc &) {
+        std::puts(hakmem_version());
+    }
+    return hakmem_check() == 0 ? 0 : 2;
+}
+"""
+
+# Names no function of malloc's family; libc allocates for it.
+SILENT_C = """
+#include <stdio.h>
+int main(void) {
+    char *line = NULL;
+    size_t size = 0;
+    return getline(&line, &size, stdin) < 0;
+}
+"""
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES C CXX)
+find_package(hakmem REQUIRED)
+foreach(kind c cc)
+  add_executable(${kind}_shared consumer.${kind})
+  target_link_libraries(${kind}_shared PRIVATE hakmem::hakmem)
+  add_executable(${kind}_static consumer.${kind})
+  target_link_libraries(${kind}_static PRIVATE hakmem::hakmem_static)
+  add_executable(${kind}_whole consumer.${kind})
+  target_link_libraries(${kind}_whole PRIVATE hakmem::hakmem_static -static)
+endforeach()
+add_executable(silent_shared silent.c)
+target_link_options(silent_shared PRIVATE -Wl,--as-needed)
+target_link_libraries(silent_shared PRIVATE hakmem::hakmem)
+add_executable(silent_static silent.c)
+target_link_libraries(silent_static PRIVATE hakmem::hakmem_static)
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        input="one line\n",
+        text=True,
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the package was installed."""
+    destination = tmp_path_factory.mktemp("installed")
+    run("cmake", "--install", build, "--prefix", "/opt/hakmem", DESTDIR=str(destination))
+    return destination / "opt/hakmem"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stranger's project."""
+    directory = tmp_path_factory.mktemp("consumer")
+    texts = {
+        "consumer.c": CONSUMER_C,
+        "consumer.cc": CONSUMER_CXX,
+        "silent.c": SILENT_C,
+        "CMakeLists.txt": CMAKE,
+    }
+    for name, text in texts.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return directory
+
+
+def assert_uses_hakmem(program: Path, prefix: Path, linkage: str) -> None:
+    """malloc comes from hakmem and from nowhere else."""
+    defined = run("nm", "--defined-only", program)
+    libraries = run("ldd", program) if linkage != "whole" else ""
+    if linkage == "shared":
+        assert "libhakmem.so.0" in libraries
+        assert " T malloc\n" not in defined
+    else:
+        assert "libhakmem" not in libraries
+        assert " T malloc\n" in defined
+    # glibc's own malloc would bring these along.
+    assert "_int_malloc" not in defined
+    assert "ptmalloc_init" not in defined
+    environment = {"LD_LIBRARY_PATH": str(prefix / "lib")} if linkage == "shared" else {}
+    run(program, **environment)
+
+
+def test_installed_files(prefix: Path) -> None:
+    installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+    assert {
+        "include/hakmem.h",
+        "lib/libhakmem.a",
+        "lib/libhakmem.so",
+        "lib/libhakmem.so.0",
+        "lib/pkgconfig/hakmem.pc",
+        "lib/cmake/hakmem/hakmem-config.cmake",
+        "lib/cmake/hakmem/hakmem-config-version.cmake",
+        "lib/cmake/hakmem/hakmem-targets.cmake",
+        "share/man/man1/hakmem.1",
+        "share/man/man3/hakmem.3",
+    } <= installed
+
+
+def test_installed_files_name_no_build_path(prefix: Path, build: Path) -> None:
+    for path in (*prefix.rglob("*.pc"), *prefix.rglob("*.cmake")):
+        text = path.read_text(encoding="utf-8")
+        assert str(build) not in text
+        assert str(build.parent.parent) not in text
+
+
+@pytest.fixture(scope="module")
+def built_with_cmake(project: Path, prefix: Path) -> Path:
+    run(
+        "cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_C_COMPILER={CC}", f"-DCMAKE_CXX_COMPILER={CXX}",
+    )  # fmt: skip
+    run("cmake", "--build", project / "build")
+    return project / "build"
+
+
+@pytest.mark.parametrize("linkage", ["shared", "static", "whole"])
+@pytest.mark.parametrize("kind", ["c", "cc"])
+def test_find_package(built_with_cmake: Path, prefix: Path, kind: str, linkage: str) -> None:
+    assert_uses_hakmem(built_with_cmake / f"{kind}_{linkage}", prefix, linkage)
+
+
+@pytest.mark.parametrize("linkage", ["shared", "static"])
+def test_program_that_never_names_malloc(
+    built_with_cmake: Path, prefix: Path, linkage: str
+) -> None:
+    assert_uses_hakmem(built_with_cmake / f"silent_{linkage}", prefix, linkage)
+
+
+def test_find_package_in_the_build_tree(project: Path, build: Path) -> None:
+    directory = project / "in-tree"
+    run("cmake", "-S", project, "-B", directory, f"-Dhakmem_DIR={build}")
+    run("cmake", "--build", directory, "--target", "c_shared")
+    run(directory / "c_shared")
+
+
+@pytest.mark.parametrize("linkage", ["shared", "static", "whole"])
+@pytest.mark.parametrize(("kind", "compiler"), [("c", CC), ("cc", CXX)])
+def test_pkg_config(project: Path, prefix: Path, kind: str, compiler: str, linkage: str) -> None:
+    static = ["--static"] if linkage != "shared" else []
+    words = run(
+        "pkg-config", *static, "--cflags", "--libs", "hakmem",
+        PKG_CONFIG_PATH=str(prefix / "lib/pkgconfig"),
+    ).split()  # fmt: skip
+    if linkage == "static":
+        words = [word.replace("-lhakmem", "-l:libhakmem.a") for word in words]
+    elif linkage == "whole":
+        words.append("-static")
+    program = project / f"pc_{kind}_{linkage}"
+    run(compiler, "-O2", "-o", program, project / f"consumer.{kind}", *words)
+    assert_uses_hakmem(program, prefix, linkage)
