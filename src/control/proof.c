@@ -80,7 +80,7 @@ extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 // of 0, when the module has no such table.
 struct module {
     const char *name;
-    uintptr_t base; // what is added to an address in the file
+    uintptr_t base;  // what is added to an address in the file
     uintptr_t low;
     uintptr_t high;
     const char *strings;
@@ -105,8 +105,7 @@ struct walk {
     char program_path[PROGRAM_PATH_BYTES];
 };
 
-static const struct slot_types *own_slot_types(void)
-{
+static const struct slot_types *own_slot_types(void) {
     for (size_t i = 0; i < ARRAY_COUNT(slot_types); i++) {
         if (slot_types[i].machine == __ehdr_start.e_machine) {
             return &slot_types[i];
@@ -117,15 +116,13 @@ static const struct slot_types *own_slot_types(void)
 
 // ---- One module's tables
 
-static bool module_holds(const struct module *module, uintptr_t address)
-{
+static bool module_holds(const struct module *module, uintptr_t address) {
     return address >= module->low && address < module->high;
 }
 
 // The loader replaces the addresses of a dynamic section by run-time ones, but not in every module
 // (the kernel's own, for one) and not in every libc. 0 when it lies outside the module.
-static uintptr_t module_address(const struct module *module, uintptr_t value)
-{
+static uintptr_t module_address(const struct module *module, uintptr_t value) {
     if (module_holds(module, value)) {
         return value;
     }
@@ -134,8 +131,7 @@ static uintptr_t module_address(const struct module *module, uintptr_t value)
 
 // How many items of `item_bytes` a table can have without leaving the module.
 static size_t count_within(const struct module *module, uintptr_t start, size_t bytes,
-                           size_t item_bytes)
-{
+                           size_t item_bytes) {
     if (start == 0) {
         return 0;
     }
@@ -143,8 +139,7 @@ static size_t count_within(const struct module *module, uintptr_t start, size_t 
     return (bytes < room ? bytes : room) / item_bytes;
 }
 
-static void module_read_dynamic(struct module *module, const ElfW(Dyn) * entry)
-{
+static void module_read_dynamic(struct module *module, const ElfW(Dyn) * entry) {
     uintptr_t strings = 0, symbols = 0, calls = 0, slots = 0, gnu_hash = 0;
     size_t strings_bytes = 0, calls_bytes = 0, slots_bytes = 0;
     uintptr_t call_format = DT_RELA;
@@ -198,8 +193,7 @@ static void module_read_dynamic(struct module *module, const ElfW(Dyn) * entry)
 }
 
 // Where a module lies, without its tables.
-static struct module module_place(const struct dl_phdr_info *info, const struct walk *walk)
-{
+static struct module module_place(const struct dl_phdr_info *info, const struct walk *walk) {
     struct module module = {.name = info->dlpi_name, .base = info->dlpi_addr, .low = UINTPTR_MAX};
     if (module.name == NULL || module.name[0] == '\0') {
         module.name = walk->program_path;
@@ -216,8 +210,7 @@ static struct module module_place(const struct dl_phdr_info *info, const struct 
     return module;
 }
 
-static struct module module_read(const struct dl_phdr_info *info, const struct walk *walk)
-{
+static struct module module_read(const struct dl_phdr_info *info, const struct walk *walk) {
     struct module module = module_place(info, walk);
     for (size_t i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
@@ -229,24 +222,21 @@ static struct module module_read(const struct dl_phdr_info *info, const struct w
     return module;
 }
 
-static const ElfW(Sym) * module_symbol(const struct module *module, size_t index)
-{
+static const ElfW(Sym) * module_symbol(const struct module *module, size_t index) {
     const uintptr_t symbol = (uintptr_t)module->symbols + index * sizeof(ElfW(Sym));
     return module_holds(module, symbol) && module_holds(module, symbol + sizeof(ElfW(Sym)) - 1)
                ? (const ElfW(Sym) *)symbol
                : NULL;
 }
 
-static const char *symbol_name(const struct module *module, const ElfW(Sym) * symbol)
-{
+static const char *symbol_name(const struct module *module, const ElfW(Sym) * symbol) {
     return symbol != NULL && symbol->st_name < module->strings_bytes
                ? module->strings + symbol->st_name
                : "";
 }
 
 // The GNU hash of a name: Bernstein's, times 33, from 5381.
-static uint32_t gnu_hash_of(const char *name)
-{
+static uint32_t gnu_hash_of(const char *name) {
     uint32_t hash = 5381;
     for (; *name != '\0'; name++) {
         hash = hash * 33 + (unsigned char)*name;
@@ -256,8 +246,7 @@ static uint32_t gnu_hash_of(const char *name)
 
 // The module's own definition of a name that others can bind to, or NULL. Only GNU hash tables are
 // read: every linker of the last fifteen years writes one.
-static const ElfW(Sym) * module_definition(const struct module *module, const char *name)
-{
+static const ElfW(Sym) * module_definition(const struct module *module, const char *name) {
     if (module->gnu_hash == NULL) {
         return NULL;
     }
@@ -297,8 +286,7 @@ struct search {
     struct module found;
 };
 
-static int find_by_address(struct dl_phdr_info *info, size_t bytes, void *context)
-{
+static int find_by_address(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct search *search = context;
     const struct module place = module_place(info, search->walk);
@@ -310,8 +298,7 @@ static int find_by_address(struct dl_phdr_info *info, size_t bytes, void *contex
 }
 
 // Modules come in the order in which the loader searches them.
-static int find_by_definition(struct dl_phdr_info *info, size_t bytes, void *context)
-{
+static int find_by_definition(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct search *search = context;
     const struct module module = module_read(info, search->walk);
@@ -322,8 +309,7 @@ static int find_by_definition(struct dl_phdr_info *info, size_t bytes, void *con
     return 1;
 }
 
-static const char *first_definer(const struct walk *walk, const char *name)
-{
+static const char *first_definer(const struct walk *walk, const char *name) {
     struct search search = {.walk = walk, .name = name};
     return dl_iterate_phdr(find_by_definition, &search) != 0 ? search.found.name : "-";
 }
@@ -331,8 +317,7 @@ static const char *first_definer(const struct walk *walk, const char *name)
 // A program that is not position independent and takes a function's address uses its own linkage
 // entry as that address, in every module. The slot behind that entry has the answer.
 static const char *behind_linkage_entry(const struct walk *walk, const struct module *module,
-                                        const char *name, const char *otherwise)
-{
+                                        const char *name, const char *otherwise) {
     for (size_t i = 0; i < module->calls_count; i++) {
         const ElfW(Rela) *call = &module->calls[i];
         const ElfW(Sym) *symbol = module_symbol(module, ELF64_R_SYM(call->r_info));
@@ -355,10 +340,9 @@ static const char *behind_linkage_entry(const struct walk *walk, const struct mo
 
 // The file that a slot's address leads to.
 static const char *provider_of(const struct walk *walk, const struct module *module,
-                               const char *name, enum proof_route route, uintptr_t address)
-{
+                               const char *name, enum proof_route route, uintptr_t address) {
     if (address == 0) {
-        return "-"; // a weak reference that nothing defines
+        return "-";  // a weak reference that nothing defines
     }
     struct search search = {.walk = walk, .address = address};
     if (module_holds(module, address)) {
@@ -380,8 +364,7 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
 
 // ---- The walk
 
-static int malloc_name_index(const char *name)
-{
+static int malloc_name_index(const char *name) {
     // Nearly every symbol of a process fails here, on bytes that the loader has just read too.
     if (name[0] == '_' ? name[1] == 'Z' && (name[2] != 'n' && name[2] != 'd')
                        : strchr("mfcrpav", name[0]) == NULL) {
@@ -396,8 +379,7 @@ static int malloc_name_index(const char *name)
 }
 
 static void walk_slot(struct walk *walk, const struct module *module, const char *name,
-                      enum proof_route route, uintptr_t slot)
-{
+                      enum proof_route route, uintptr_t slot) {
     const int index = malloc_name_index(name);
     if (index == NO_NAME) {
         return;
@@ -413,8 +395,7 @@ static void walk_slot(struct walk *walk, const struct module *module, const char
 }
 
 static void walk_relocations(struct walk *walk, const struct module *module,
-                             const ElfW(Rela) * relocations, size_t count)
-{
+                             const ElfW(Rela) * relocations, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const size_t symbol_index = ELF64_R_SYM(relocations[i].r_info);
         const uint32_t type = (uint32_t)ELF64_R_TYPE(relocations[i].r_info);
@@ -434,8 +415,7 @@ static void walk_relocations(struct walk *walk, const struct module *module,
     }
 }
 
-static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context)
-{
+static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct walk *walk = context;
     const struct module module = module_read(info, walk);
@@ -457,8 +437,7 @@ static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context)
     return 0;
 }
 
-static void walk_prepare(struct walk *walk)
-{
+static void walk_prepare(struct walk *walk) {
     size_t length =
         os_file_read_link("/proc/self/exe", walk->program_path, sizeof walk->program_path - 1);
     if (length == 0) {
@@ -469,8 +448,7 @@ static void walk_prepare(struct walk *walk)
     walk->program_path[length] = '\0';
 }
 
-void proof_walk(proof_sink *sink, void *context)
-{
+void proof_walk(proof_sink *sink, void *context) {
     struct walk walk = {.sink = sink, .context = context, .types = own_slot_types()};
     if (walk.types == NULL) {
         return;
@@ -481,8 +459,7 @@ void proof_walk(proof_sink *sink, void *context)
 
 // ---- The library itself
 
-size_t proof_library_path(char *path, size_t capacity)
-{
+size_t proof_library_path(char *path, size_t capacity) {
     struct walk walk = {.types = NULL};
     walk_prepare(&walk);
     struct search search = {.walk = &walk, .address = (uintptr_t)&proof_library_path};
@@ -495,8 +472,7 @@ size_t proof_library_path(char *path, size_t capacity)
     return length;
 }
 
-size_t proof_build_id(uint8_t *id, size_t capacity)
-{
+size_t proof_build_id(uint8_t *id, size_t capacity) {
     const uintptr_t start = (uintptr_t)&__ehdr_start;
     const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(start + __ehdr_start.e_phoff);
     for (size_t i = 0; i < __ehdr_start.e_phnum; i++) {

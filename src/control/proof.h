@@ -10,16 +10,16 @@
 
 // How a module reaches a symbol.
 enum proof_route {
-    PROOF_CALL,    // through its procedure linkage table
-    PROOF_POINTER, // through its global offset table
-    PROOF_DATA,    // through a pointer variable, which the program may have changed since
-    PROOF_DEFINES, // it has a definition of its own, whether or not anybody is led to it
+    PROOF_CALL,     // through its procedure linkage table
+    PROOF_POINTER,  // through its global offset table
+    PROOF_DATA,     // through a pointer variable, which the program may have changed since
+    PROOF_DEFINES,  // it has a definition of its own, whether or not anybody is led to it
 };
 
 struct proof_line {
-    const char *module; // path of the importing file, as the loader has it
+    const char *module;  // path of the importing file, as the loader has it
     const char *symbol;
-    const char *provider; // path of the file the symbol leads to; "-" when it leads nowhere
+    const char *provider;  // path of the file the symbol leads to; "-" when it leads nowhere
     enum proof_route route;
 };
 

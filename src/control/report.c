@@ -41,7 +41,8 @@ enum { CLASS_FIELD_COUNT = 5 };
 
 enum {
     CLASSES_INDEX = OWN_FIELD_COUNT + COUNTER_COUNT + GAUGE_COUNT,
-    BOOKS_COUNT = CLASSES_INDEX + SIZE_CLASS_COUNT * CLASS_FIELD_COUNT,
+    INHERITED_INDEX = CLASSES_INDEX + SIZE_CLASS_COUNT * CLASS_FIELD_COUNT,
+    BOOKS_COUNT = INHERITED_INDEX + COUNTER_COUNT,
 };
 
 _Static_assert(BOOKS_COUNT * sizeof(uint64_t) <= BOOKS_BYTES,
@@ -248,6 +249,7 @@ static void write_common_header(struct writer *writer) {
     write_text_line(writer, "fields", field_names);
     write_text_line(writer, "class_fields", CLASS_FIELD_NAMES);
     write_number_line(writer, "classes", SIZE_CLASS_COUNT);
+    write_number_line(writer, "inherited", COUNTER_COUNT);
     char path[1024];
     write_string(writer, "library ");
     write_path(writer, path, proof_library_path(path, sizeof path));
@@ -307,15 +309,17 @@ void report_start(void) {
     write_proof(file, "start");
     put_memory(file);
     put(file, FIELD_STATE, STATE_STARTED);
+    report_refresh();
 }
 
-// Tries for a while: the other writer is done in some microseconds, unless it sits in a thread that
-// will never run again.
+// Tries for a while: the other writer is done in some microseconds of its own time, unless it sits
+// in a thread that will never run again.
 static bool enter(unsigned attempts) {
     for (; attempts > 0; attempts--) {
         if (atomic_exchange_acquire(&report.busy, 1) == 0) {
             return true;
         }
+        os_yield();
     }
     return false;
 }
@@ -324,12 +328,11 @@ static void leave(void) {
     atomic_store_release(&report.busy, 0);
 }
 
-// The file that belongs to this process. A child made by a bare clone() has run no fork handler.
+// The file, when it belongs to this process: a child of vfork shares its parent's memory, and a
+// bare clone() has run no fork handler.
 static char *own_file(void) {
-    if (atomic_load_relaxed(&report.file) != NULL && report.process_id != os_process_id()) {
-        report_fork_child();
-    }
-    return atomic_load_relaxed(&report.file);
+    char *file = atomic_load_relaxed(&report.file);
+    return file != NULL && report.process_id == os_process_id() ? file : NULL;
 }
 
 void report_refresh(void) {
@@ -343,7 +346,7 @@ void report_refresh(void) {
 }
 
 void report_finish(void) {
-    enum { ATTEMPTS = 10000 };
+    enum { ATTEMPTS = 1000 };
     char *file = own_file();
     if (file == NULL || !enter(ATTEMPTS)) {
         return;
@@ -359,32 +362,48 @@ void report_finish(void) {
     leave();
 }
 
+// The same modules lie at the same places, so the parent's proof is this process's too. Asking the
+// loader again could wait for a thread that the fork left behind.
+static void copy_proof(char *file, const char *parents) {
+    const _Atomic(uint64_t) *books =
+        (const _Atomic(uint64_t) *)(const void *)(parents + BOOKS_OFFSET);
+    const size_t bytes = strnlen(parents + PROOF_OFFSET, REPORT_BYTES - PROOF_OFFSET);
+    const uint64_t lines = atomic_load_relaxed(&books[FIELD_PROOF_LINES]);
+    const bool fits = back_proof(file, bytes);
+    if (fits) {
+        memcpy(file + PROOF_OFFSET, parents + PROOF_OFFSET, bytes);
+        report.proof_end += bytes;
+    }
+    put(file, FIELD_PROOF_LINES, fits ? lines : 0);
+    put(file, FIELD_PROOF_LOST, atomic_load_relaxed(&books[FIELD_PROOF_LOST]) + (fits ? 0 : lines));
+}
+
+// Counters go on from the parent's: what was counted before the fork is remembered, so that a
+// reader can tell. Gauges need locks, and a signal handler may fork inside the allocator.
+static void put_inherited(char *file) {
+    stats_collect_counters(&report.scratch);
+    for (size_t i = 0; i < COUNTER_COUNT; i++) {
+        put(file, OWN_FIELD_COUNT + i, report.scratch.counter[i]);
+        put(file, INHERITED_INDEX + i, report.scratch.counter[i]);
+    }
+}
+
 void report_fork_child(void) {
-    char *parents = atomic_load_relaxed(&report.file);
+    const char *parents = atomic_load_relaxed(&report.file);
     if (parents == NULL) {
         return;
     }
-    // The same modules lie at the same places, so the parent's proof is this process's too. Asking
-    // the loader again could wait for a thread that the fork left behind.
-    const size_t common_offset = report.common_offset;
-    const size_t proof_bytes = strnlen(parents + PROOF_OFFSET, REPORT_BYTES - PROOF_OFFSET);
+    const char *common = parents + report.common_offset;
+    const size_t common_bytes = strnlen(common, HEADER_BYTES - report.common_offset);
     atomic_store_relaxed(&report.busy, 0);
     char *file = create_file();
     if (file != NULL) {
         struct writer header = write_own_header(file, true);
-        write_bytes(&header, parents + common_offset,
-                    strnlen(parents + common_offset, HEADER_BYTES - common_offset));
-        const _Atomic(uint64_t) *books = (_Atomic(uint64_t) *)(void *)(parents + BOOKS_OFFSET);
-        put(file, FIELD_PROOF_LINES, atomic_load_relaxed(&books[FIELD_PROOF_LINES]));
-        put(file, FIELD_PROOF_LOST, atomic_load_relaxed(&books[FIELD_PROOF_LOST]));
-        if (back_proof(file, proof_bytes)) {
-            memcpy(file + PROOF_OFFSET, parents + PROOF_OFFSET, proof_bytes);
-            report.proof_end += proof_bytes;
-        } else {
-            put(file, FIELD_PROOF_LOST, atomic_load_relaxed(&books[FIELD_PROOF_LINES]));
-        }
+        write_bytes(&header, common, common_bytes);
+        copy_proof(file, parents);
+        put_inherited(file);
         put(file, FIELD_STATE, STATE_STARTED);
     }
     atomic_store_relaxed(&report.file, file);
-    os_file_unmap(parents, REPORT_BYTES);
+    os_file_unmap((char *)(uintptr_t)parents, REPORT_BYTES);
 }

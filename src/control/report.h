@@ -3,9 +3,10 @@
 //
 // The file is REPORT_BYTES long (sparse):
 //   0      text, lines of "key value", padded with NUL: hakmem-report (format version), pid, ppid,
-//          forked, start_ns, mode, build_id, fields, class_fields, classes, library, exe
+//          forked, start_ns, mode, build_id, fields, class_fields, classes, inherited, library, exe
 //   4096   uint64_t books[]: one per name in `fields`, then for each of `classes` size classes one
-//          per name in `class_fields`. The first is `state`: 1 started, 2 ended through exit.
+//          per name in `class_fields`, then what the first `inherited` counters were when the
+//          process was forked. The first is `state`: 1 started, 2 ended through exit.
 //   16384  text, one line per fact of control/proof.h:
 //          "start|exit\tmodule\tsymbol\tprovider\tcall|pointer|data|defines\n"
 // Field names are the rows of config/counters.def, after the few that every report begins with.

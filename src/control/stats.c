@@ -29,7 +29,6 @@ static void add_heap(struct stats *stats, struct heap *heap, const struct thread
         stats->class[i].live_blocks += totals.used_blocks - cached;
     }
     lock_release(&heap->lock);
-    add_counters(stats, &heap->counters);
 }
 
 struct large_totals {
@@ -55,16 +54,27 @@ static void copy_os_counters(struct stats *stats) {
     stats->counter[COUNTER_os_failures] = atomic_load_relaxed(&os_call_counters.failures);
 }
 
-void stats_collect(struct stats *stats) {
-    *stats = (struct stats){0};
+void stats_collect_counters(struct stats *stats) {
+    for (size_t i = 0; i < COUNTER_COUNT; i++) {
+        stats->counter[i] = 0;
+    }
     add_counters(stats, &process_counters);
     lifecycle_start();
+    add_counters(stats, &late_heap()->counters);
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        add_counters(stats, &cache->heap.counters);
+    }
+    copy_os_counters(stats);
+}
+
+void stats_collect(struct stats *stats) {
+    *stats = (struct stats){0};
+    stats_collect_counters(stats);
     add_heap(stats, late_heap(), NULL);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         const bool in_use = atomic_load_relaxed(&cache->state) == CACHE_IN_USE;
         add_heap(stats, &cache->heap, in_use ? cache : NULL);
     }
-    copy_os_counters(stats);
 
     uint64_t *gauge = stats->gauge;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {

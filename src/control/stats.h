@@ -23,6 +23,9 @@ struct stats {
 // by what is in their caches.
 void stats_collect(struct stats *stats);
 
+// Only stats->counter; takes no lock, so it may be called in the child of a fork.
+void stats_collect_counters(struct stats *stats);
+
 // What malloc_stats prints, to a file descriptor.
 void stats_print(int descriptor);
 

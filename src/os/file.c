@@ -17,22 +17,19 @@
 #define POPULATE_WRITE 23
 
 // A file larger than the limit would raise SIGXFSZ instead of an error.
-static bool within_file_limit(size_t bytes)
-{
+static bool within_file_limit(size_t bytes) {
     struct rlimit limit = {0, 0};
     return syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit) != 0 ||
            limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
 }
 
 // A file system without fallocate still has sparse files: only its fullness goes unnoticed there.
-static bool take_storage(int file, size_t bytes)
-{
+static bool take_storage(int file, size_t bytes) {
     return syscall(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
            errno == ENOSYS;
 }
 
-static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *backed)
-{
+static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *backed) {
     if (!within_file_limit(bytes) || syscall(SYS_ftruncate, file, bytes) != 0 ||
         !take_storage(file, backed_bytes)) {
         return NULL;
@@ -49,8 +46,7 @@ static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *bac
     return (void *)mapped;
 }
 
-void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes, size_t *backed)
-{
+void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes, size_t *backed) {
     const int saved_errno = errno;
     void *start = NULL;
     const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
@@ -66,23 +62,20 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
     return start;
 }
 
-bool os_file_back(void *start, size_t bytes)
-{
+bool os_file_back(void *start, size_t bytes) {
     const int saved_errno = errno;
     const bool backed = syscall(SYS_madvise, start, bytes, POPULATE_WRITE) == 0;
     errno = saved_errno;
     return backed;
 }
 
-void os_file_unmap(void *start, size_t bytes)
-{
+void os_file_unmap(void *start, size_t bytes) {
     const int saved_errno = errno;
     syscall(SYS_munmap, start, bytes);
     errno = saved_errno;
 }
 
-size_t os_file_read(const char *path, char *text, size_t capacity)
-{
+size_t os_file_read(const char *path, char *text, size_t capacity) {
     const int saved_errno = errno;
     size_t length = 0;
     const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -101,26 +94,28 @@ size_t os_file_read(const char *path, char *text, size_t capacity)
     return length;
 }
 
-size_t os_file_read_link(const char *path, char *text, size_t capacity)
-{
+size_t os_file_read_link(const char *path, char *text, size_t capacity) {
     const int saved_errno = errno;
     const long length = syscall(SYS_readlinkat, AT_FDCWD, path, text, capacity);
     errno = saved_errno;
     return length > 0 ? (size_t)length : 0;
 }
 
-uint64_t os_process_id(void)
-{
+uint64_t os_process_id(void) {
     return (uint64_t)syscall(SYS_getpid);
 }
 
-uint64_t os_parent_id(void)
-{
+uint64_t os_parent_id(void) {
     return (uint64_t)syscall(SYS_getppid);
 }
 
-uint64_t os_clock_ns(void)
-{
+void os_yield(void) {
+    const int saved_errno = errno;
+    syscall(SYS_sched_yield);
+    errno = saved_errno;
+}
+
+uint64_t os_clock_ns(void) {
     struct timespec now = {0, 0};
     const int saved_errno = errno;
     syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);

@@ -26,5 +26,8 @@ size_t os_file_read_link(const char *path, char *text, size_t capacity);
 uint64_t os_process_id(void);
 uint64_t os_parent_id(void);
 
+// Lets other threads run first.
+void os_yield(void);
+
 // Nanoseconds of the monotonic clock.
 uint64_t os_clock_ns(void);

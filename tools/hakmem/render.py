@@ -147,7 +147,9 @@ def _process_line(facts: RunFacts) -> str:
 
 def _book_line(facts: RunFacts) -> str:
     if not any(process.books_moved for process in facts.processes):
-        return "did not move: the program asked for no memory that was counted"
+        if all(process.ending is Ending.EXIT for process in facts.processes):
+            return "did not move: the program asked for no memory"
+        return "had not moved when last written, which is now and then and at exit"
     parts = [
         f"{title} {facts.totals[name]:,}"
         for name, title in BOOK_NAMES
@@ -219,6 +221,9 @@ def _hint(facts: RunFacts) -> str:
     if facts.verdict is not Verdict.ACTIVE:
         return "hakmem doctor checks this machine; run --json lists every module and symbol"
     mode = facts.processes[0].report.mode
+    python = any(_program(process.report.exe).startswith("python") for process in facts.processes)
+    if python and not os.environ.get("PYTHONMALLOC"):
+        return "python3 serves small objects itself: with PYTHONMALLOC=malloc, hakmem serves all"
     if mode == "fast":
         return "run --mode lean for less memory, --json for every process; hakmem options for more"
     return "run --mode fast to compare, --json for every process; hakmem options for more"

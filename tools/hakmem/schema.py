@@ -17,6 +17,8 @@ PROOF_OFFSET = 16384
 REPORT_BYTES_MAX = 1 << 20
 REPORTS_MAX = 100_000
 STATE_EXITED = 2
+# The counters come right behind the fields that every report begins with.
+LAST_OWN_FIELD = "peak_rss_bytes"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class Report:
-    """One program image of one process: an exec begins another report under the same pid."""
+    """One program image of one process: an exec begins another report under the same pid.
+
+    Counters in `books` count from the beginning of this process, a fork included; gauges tell
+    what is."""
 
     pid: int
     ppid: int
@@ -105,8 +110,14 @@ def parse_report(data: bytes) -> Report | None:
         names = header["fields"].split()
         class_names = header["class_fields"].split()
         class_count = int(header["classes"])
-        values = _books(data, len(names) + class_count * len(class_names))
+        inherited_at = len(names) + class_count * len(class_names)
+        inherited_count = int(header["inherited"])
+        values = _books(data, inherited_at + inherited_count)
         books = dict(zip(names, values, strict=False))
+        for name, inherited in zip(
+            names[names.index(LAST_OWN_FIELD) + 1 :], values[inherited_at:], strict=False
+        ):
+            books[name] = max(0, books[name] - inherited)
         classes = []
         for index in range(class_count):
             at = len(names) + index * len(class_names)

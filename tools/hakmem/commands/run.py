@@ -114,7 +114,7 @@ def _report_directory() -> Path:
 
 def _preloadable_path(library: Path, directory: Path) -> str:
     """LD_PRELOAD takes no path with a space or a colon; such a library is reached by a link."""
-    path = str(library.resolve())
+    path = str(library.absolute())
     if not any(character in path for character in ": \t\n$"):
         return path
     link = directory / library.name
