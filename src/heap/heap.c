@@ -39,7 +39,7 @@ static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
     if (!list_is_empty(&bin->partial)) {
         return CONTAINER_OF(bin->partial.next, struct run, bin_link);
     }
-    struct run *slab = slab_create(heap, class_index);
+    struct run *slab = slab_create(heap, heap->id, class_index);
     if (slab != NULL) {
         list_push_front(&bin->partial, &slab->bin_link);
         bin->slab_count++;
@@ -263,10 +263,8 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
         return;
     }
-    const uint64_t mask = bit((unsigned)index % 64);
-    if (slab_holds(slab, (unsigned)index) || is_quarantined(heap, block) ||
-        (atomic_load_relaxed(&slab->remote_bits[index / 64]) & mask) != 0) {
-        misuse_report(MISUSE_DOUBLE_FREE, (uintptr_t)block);
+    if (slab_is_free(slab, (unsigned)index) || is_quarantined(heap, block)) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
         return;
     }
     if (options.zero_on_free) {

@@ -29,7 +29,7 @@ static bool make_bitmaps(struct run *slab) {
     return true;
 }
 
-struct run *slab_create(struct heap *heap, uint64_t class_index) {
+struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_index) {
     const struct size_class *size_class = &size_classes[class_index];
     bool zeroed;
     struct run *slab =
@@ -56,7 +56,7 @@ struct run *slab_create(struct heap *heap, uint64_t class_index) {
     list_init(&slab->bin_link);
     atomic_store_relaxed(&slab->heap, heap);
     atomic_store_relaxed(&slab->kind, RUN_SLAB);
-    page_map_set(slab->start, slab->page_count, page_entry(heap->id, slab->class_index));
+    page_map_set(slab->start, slab->page_count, page_entry(heap_id, slab->class_index));
     return slab;
 }
 

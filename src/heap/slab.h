@@ -11,12 +11,11 @@
 #pragma once
 
 #include "base/bits.h"
-#include "heap/heap.h"
 #include "space/arena.h"
 #include "space/size_class.h"
 
 // NULL when the system has no memory. The slab holds all its blocks and is on no list.
-struct run *slab_create(struct heap *heap, uint64_t class_index);
+struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_index);
 
 // The slab must hold all its blocks and be on no list.
 void slab_destroy(struct run *slab);
@@ -38,6 +37,13 @@ static inline int slab_index(const struct run *slab, uintptr_t address) {
 
 static inline bool slab_holds(const struct run *slab, unsigned index) {
     return (atomic_load_relaxed(&slab->free_bits[index / 64]) & bit(index % 64)) != 0;
+}
+
+// Whether the block is free as far as the bitmaps tell: held, or on its way back.
+static inline bool slab_is_free(const struct run *slab, unsigned index) {
+    const uint64_t bits = atomic_load_relaxed(&slab->free_bits[index / 64]) |
+                          atomic_load_relaxed(&slab->remote_bits[index / 64]);
+    return (bits & bit(index % 64)) != 0;
 }
 
 // Puts blocks back: `bits` of word `word`. None of them may be held already.

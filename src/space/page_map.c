@@ -3,7 +3,6 @@
 #include "base/bits.h"
 #include "os/lock.h"
 #include "os/os.h"
-#include "space/arena.h"
 #include "space/metadata.h"
 
 #define FLAT_BYTES (((size_t)1 << (ADDRESS_BITS - PAGE_SHIFT)) * sizeof(uint32_t))

@@ -5,6 +5,8 @@
 
 #define PAGE_SHIFT 16
 #define PAGE_BYTES ((size_t)1 << PAGE_SHIFT)
+#define SUPERSLAB_SHIFT 22
+#define SUPERSLAB_BYTES ((size_t)1 << SUPERSLAB_SHIFT)
 
 #define BLOCK_ALIGN 16
 #define SMALL_BYTES_MAX (64 * KIB)
