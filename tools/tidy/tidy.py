@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,6 @@ def python_files(tree: Tree) -> list[str]:
 
 def check_style(tree: Tree) -> bool:
     """Formats, and Python's types."""
-    c_files = tree.files(".c", ".h", ".cc")
     python = python_files(tree)
     results = [
         run("generated docs", [sys.executable, "tools/gen_docs.py", "--check"], tree.root),
@@ -58,10 +58,28 @@ def check_style(tree: Tree) -> bool:
         run("ruff format", [tool("ruff"), "format", "--quiet", "--diff", *python], tree.root),
         run("mypy", [tool("mypy"), "--no-error-summary", *python], tree.root),
     ]
-    if c_files:
-        command = [tool("clang-format"), "--dry-run", "--Werror", "--ferror-limit=3", *c_files]
-        results.append(run("clang-format", command, tree.root))
-    return all(results)
+    return all([*results, check_format(tree)])
+
+
+def check_format(tree: Tree) -> bool:
+    """clang-format would change nothing; names the files that it would change."""
+    files = tree.files(".c", ".h", ".cc")
+    if not files:
+        return True
+    command = [tool("clang-format"), "--dry-run", "--ferror-limit=0", *files]
+    try:
+        done = subprocess.run(command, cwd=tree.root, text=True, capture_output=True)
+    except FileNotFoundError:
+        print("tidy: clang-format is not installed; run scripts/setup", file=sys.stderr)
+        return False
+    wrong = sorted(set(re.findall(r"^([^\s:]+):\d+:\d+: ", done.stderr, re.MULTILINE)))
+    for path in wrong:
+        print(f"{path}: not in the project's format; run make format")
+    if done.returncode != 0:
+        print(done.stderr, end="", file=sys.stderr)
+    if wrong or done.returncode != 0:
+        print("tidy: clang-format: failed", file=sys.stderr)
+    return not wrong and done.returncode == 0
 
 
 def check_lint(tree: Tree) -> bool:
