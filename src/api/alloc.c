@@ -180,13 +180,19 @@ static struct place find_place(uintptr_t address) {
     return place;
 }
 
-// As find_place, and the block must be one that the slab does not hold.
+// As find_place, and the block must not be free as far as the bitmaps and the latest frees of this
+// thread tell.
 static struct place find_live(uintptr_t address, enum misuse otherwise) {
     struct place place = find_place(address);
     if (place.kind == PLACE_SMALL) {
         const int index = slab_index(place.run, address);
-        if (index < 0 || slab_holds(place.run, (unsigned)index)) {
+        if (index < 0) {
             place.kind = PLACE_NONE;
+        } else if (slab_is_free(place.run, (unsigned)index) ||
+                   cache_freed_lately(thread_cache, place.run->class_index, address)) {
+            misuse_report_freed(otherwise, place.run, (unsigned)index);
+            place.kind = PLACE_NONE;
+            return place;
         }
     }
     if (unlikely(place.kind == PLACE_NONE)) {
@@ -268,14 +274,18 @@ void hakmem_dealloc(void *block) {
     dealloc(block);
 }
 
-// What malloc made of such a request: the two must agree.
-static size_t rounded_request(size_t alignment, size_t bytes) {
+// Whether malloc may have made this block of such a request.
+static bool size_fits(const struct place *place, size_t alignment, size_t bytes) {
     if (!is_power_of_two(alignment)) {
         alignment = BLOCK_ALIGN;
     }
-    return bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX
-               ? size_classes[size_class_aligned(bytes, alignment)].block_bytes
-               : bytes;
+    if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
+        return size_classes[size_class_aligned(bytes, alignment)].block_bytes ==
+               place->usable_bytes;
+    }
+    // A huge block may have come from a kept mapping that was a little larger.
+    return bytes <= place->usable_bytes &&
+           (place->kind == PLACE_HUGE || place->usable_bytes - bytes < os_page_bytes());
 }
 
 SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
@@ -284,7 +294,7 @@ SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
         if (place.kind == PLACE_NONE) {
             return;
         }
-        if (place.kind == PLACE_SMALL && rounded_request(alignment, bytes) != place.usable_bytes) {
+        if (!size_fits(&place, alignment, bytes)) {
             misuse_report_size((uintptr_t)block, place.usable_bytes, bytes);
             return;
         }

@@ -110,10 +110,9 @@ EXPORTED struct mallinfo2 mallinfo2(void) {
     stats_collect(&stats);
     const uint64_t *gauge = stats.gauge;
     struct mallinfo2 info = {0};
-    const size_t huge_bytes = gauge[GAUGE_huge_bytes] + gauge[GAUGE_huge_cached_bytes];
     info.hblks = stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees];
-    info.hblkhd = huge_bytes;
-    info.arena = gauge[GAUGE_mapped_bytes] - huge_bytes;
+    info.hblkhd = gauge[GAUGE_huge_bytes];
+    info.arena = gauge[GAUGE_mapped_bytes] - gauge[GAUGE_huge_bytes];
     info.uordblks = gauge[GAUGE_live_bytes] - gauge[GAUGE_huge_bytes];
     info.fordblks = info.arena - info.uordblks;
     info.fsmblks = gauge[GAUGE_cached_bytes];
@@ -164,6 +163,19 @@ EXPORTED int malloc_info(int flags, FILE *stream) {
         }
     }
     fprintf(stream, "</sizes>\n");
+    // The elements that readers of glibc's malloc_info look for, then hakmem's own.
+    const uint64_t *gauge = stats.gauge;
+    fprintf(stream, "<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n",
+            (size_t)gauge[GAUGE_cached_bytes]);
+    fprintf(stream, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",
+            (size_t)gauge[GAUGE_slab_free_bytes]);
+    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n",
+            (size_t)(stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees]),
+            (size_t)gauge[GAUGE_huge_bytes]);
+    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n",
+            (size_t)gauge[GAUGE_mapped_bytes]);
+    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n",
+            (size_t)gauge[GAUGE_mapped_bytes_max]);
 #define COUNTER(name, unit, help)                                                     \
     fprintf(stream, "<counter name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
             (size_t)stats.counter[COUNTER_##name]);
@@ -184,24 +196,11 @@ EXPORTED int malloc_trim(size_t pad) {
     return maintenance_reclaim() != 0;
 }
 
-// glibc's parameters describe glibc's heap. They are accepted, so that programs that set them run
-// as before, and have no effect.
+// glibc's parameters describe glibc's heap. They are accepted, as there, so that programs that set
+// them run as before, and have no effect.
 EXPORTED int mallopt(int parameter, int value) {
-    (void)value;
-    switch (parameter) {
-    case M_MXFAST:
-    case M_TRIM_THRESHOLD:
-    case M_TOP_PAD:
-    case M_MMAP_THRESHOLD:
-    case M_MMAP_MAX:
-    case M_CHECK_ACTION:
-    case M_PERTURB:
-    case M_ARENA_TEST:
-    case M_ARENA_MAX:
-        return 1;
-    default:
-        return 0;
-    }
+    // The one value glibc refuses: a fast bin above its limit of 80 * sizeof(size_t) / 4 bytes.
+    return parameter != M_MXFAST || (value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4);
 }
 
 // ---- C++ operator delete, under its mangled names: every form is free ----

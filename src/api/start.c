@@ -6,8 +6,12 @@
 #include "config/options.h"
 #include "control/report.h"
 #include "control/stats.h"
+#include "os/os.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
+
+// Where statistics go at exit: many programs close standard error before they end.
+static int stats_descriptor = 2;
 
 static void after_fork_in_child(void) {
     fork_child();
@@ -22,10 +26,22 @@ __attribute__((constructor)) static void start(void) {
     lifecycle_attach();
     pthread_atfork(fork_prepare, fork_parent, after_fork_in_child);
     report_start();
+    if (option_live(stats_at_exit)) {
+        stats_descriptor = os_duplicate(2);
+    }
 }
 
-static bool verify_at_exit(void) {
-    return option_live(exit_check) && cache_is_real(thread_cache);
+// Brings what the main thread's cache still holds to the bitmaps, where a double or invalid free
+// that nothing noticed so far shows up.
+static void verify_frees(void) {
+    struct thread_cache *cache = thread_cache;
+    if (!cache_is_real(cache)) {
+        return;
+    }
+    cache_empty(cache);
+    lock_acquire(&cache->heap.lock);
+    heap_collect(&cache->heap);
+    lock_release(&cache->heap.lock);
 }
 
 void start_finish(void) {
@@ -35,16 +51,17 @@ void start_finish(void) {
         return;
     }
     atomic_store_relaxed(&finished, true);
-    if (verify_at_exit()) {
-        cache_verify(thread_cache);
+    // The books first, as the program left them.
+    if (option_live(stats_at_exit)) {
+        stats_print(stats_descriptor);
+    }
+    report_finish();
+    if (option_live(exit_check)) {
+        verify_frees();
     }
     if (option_live(check) != 0) {
         check_all();
     }
-    if (option_live(stats_at_exit)) {
-        stats_print(2);
-    }
-    report_finish();
 }
 
 __attribute__((destructor)) static void finish(void) {

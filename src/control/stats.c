@@ -99,6 +99,8 @@ void stats_collect(struct stats *stats) {
     gauge[GAUGE_live_blocks] += large.count + huge.live_count;
     gauge[GAUGE_dirty_bytes] = arena.dirty_bytes;
     gauge[GAUGE_mapped_bytes] = arena.mapped_bytes + huge.live_bytes + huge.kept_bytes;
+    gauge[GAUGE_mapped_bytes_max] = greatest_u64(gauge[GAUGE_mapped_bytes],
+                                                 arena.mapped_bytes_max + huge.live_bytes_max);
     gauge[GAUGE_metadata_bytes] = metadata_bytes();
     gauge[GAUGE_heaps] = lifecycle_count();
     gauge[GAUGE_heaps_in_use] = lifecycle_count_in_use();

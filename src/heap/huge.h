@@ -47,7 +47,7 @@ size_t huge_purge(uint64_t now_ms, bool everything);
 bool huge_has_kept(void);
 
 struct huge_totals {
-    uint64_t live_count, live_bytes, kept_bytes;
+    uint64_t live_count, live_bytes, live_bytes_max, kept_bytes;
 };
 void huge_totals(struct huge_totals *totals);
 

@@ -115,41 +115,57 @@ static enum misuse describe_slab(struct text *text, enum misuse what, const stru
         describe_inside(text, address - start, NULL, block_bytes, start);
         return what;
     }
-    const bool never_used = index >= slab->fresh_index;
+    const bool never_used = index >= slab->fresh_index && slab_holds(slab, (unsigned)index);
     text_string(text, never_used ? "is a block never handed out, of " : "is a free block of ");
     text_unsigned(text, block_bytes);
     text_string(text, " bytes");
     return never_used ? what : of_freed(what);
 }
 
-static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t address,
-                                const struct superslab *superslab) {
-    const struct run *run = arena_find(address);
-    const struct run *here =
-        &superslab->runs[(address >> PAGE_SHIFT) % SUPERSLAB_PAGES];
-    if (run != NULL && address - run->start < run->page_count * PAGE_BYTES) {
-        switch (atomic_load_relaxed(&((struct run *)run)->kind)) {
-        case RUN_SLAB:
-            return describe_slab(text, what, run, address);
-        case RUN_LARGE:
-            if (address == run->start) {
-                text_string(text, "is a large block of ");
-                text_unsigned(text, run->large_bytes);
-                text_string(text, " bytes");
-                return what;
-            }
-            describe_inside(text, address - run->start, "large", run->large_bytes, run->start);
-            return what;
-        default:
-            break;
+// The run that last covered a page that is in none now, or NULL: descriptors keep what they were.
+static const struct run *former_run(const struct superslab *superslab, uintptr_t address) {
+    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
+    for (unsigned place = page + 1; place-- > 0;) {
+        const struct run *run = &superslab->runs[place];
+        if (run->start == superslab->start + place * PAGE_BYTES) {
+            return run->page_count > page - place ? run : NULL;
         }
     }
-    // The descriptor keeps what the page was last the start of.
-    if (here->start == address && here->large_bytes != 0) {
+    return NULL;
+}
+
+static enum misuse describe_former(struct text *text, enum misuse what, const struct run *run,
+                                   uintptr_t address) {
+    if (run != NULL && run->large_bytes == 0) {
+        const size_t block_bytes = size_classes[run->class_index].block_bytes;
+        if ((address - run->start) % block_bytes == 0) {
+            text_string(text, "is a free block of ");
+            text_unsigned(text, block_bytes);
+            text_string(text, " bytes");
+            return of_freed(what);
+        }
+    } else if (run != NULL && run->start == address) {
         text_string(text, "is the start of a freed large block");
         return of_freed(what);
     }
     text_string(text, "lies in free heap space");
+    return what;
+}
+
+static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t address,
+                                const struct superslab *superslab) {
+    struct run *run = arena_find(address);
+    if (run == NULL || address - run->start >= run->page_count * PAGE_BYTES) {
+        return describe_former(text, what, former_run(superslab, address), address);
+    }
+    if (atomic_load_relaxed(&run->kind) == RUN_SLAB) {
+        return describe_slab(text, what, run, address);
+    }
+    if (address == run->start) {
+        text_string(text, "is a large block that another thread is freeing");
+        return of_freed(what);
+    }
+    describe_inside(text, address - run->start, "large", run->large_bytes, run->start);
     return what;
 }
 
@@ -183,6 +199,10 @@ void misuse_report_block(enum misuse what, const struct run *slab, unsigned inde
     text_unsigned(&description, block_bytes);
     text_string(&description, " bytes");
     finish(what, slab->start + index * block_bytes, &description);
+}
+
+void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
+    misuse_report_block(of_freed(what), slab, index);
 }
 
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes) {

@@ -24,5 +24,8 @@ void misuse_report(enum misuse what, uintptr_t address);
 // The block `index` of a slab.
 void misuse_report_block(enum misuse what, const struct run *slab, unsigned index);
 
+// The same, of a kind that may be an "invalid" one: it becomes its "freed" counterpart.
+void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index);
+
 // A block of `block_bytes` that was said to have `claimed_bytes`.
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes);

@@ -200,6 +200,12 @@ void os_write(int descriptor, const char *text, size_t length) {
     }
 }
 
+int os_duplicate(int descriptor) {
+    const long copy =
+        system_call(__NR_fcntl, descriptor, F_DUPFD_CLOEXEC, 100, 0, 0, 0);
+    return is_error(copy) ? descriptor : (int)copy;
+}
+
 _Noreturn void os_abort(void) {
     // The default action, unblocked, in this thread: what abort() does, without its lock, which a
     // handler that itself ends up here might hold.

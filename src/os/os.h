@@ -89,6 +89,10 @@ _Noreturn void os_abort(void);
 // Writes what it can to a file descriptor; there is nobody to report a failure to.
 void os_write(int descriptor, const char *text, size_t length);
 
+// A second descriptor for the same file, at 100 or above and closed on exec; the first when there
+// is none to be had.
+int os_duplicate(int descriptor);
+
 // What the kernel says of an address: the first line of /proc/self/maps that contains it goes to
 // `line` (NUL-terminated, without its newline, cut at `capacity`). False when no mapping contains
 // it or the file cannot be read.

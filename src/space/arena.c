@@ -23,9 +23,9 @@ static struct {
     struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
     uint32_t purge_round;
     uint32_t spare_count;  // wholly free and clean superslabs
-    // Relaxed: written under the lock, read by pacing and statistics; pairs with nothing.
+    uint64_t superslab_count, superslab_count_max;
+    // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
-    _Atomic(uint64_t) superslab_count;
 } arena = {.lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
 
 static void prepare_lists(void) {
@@ -93,7 +93,8 @@ static struct superslab *map_superslab(void) {
     superslab->dirty_young = superslab->dirty_old = 0;
     atomic_store_relaxed(&superslab->run_start, 0);
     superslab->longest = 0;
-    atomic_bump_owned(&arena.superslab_count, 1);
+    arena.superslab_count++;
+    arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;
     page_map_set_superslab(superslab->start, superslab);
     list_push_back(&arena.all, &superslab->all_link);
@@ -114,7 +115,7 @@ static bool unmap_superslab(struct superslab *superslab) {
     superslab->start = (uintptr_t)arena.recycled;
     arena.recycled = superslab;
     arena.spare_count--;
-    atomic_bump_owned(&arena.superslab_count, -UINT64_C(1));
+    arena.superslab_count--;
     return true;
 }
 
@@ -348,6 +349,7 @@ void arena_totals(struct arena_totals *totals) {
     *totals = (struct arena_totals){0};
     lock_acquire(&arena.lock);
     prepare_lists();
+    totals->mapped_bytes_max = arena.superslab_count_max * SUPERSLAB_BYTES;
     for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
         const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
         totals->mapped_bytes += SUPERSLAB_BYTES;

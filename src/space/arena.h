@@ -22,8 +22,6 @@
 #include "base/list.h"
 #include "space/size_class.h"
 
-#define SUPERSLAB_SHIFT 22
-#define SUPERSLAB_BYTES ((size_t)1 << SUPERSLAB_SHIFT)
 #define SUPERSLAB_PAGES 64
 
 struct heap;
@@ -109,7 +107,7 @@ uint64_t arena_purge_due(void);
 size_t arena_purge(uint64_t now_ms, bool everything);
 
 struct arena_totals {
-    uint64_t mapped_bytes, free_bytes, dirty_bytes;
+    uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;
 };
 void arena_totals(struct arena_totals *totals);
 

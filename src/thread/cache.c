@@ -433,34 +433,19 @@ void cache_forget(struct thread_cache *cache) {
     cache->capacity_bytes = 0;
 }
 
-static void verify_blocks(const struct thread_cache *cache, void *const *blocks, unsigned count) {
-    for (unsigned i = 0; i < count; i++) {
-        const uintptr_t address = (uintptr_t)blocks[i];
-        struct run *slab = arena_find(address);
-        if (slab == NULL || atomic_load_relaxed(&slab->kind) != RUN_SLAB ||
-            atomic_load_relaxed(&slab->heap) != &cache->heap || slab_index(slab, address) < 0 ||
-            slab_holds(slab, (unsigned)slab_index(slab, address))) {
-            misuse_report(MISUSE_INVALID_FREE, address);
-            continue;
-        }
-        for (unsigned j = 0; j < i; j++) {
-            if (blocks[j] == blocks[i]) {
-                misuse_report_block(MISUSE_DOUBLE_FREE, slab,
-                                    (unsigned)slab_index(slab, address));
-                break;
-            }
-        }
-    }
-}
+// Looking through the whole magazine would cost realloc-heavy programs dearly; most uses of a freed
+// block follow soon after the free.
+#define LATELY 8
 
-void cache_verify(struct thread_cache *cache) {
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct magazine *magazine = &cache->magazines[i];
-        for (void **full = magazine->depot; full != NULL; full = (void **)full[0]) {
-            verify_blocks(cache, full + 1, NODE_BLOCKS_MAX);
+bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index, uintptr_t address) {
+    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
+    for (unsigned i = 0; i < LATELY && top[-1] != NULL; i++) {
+        top--;
+        if ((uintptr_t)*top == address) {
+            return true;
         }
-        verify_blocks(cache, magazine->node + floor_of(magazine) + 1, node_count(cache, i));
     }
+    return false;
 }
 
 uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index) {

@@ -161,8 +161,8 @@ void cache_empty(struct thread_cache *cache);
 // Forgets all blocks: see fork in lifecycle.c.
 void cache_forget(struct thread_cache *cache);
 
-// Reports pointers in the magazines that are no blocks in use, without changing anything.
-void cache_verify(struct thread_cache *cache);
+// Whether the block is among the last few that this thread freed into the magazine.
+bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index, uintptr_t address);
 
 // Blocks of a class in the magazine. For another thread's cache: a guess that is never torn.
 uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index);
