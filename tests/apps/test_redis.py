@@ -96,7 +96,7 @@ def load(run: Run, server: Server) -> Outputs:
 def test_redis(compare: Comparison) -> None:
     def workload(run: Run) -> Outputs:
         def words(port: int) -> list[str]:
-            options = {"port": str(port), "bind": "127.0.0.1", "save": "", "io-threads": "2"}
+            options = {"port": str(port), "bind": "127.0.0.1", "save": ""}
             options |= {"dir": str(run.directory), "enable-debug-command": "local"}
             options |= {"logfile": str(run.directory / "log"), "databases": "16"}
             return ["redis-server", *(word for k, v in options.items() for word in (f"--{k}", v))]
