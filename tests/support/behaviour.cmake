@@ -9,10 +9,10 @@
 #   <name>.<mode>: the program with libhakmem.so preloaded and HAKMEM_MODE=<mode>.
 #   <name>.libc:   without preload, on glibc: the check of the test itself (LIBC).
 #   <name>.static: the program linked with libhakmem.a, in the default mode (STATIC).
+set(BEHAVIOUR_MODES fast lean hardened research)
 include_guard(GLOBAL)
 
 set(BEHAVIOUR_DIR ${CMAKE_CURRENT_LIST_DIR})
-set(BEHAVIOUR_MODES fast lean hardened research)
 
 add_library(behaviour_flags INTERFACE)
 target_include_directories(behaviour_flags INTERFACE ${BEHAVIOUR_DIR})

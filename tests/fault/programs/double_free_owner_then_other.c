@@ -1,7 +1,11 @@
-// The owner frees a block, then another thread frees it.
+// The owner frees a block, then another thread frees it, which exists already: starting one would
+// free and take blocks of its own.
 #include "fault.h"
 
+static pthread_barrier_t freed;
+
 static void *body(void *argument) {
+    pthread_barrier_wait(&freed);
     free(argument);
     return NULL;
 }
@@ -10,6 +14,10 @@ void fault(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);
+    pthread_t thread;
+    require(pthread_barrier_init(&freed, NULL, 2) == 0);
+    start_thread(&thread, 0, body, block);
     free(block);
-    on_other_thread(body, block);
+    pthread_barrier_wait(&freed);
+    require(pthread_join(thread, NULL) == 0);
 }
