@@ -214,12 +214,13 @@ class Session:
 
     def run(self) -> int:
         """Everything; returns the exit status."""
+        identities = {each.name: peers.identity(each) for each in self.allocators}
         manifest = {
             **machine.describe(),
             "command": shlex.join(["bench/rss.py", *sys.argv[1:]]),
             "order_seed": self.options.seed,
             "environment": CLEAN_ENVIRONMENT,
-            "allocators": {each.name: peers.identity(each) for each in self.allocators},
+            "allocators": identities,
             "programs": watched_programs(),
         }
         self.store.manifest(manifest)
@@ -229,7 +230,10 @@ class Session:
         print(text)
         self.store.table(f"    {manifest['command']}\n\n{text}")
         print(f"rows, manifest and table: {display(self.store.folder)}", file=sys.stderr)
-        return 1 if self.refused else 0
+        changed = peers.changed(self.allocators, identities)
+        for name in changed:
+            print(f"FAILED {name}: its library changed during the run", file=sys.stderr)
+        return 1 if self.refused or changed else 0
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -91,6 +91,7 @@ class Session:
         if not self.allocators:
             raise BenchError("no allocator to measure")
         self.cpu = options.cpu if options.cpu is not None else max(os.sched_getaffinity(0))
+        self.identities = {each.name: peers.identity(each) for each in self.allocators}
         self.store = Store(options.output, "quick" if options.quick else "micro")
         self.rows: list[Row] = []
         self.lost: set[tuple[str, str]] = set()
@@ -107,7 +108,7 @@ class Session:
             "scale": self.options.scale,
             "pinned_cpu": self.cpu,
             "environment": CLEAN_ENVIRONMENT,
-            "allocators": {each.name: peers.identity(each) for each in self.allocators},
+            "allocators": self.identities,
             "workloads": {case.name: dict(case.arguments) for case in self.cases},
             "workload_compiler": peers.compiler(self.folder / self.cases[0].program),
         }
@@ -172,6 +173,13 @@ class Session:
                 agree = False
         return agree
 
+    def libraries_unchanged(self) -> bool:
+        """A library that was built anew during the run is two libraries in one row."""
+        changed = peers.changed(self.allocators, self.identities)
+        for name in changed:
+            print(f"FAILED {name}: its library changed during the run", file=sys.stderr)
+        return not changed
+
     def finish(self, state: str) -> int:
         """Derives the tables from what was measured."""
         names = [each.name for each in self.allocators]
@@ -185,7 +193,8 @@ class Session:
         self.store.table(f"    {self.manifest(state)['command']}\n\n{text}")
         if self.lost:
             print(f"{len(self.lost)} rows were refused or failed; see above", file=sys.stderr)
-        return 0 if self.checksums_agree() and not self.lost and state == "complete" else 1
+        sound = self.checksums_agree() and self.libraries_unchanged()
+        return 0 if sound and not self.lost and state == "complete" else 1
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -30,8 +30,7 @@ FLOOR_EXPORT void *memalign(size_t alignment, size_t bytes);
 /* This thread's blocks come from a circle of `bytes` from here on; 0 gives the circle back. */
 FLOOR_EXPORT void floor_circle(size_t bytes);
 
-static uintptr_t range_map(size_t bytes)
-{
+static uintptr_t range_map(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? 0 : (uintptr_t)memory;
@@ -45,8 +44,7 @@ static struct {
 } spares[64];
 static atomic_flag spares_lock = ATOMIC_FLAG_INIT;
 
-static void spare_put(uintptr_t start, size_t bytes)
-{
+static void spare_put(uintptr_t start, size_t bytes) {
     while (atomic_flag_test_and_set_explicit(&spares_lock, memory_order_acquire)) {
     }
     for (size_t i = 0; i < sizeof spares / sizeof spares[0]; i++) {
@@ -59,8 +57,7 @@ static void spare_put(uintptr_t start, size_t bytes)
     atomic_flag_clear_explicit(&spares_lock, memory_order_release);
 }
 
-static uintptr_t spare_take(size_t bytes)
-{
+static uintptr_t spare_take(size_t bytes) {
     uintptr_t start = 0;
     while (atomic_flag_test_and_set_explicit(&spares_lock, memory_order_acquire)) {
     }
@@ -74,8 +71,7 @@ static uintptr_t spare_take(size_t bytes)
     return start;
 }
 
-static __attribute__((noinline)) void *malloc_slow(size_t bytes)
-{
+static __attribute__((noinline)) void *malloc_slow(size_t bytes) {
     if (range.circle != 0 && bytes <= range.end - range.circle) {
         range.next = range.circle + bytes;
         return (void *)range.circle;
@@ -92,8 +88,7 @@ static __attribute__((noinline)) void *malloc_slow(size_t bytes)
     return (void *)start;
 }
 
-void *malloc(size_t bytes)
-{
+void *malloc(size_t bytes) {
     size_t rounded = (bytes + BLOCK_ALIGNMENT - 1) & ~(size_t)(BLOCK_ALIGNMENT - 1);
     uintptr_t block = range.next;
     if (__builtin_expect(rounded > range.end - block || rounded < bytes, 0)) {
@@ -103,13 +98,11 @@ void *malloc(size_t bytes)
     return (void *)block;
 }
 
-void free(void *block)
-{
+void free(void *block) {
     (void)block;
 }
 
-void *calloc(size_t count, size_t bytes)
-{
+void *calloc(size_t count, size_t bytes) {
     size_t total;
     if (__builtin_mul_overflow(count, bytes, &total)) {
         errno = ENOMEM;
@@ -119,8 +112,7 @@ void *calloc(size_t count, size_t bytes)
     return block == NULL || range.circle == 0 ? block : memset(block, 0, total);
 }
 
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
+void *aligned_alloc(size_t alignment, size_t bytes) {
     if (alignment <= BLOCK_ALIGNMENT) {
         return malloc(bytes);
     }
@@ -128,13 +120,11 @@ void *aligned_alloc(size_t alignment, size_t bytes)
     return (void *)((block + alignment - 1) & ~(alignment - 1));
 }
 
-void *memalign(size_t alignment, size_t bytes)
-{
+void *memalign(size_t alignment, size_t bytes) {
     return aligned_alloc(alignment, bytes);
 }
 
-int posix_memalign(void **block, size_t alignment, size_t bytes)
-{
+int posix_memalign(void **block, size_t alignment, size_t bytes) {
     void *made = aligned_alloc(alignment, bytes);
     if (made == NULL) {
         return ENOMEM;
@@ -143,16 +133,14 @@ int posix_memalign(void **block, size_t alignment, size_t bytes)
     return 0;
 }
 
-void *realloc(void *block, size_t bytes)
-{
+void *realloc(void *block, size_t bytes) {
     /* The old size is not known. Blocks are taken upwards, so the new one lies above the old one or
      * in another mapping, and reading on from the old block stays inside mapped memory. */
     void *made = malloc(bytes);
     return block == NULL || made == NULL ? made : memmove(made, block, bytes);
 }
 
-void floor_circle(size_t bytes)
-{
+void floor_circle(size_t bytes) {
     size_t rounded = (bytes + 4095) & ~(size_t)4095;
     if (bytes == 0) {
         if (range.circle != 0) {

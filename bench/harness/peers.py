@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -170,3 +170,10 @@ def identity(allocator: Allocator) -> dict[str, object]:
         "package": f"{allocator.package} {version}".strip(),
         "environment": dict(allocator.environment),
     }
+
+
+def changed(
+    allocators: Iterable[Allocator], before: Mapping[str, Mapping[str, object]]
+) -> list[str]:
+    """Allocators whose library is no longer the file that `before` identifies."""
+    return [each.name for each in allocators if identity(each) != before[each.name]]

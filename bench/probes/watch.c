@@ -40,14 +40,12 @@ struct memory {
     uint64_t rss, pss, private_dirty, private_clean, shared_clean, anonymous;
 };
 
-static _Noreturn void fail(const char *what, const char *which)
-{
+static _Noreturn void fail(const char *what, const char *which) {
     dprintf(STDERR_FILENO, "watch: %s: %s\n", what, which);
     _exit(EXIT_OWN_FAILURE);
 }
 
-static void plan_parse(struct plan *plan, int argc, char **argv)
-{
+static void plan_parse(struct plan *plan, int argc, char **argv) {
     size_t setting_count = 0;
     int i = 1;
     for (; i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2) {
@@ -67,21 +65,18 @@ static void plan_parse(struct plan *plan, int argc, char **argv)
     plan->command = argv + i + 1;
 }
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t rollup_bytes(const char *rollup, const char *key)
-{
+static uint64_t rollup_bytes(const char *rollup, const char *key) {
     const char *at = strstr(rollup, key);
     return at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10) * 1024;
 }
 
-static void memory_read(pid_t child, struct memory *memory)
-{
+static void memory_read(pid_t child, struct memory *memory) {
     char path[64], rollup[4096];
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)child);
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -102,8 +97,7 @@ static void memory_read(pid_t child, struct memory *memory)
     };
 }
 
-static pid_t child_start(const struct plan *plan)
-{
+static pid_t child_start(const struct plan *plan) {
     pid_t child = fork();
     if (child == 0) {
         int null = open("/dev/null", O_RDWR);
@@ -122,8 +116,7 @@ static pid_t child_start(const struct plan *plan)
 }
 
 /* Follows the traced child to its end, looking at its memory when it begins to exit. */
-static int child_follow(pid_t child, struct memory *memory, struct rusage *usage)
-{
+static int child_follow(pid_t child, struct memory *memory, struct rusage *usage) {
     int status;
     bool first = true;
     while (wait4(child, &status, 0, usage) == child && WIFSTOPPED(status)) {
@@ -141,13 +134,11 @@ static int child_follow(pid_t child, struct memory *memory, struct rusage *usage
     return status;
 }
 
-static uint64_t timeval_ns(struct timeval time)
-{
+static uint64_t timeval_ns(struct timeval time) {
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_usec * 1000u;
 }
 
-static void run_once(const struct plan *plan)
-{
+static void run_once(const struct plan *plan) {
     struct memory memory = {0};
     struct rusage usage;
     int status = 0;
@@ -175,8 +166,7 @@ static void run_once(const struct plan *plan)
     fflush(stdout);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct plan plan = {.count = 1};
     plan_parse(&plan, argc, argv);
     for (unsigned long i = 0; i < plan.count; i++) {

@@ -25,8 +25,7 @@ static void (*floor_circle)(size_t bytes);
 
 /* ---- failing ---- */
 
-static _Noreturn void fail(int status, const char *format, ...)
-{
+static _Noreturn void fail(int status, const char *format, ...) {
     char line[256];
     va_list arguments;
     va_start(arguments, format);
@@ -40,26 +39,22 @@ static _Noreturn void fail(int status, const char *format, ...)
     _exit(status);
 }
 
-void frame_fail(const char *what)
-{
+void frame_fail(const char *what) {
     fail(EXIT_USAGE, "workload: %s\n", what);
 }
 
-void frame_fail_contents(const struct frame_slot *slot)
-{
+void frame_fail_contents(const struct frame_slot *slot) {
     fail(EXIT_BROKEN_BLOCK, "workload: the block at %p of %" PRIu32 " bytes lost its contents\n",
          (void *)slot->block, (uint32_t)slot->stamp);
 }
 
-void frame_fail_empty(size_t bytes)
-{
+void frame_fail_empty(size_t bytes) {
     fail(EXIT_NO_MEMORY, "workload: no block of %zu bytes\n", bytes);
 }
 
 /* ---- options ---- */
 
-static uint64_t number_parse(const char *name, const char *text)
-{
+static uint64_t number_parse(const char *name, const char *text) {
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
@@ -69,8 +64,7 @@ static uint64_t number_parse(const char *name, const char *text)
     return value;
 }
 
-static void option_set(struct frame_options *options, const char *name, const char *text)
-{
+static void option_set(struct frame_options *options, const char *name, const char *text) {
     if (strcmp(name, "--order") == 0) {
         if (strcmp(text, "lifo") != 0 && strcmp(text, "fifo") != 0) {
             fail(EXIT_USAGE, "workload: --order is lifo or fifo, not '%s'\n", text);
@@ -102,8 +96,8 @@ static void option_set(struct frame_options *options, const char *name, const ch
     }
 }
 
-void frame_options_parse(struct frame_options *options, const char *workload, int argc, char **argv)
-{
+void frame_options_parse(struct frame_options *options, const char *workload, int argc,
+                         char **argv) {
     if (argc % 2 == 0) {
         fail(EXIT_USAGE,
              "usage: %s [--ops N] [--warm N] [--seed N] [--slots N] [--min BYTES] [--max BYTES]\n"
@@ -130,8 +124,7 @@ void frame_options_parse(struct frame_options *options, const char *workload, in
 
 /* ---- memory that is not malloc's ---- */
 
-void *frame_map(size_t bytes)
-{
+void *frame_map(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -140,8 +133,7 @@ void *frame_map(size_t bytes)
     return memory;
 }
 
-void frame_floor_circle(size_t bytes)
-{
+void frame_floor_circle(size_t bytes) {
     if (floor_circle != NULL) {
         floor_circle(bytes);
     }
@@ -149,22 +141,19 @@ void frame_floor_circle(size_t bytes)
 
 /* ---- time ---- */
 
-static uint64_t clock_ns(clockid_t clock)
-{
+static uint64_t clock_ns(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void frame_start(void)
-{
+void frame_start(void) {
     getrusage(RUSAGE_SELF, &started.usage);
     started.cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     started.wall_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
-void frame_stop(void)
-{
+void frame_stop(void) {
     spent.wall_ns = clock_ns(CLOCK_MONOTONIC) - started.wall_ns;
     spent.cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - started.cpu_ns;
     getrusage(RUSAGE_SELF, &spent.usage);
@@ -180,16 +169,15 @@ struct frame_worker {
     unsigned index;
 };
 
-static void *worker_main(void *argument)
-{
+static void *worker_main(void *argument) {
     struct frame_worker *worker = argument;
     pthread_barrier_wait(worker->ready);
     worker->body(worker->index, worker->argument);
     return NULL;
 }
 
-void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argument), void *argument)
-{
+void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argument),
+                       void *argument) {
     struct frame_worker *workers = frame_map(count * sizeof *workers);
     pthread_barrier_t ready;
     pthread_barrier_init(&ready, NULL, count + 1);
@@ -217,8 +205,7 @@ static struct {
     size_t bytes;
 } line;
 
-static void print(const char *format, ...)
-{
+static void print(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     int length =
@@ -230,8 +217,7 @@ static void print(const char *format, ...)
     line.bytes += (size_t)length;
 }
 
-static void print_string(const char *text)
-{
+static void print_string(const char *text) {
     print("\"");
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
@@ -245,8 +231,7 @@ static void print_string(const char *text)
 }
 
 /* The process's memory map, read once: the second witness beside the loader's own answer. */
-static char *maps_read(void)
-{
+static char *maps_read(void) {
     static char text[1 << 18];
     size_t bytes = 0;
     int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -265,8 +250,7 @@ static char *maps_read(void)
 }
 
 /* The file mapped at `address` according to the kernel; empty when none is. */
-static void maps_find(const char *maps, uintptr_t address, char *file, size_t file_bytes)
-{
+static void maps_find(const char *maps, uintptr_t address, char *file, size_t file_bytes) {
     file[0] = '\0';
     for (const char *row = maps; *row != '\0';) {
         uintptr_t from, to;
@@ -288,8 +272,7 @@ static void maps_find(const char *maps, uintptr_t address, char *file, size_t fi
 
 /* Which file serves each name, by the loader (dladdr) and by the kernel's map of the address. The
  * addresses are those this program calls: they come from the same symbol look-up as its calls. */
-static void print_proof(void)
-{
+static void print_proof(void) {
     const struct {
         const char *name;
         void *address;
@@ -317,14 +300,12 @@ static void print_proof(void)
 
 /* A "kB" line of /proc/self/status in bytes. VmHWM belongs to this program's own address space;
  * ru_maxrss would also carry the size of whatever forked it. */
-static uint64_t status_bytes(const char *status, const char *key)
-{
+static uint64_t status_bytes(const char *status, const char *key) {
     const char *at = strstr(status, key);
     return at != NULL ? strtoull(at + strlen(key), NULL, 10) * 1024 : 0;
 }
 
-static void print_memory(void)
-{
+static void print_memory(void) {
     char status[4096];
     int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     ssize_t got = file >= 0 ? read(file, status, sizeof status - 1) : 0;
@@ -336,15 +317,13 @@ static void print_memory(void)
           status_bytes(status, "VmHWM:"), status_bytes(status, "VmRSS:"));
 }
 
-static uint64_t usage_ns(struct timeval now, struct timeval before)
-{
+static uint64_t usage_ns(struct timeval now, struct timeval before) {
     return (uint64_t)((now.tv_sec - before.tv_sec) * 1000000 + (now.tv_usec - before.tv_usec)) *
            1000;
 }
 
 void frame_print(const struct frame_options *options, const char *workload, const char *unit,
-                 uint64_t ops, uint64_t checksum)
-{
+                 uint64_t ops, uint64_t checksum) {
     const struct rusage *now = &spent.usage, *before = &started.usage;
     print("{\"program\":\"%s\",\"unit\":\"%s\",\"ops\":%" PRIu64 ",\"checksum\":\"%016" PRIx64
           "\",\"seed\":%" PRIu64 ",\"threads\":%u,\"checked\":%s,",

@@ -74,8 +74,7 @@ _Noreturn void frame_fail_contents(const struct frame_slot *slot);
 _Noreturn void frame_fail_empty(size_t bytes);
 
 /* A step of splitmix64 (Steele, Lea, Flood 2014): short, passes BigCrush, any seed will do. */
-static inline uint64_t frame_random_next(struct frame_random *random)
-{
+static inline uint64_t frame_random_next(struct frame_random *random) {
     uint64_t mixed = random->state += 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
@@ -83,28 +82,24 @@ static inline uint64_t frame_random_next(struct frame_random *random)
 }
 
 /* The low half of `random` mapped to [0, count) without a division. */
-static inline size_t frame_random_below(uint64_t random, size_t count)
-{
+static inline size_t frame_random_below(uint64_t random, size_t count) {
     return (size_t)(((random & 0xffffffffu) * count) >> 32);
 }
 
 /* A thread's own stream: streams of different indices do not overlap in any run we could finish. */
-static inline struct frame_random frame_random_make(uint64_t seed, unsigned index)
-{
+static inline struct frame_random frame_random_make(uint64_t seed, unsigned index) {
     struct frame_random random = {seed ^ ((uint64_t)index << 40)};
     random.state = frame_random_next(&random);
     return random;
 }
 
-static inline size_t frame_bytes_pick(const struct frame_options *options, uint64_t random)
-{
+static inline size_t frame_bytes_pick(const struct frame_options *options, uint64_t random) {
     return options->bytes_min +
            frame_random_below(random >> 32, options->bytes_max - options->bytes_min + 1);
 }
 
 /* Takes a block of `bytes` (at least 8) and marks its first eight bytes and its last one. */
-static inline void frame_take(struct frame_slot *slot, size_t bytes, uint64_t random)
-{
+static inline void frame_take(struct frame_slot *slot, size_t bytes, uint64_t random) {
     unsigned char *block = malloc(bytes);
     uint64_t stamp = (random & ~(uint64_t)0xffffffffu) | bytes;
     if (__builtin_expect(block == NULL, 0)) {
@@ -119,8 +114,7 @@ static inline void frame_take(struct frame_slot *slot, size_t bytes, uint64_t ra
 /* Frees the slot's block after comparing its marks; returns its share of the checksum. With `check`
  * false the same work is done and the outcome ignored, so that the floor allocator, whose blocks
  * overlap, runs the same instructions. */
-static inline uint64_t frame_drop(struct frame_slot *slot, bool check)
-{
+static inline uint64_t frame_drop(struct frame_slot *slot, bool check) {
     uint64_t stamp = slot->stamp, first;
     memcpy(&first, slot->block, sizeof first);
     unsigned char last = slot->block[(uint32_t)stamp - 1];
@@ -133,8 +127,7 @@ static inline uint64_t frame_drop(struct frame_slot *slot, bool check)
 }
 
 /* What a spinning thread does between two looks. */
-static inline void frame_relax(void)
-{
+static inline void frame_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #else

@@ -19,8 +19,7 @@ static uint64_t done_chains;
 static pthread_mutex_t done_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done_changed = PTHREAD_COND_INITIALIZER;
 
-static void chain_replace(struct chain *chain, uint64_t replacements)
-{
+static void chain_replace(struct chain *chain, uint64_t replacements) {
     const struct frame_options *options = chain->options;
     uint64_t checksum = 0;
     frame_floor_circle(options->slot_count * (options->bytes_min + options->bytes_max) / 2 + 65536);
@@ -35,8 +34,7 @@ static void chain_replace(struct chain *chain, uint64_t replacements)
     chain->replacements_left -= replacements;
 }
 
-static void *generation_main(void *argument)
-{
+static void *generation_main(void *argument) {
     struct chain *chain = argument;
     uint64_t replacements = chain->options->slot_count * chain->options->round_count;
     if (replacements > chain->replacements_left) {
@@ -61,13 +59,11 @@ static void *generation_main(void *argument)
     return NULL;
 }
 
-static void chain_start(unsigned index, void *argument)
-{
+static void chain_start(unsigned index, void *argument) {
     generation_main(&((struct chain *)argument)[index]);
 }
 
-static void chains_wait(unsigned count)
-{
+static void chains_wait(unsigned count) {
     pthread_mutex_lock(&done_lock);
     while (done_chains < count) {
         pthread_cond_wait(&done_changed, &done_lock);
@@ -75,8 +71,7 @@ static void chains_wait(unsigned count)
     pthread_mutex_unlock(&done_lock);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct frame_options options = {
         .seed = 4141,
         .ops = 8000000,

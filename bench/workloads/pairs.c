@@ -3,8 +3,7 @@
  * the cost of the calls and of a loop of a few instructions. */
 #include "frame.h"
 
-static void rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds)
-{
+static void rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds) {
     const size_t count = options->slot_count;
     for (uint64_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < count; i++) {
@@ -17,8 +16,7 @@ static void rounds_run(const struct frame_options *options, void **blocks, uint6
 }
 
 /* The tightest loop: one block, no array. */
-static void single_run(size_t bytes, uint64_t pairs)
-{
+static void single_run(size_t bytes, uint64_t pairs) {
     for (uint64_t i = 0; i < pairs; i++) {
         free(malloc(bytes));
     }
@@ -28,8 +26,7 @@ static void single_run(size_t bytes, uint64_t pairs)
 __attribute__((noinline)) void pairs_run(const struct frame_options *options, void **blocks,
                                          uint64_t pairs);
 
-void pairs_run(const struct frame_options *options, void **blocks, uint64_t pairs)
-{
+void pairs_run(const struct frame_options *options, void **blocks, uint64_t pairs) {
     if (options->slot_count == 1) {
         single_run(options->bytes_min, pairs);
     } else {
@@ -37,8 +34,7 @@ void pairs_run(const struct frame_options *options, void **blocks, uint64_t pair
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct frame_options options = {
         .seed = 1,
         .ops = 20000000,

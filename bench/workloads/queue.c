@@ -28,8 +28,7 @@ struct plan {
     struct pair *pairs;
 };
 
-static uint64_t wait_until(_Atomic uint64_t *position, uint64_t goal)
-{
+static uint64_t wait_until(_Atomic uint64_t *position, uint64_t goal) {
     uint64_t seen;
     for (unsigned looks = 1; (seen = atomic_load_explicit(position, memory_order_acquire)) < goal;
          looks++) {
@@ -42,8 +41,7 @@ static uint64_t wait_until(_Atomic uint64_t *position, uint64_t goal)
     return seen;
 }
 
-static void produce(const struct frame_options *options, struct pair *pair, unsigned index)
-{
+static void produce(const struct frame_options *options, struct pair *pair, unsigned index) {
     struct ring *ring = pair->ring;
     struct frame_random random = frame_random_make(options->seed, index);
     uint64_t received = 0;
@@ -63,8 +61,7 @@ static void produce(const struct frame_options *options, struct pair *pair, unsi
     atomic_store_explicit(&ring->sent, pair->blocks, memory_order_release);
 }
 
-static void consume(const struct frame_options *options, struct pair *pair)
-{
+static void consume(const struct frame_options *options, struct pair *pair) {
     struct ring *ring = pair->ring;
     uint64_t sent = 0, checksum = 0;
     for (uint64_t i = 0; i < pair->blocks; i++) {
@@ -80,8 +77,7 @@ static void consume(const struct frame_options *options, struct pair *pair)
     pair->checksum += checksum;
 }
 
-static void worker(unsigned index, void *argument)
-{
+static void worker(unsigned index, void *argument) {
     struct plan *plan = argument;
     struct pair *pair = &plan->pairs[index / 2];
     if (index % 2 == 0) {
@@ -91,8 +87,7 @@ static void worker(unsigned index, void *argument)
     }
 }
 
-static uint64_t pairs_run(const struct frame_options *options, uint64_t blocks)
-{
+static uint64_t pairs_run(const struct frame_options *options, uint64_t blocks) {
     const unsigned pair_count = options->thread_count / 2;
     struct plan plan = {options, frame_map(pair_count * sizeof *plan.pairs)};
     uint64_t checksum = 0;
@@ -107,8 +102,7 @@ static uint64_t pairs_run(const struct frame_options *options, uint64_t blocks)
     return checksum;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct frame_options options = {
         .seed = 7,
         .ops = 8000000,

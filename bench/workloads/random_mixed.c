@@ -3,8 +3,7 @@
 #include "frame.h"
 
 static uint64_t operations_run(const struct frame_options *options, struct frame_random *random,
-                               struct frame_slot *slots, uint64_t ops)
-{
+                               struct frame_slot *slots, uint64_t ops) {
     uint64_t checksum = 0;
     for (uint64_t i = 0; i < ops; i++) {
         uint64_t bits = frame_random_next(random);
@@ -18,8 +17,7 @@ static uint64_t operations_run(const struct frame_options *options, struct frame
     return checksum;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct frame_options options = {
         .seed = 42,
         .ops = 20000000,

@@ -3,15 +3,15 @@
 #include "frame.h"
 
 static uint64_t rounds_run(const struct frame_options *options, struct frame_slot *slots,
-                           uint64_t rounds)
-{
+                           uint64_t rounds) {
     struct frame_random random = frame_random_make(options->seed, 0);
     const size_t count = options->slot_count;
     uint64_t checksum = 0;
     for (uint64_t round = 0; round < rounds; round++) {
         uint64_t stamp = frame_random_next(&random);
         for (size_t i = 0; i < count; i++) {
-            frame_take(&slots[i], options->bytes_min, stamp);
+            /* Each block bears a mark of its own, so that no two can overlap unseen. */
+            frame_take(&slots[i], options->bytes_min, stamp + ((uint64_t)i << 33));
         }
         if (options->order == FRAME_LIFO) {
             for (size_t i = count; i-- > 0;) {
@@ -26,8 +26,7 @@ static uint64_t rounds_run(const struct frame_options *options, struct frame_slo
     return checksum;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct frame_options options = {
         .seed = 1,
         .ops = 60000000,
