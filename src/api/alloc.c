@@ -180,6 +180,14 @@ static struct place find_place(uintptr_t address) {
     return place;
 }
 
+static bool is_held_back(const struct run *slab, uintptr_t address) {
+    struct heap *heap = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
+    lock_acquire(&heap->lock);
+    const bool found = heap_holds_back(heap, (void *)address);
+    lock_release(&heap->lock);
+    return found;
+}
+
 // As find_place, and the block must not be free as far as the bitmaps and the latest frees of this
 // thread tell.
 static struct place find_live(uintptr_t address, enum misuse otherwise) {
@@ -189,7 +197,9 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
         if (index < 0) {
             place.kind = PLACE_NONE;
         } else if (slab_is_free(place.run, (unsigned)index) ||
-                   cache_freed_lately(thread_cache, place.run->class_index, address)) {
+                   cache_freed_lately(thread_cache, place.run->class_index, address) ||
+                   (unlikely(options.quarantine_blocks) &&
+                    is_held_back(place.run, address))) {
             misuse_report_freed(otherwise, place.run, (unsigned)index);
             place.kind = PLACE_NONE;
             return place;
@@ -284,8 +294,9 @@ static bool size_fits(const struct place *place, size_t alignment, size_t bytes)
                place->usable_bytes;
     }
     // A huge block may have come from a kept mapping that was a little larger.
-    return bytes <= place->usable_bytes &&
-           (place->kind == PLACE_HUGE || place->usable_bytes - bytes < os_page_bytes());
+    const size_t rounded = align_up(bytes == 0 ? 1 : bytes, os_page_bytes());
+    return place->kind == PLACE_HUGE ? rounded <= place->usable_bytes
+                                     : rounded == place->usable_bytes;
 }
 
 SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {

@@ -26,7 +26,21 @@ static bool slab_is_empty(const struct run *slab) {
     return slab->free_count == slab->block_count;
 }
 
+// All blocks are held: one that is on its way back as well was freed twice.
+static void require_nothing_remote(struct run *slab) {
+    if (likely(atomic_load_relaxed(&slab->remote_summary) == 0)) {
+        return;
+    }
+    for (unsigned w = 0; w < slab_words(slab); w++) {
+        const uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[w], 0);
+        if (unlikely(bits != 0)) {
+            misuse_report_block(MISUSE_DOUBLE_FREE, slab, w * 64 + bit_lowest(bits));
+        }
+    }
+}
+
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
+    require_nothing_remote(slab);
     list_remove(&slab->bin_link);
     bin->slab_count--;
     bin->empty_count--;
@@ -248,7 +262,7 @@ unsigned heap_collect(struct heap *heap) {
     return count;
 }
 
-static bool is_quarantined(const struct heap *heap, const void *block) {
+bool heap_holds_back(const struct heap *heap, const void *block) {
     for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
         if (heap->quarantine[i] == block) {
             return true;
@@ -263,7 +277,7 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
         return;
     }
-    if (slab_is_free(slab, (unsigned)index) || is_quarantined(heap, block)) {
+    if (slab_is_free(slab, (unsigned)index) || heap_holds_back(heap, block)) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
         return;
     }

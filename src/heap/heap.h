@@ -73,6 +73,9 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 // hardened: frees one block at once, with every check, through the quarantine.
 void heap_free_checked(struct heap *heap, struct run *slab, void *block);
 
+// Whether a freed block waits in the quarantine.
+bool heap_holds_back(const struct heap *heap, const void *block);
+
 // Destroys empty slabs beyond `keep` per class.
 void heap_release_empty(struct heap *heap, unsigned keep);
 

@@ -162,7 +162,7 @@ static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t a
         return describe_slab(text, what, run, address);
     }
     if (address == run->start) {
-        text_string(text, "is a large block that another thread is freeing");
+        text_string(text, "is the start of a freed large block");
         return of_freed(what);
     }
     describe_inside(text, address - run->start, "large", run->large_bytes, run->start);

@@ -4,13 +4,14 @@
 
 static void little_activity(unsigned int ms) {
     uint64_t end = now_ms() + ms;
+    uint64_t seed = 1;
     while (now_ms() < end) {
-        void *blocks[100];
-        for (size_t i = 0; i < 100; i++) {
-            blocks[i] = malloc(16 + i);
+        void *blocks[300];
+        for (int i = 0; i < 300; i++) {
+            blocks[i] = malloc(16 + random_below(&seed, 1000));
             require(blocks[i] != NULL);
         }
-        for (size_t i = 0; i < 100; i++) {
+        for (int i = 0; i < 300; i++) {
             free(blocks[i]);
         }
         sleep_ms(10);
