@@ -64,15 +64,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with the parameter `mode` runs in the default mode, a marked one in all."""
     if "mode" not in metafunc.fixturenames:
         return
-    chosen = metafunc.config.getoption("--modes").split(",")
-    unknown = set(chosen) - set(MODES)
-    if unknown:
-        raise pytest.UsageError(f"unknown modes: {', '.join(sorted(unknown))}")
     # Only this library has modes; another one, measured for comparison, runs as it is.
     has_modes = "hakmem_version" in activity.exported_names(activity.real(library_path()))
-    if not has_modes or not metafunc.definition.get_closest_marker("every_mode"):
-        chosen = [mode for mode in chosen if mode == "fast"]
-    metafunc.parametrize("mode", chosen)
+    every = has_modes and metafunc.definition.get_closest_marker("every_mode") is not None
+    metafunc.parametrize("mode", list(MODES) if every else ["fast"])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the modes that were not asked for."""
+    chosen = set(config.getoption("--modes").split(","))
+    if not chosen <= set(MODES):
+        raise pytest.UsageError(f"unknown modes: {', '.join(sorted(chosen - set(MODES)))}")
+    left_out = [item for item in items if mode_of(item) not in chosen]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if mode_of(item) in chosen]
+
+
+def mode_of(item: pytest.Item) -> str:
+    """The mode that a test runs in; those of the harness itself belong to the default one."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("mode", "fast")) if callspec else "fast"
 
 
 @pytest.fixture(scope="session")

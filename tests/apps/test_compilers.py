@@ -1,5 +1,6 @@
 """gcc and g++ on this project's own sources and on a translation unit with heavy templates."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,22 +10,27 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINERS = Path(__file__).with_name("inputs") / "containers.cc"
 
 
-def own_sources() -> list[Path]:
-    sources = sorted((REPOSITORY / "src").glob("*/*.c"))
-    assert sources, "the project has no sources"
-    return sources
+@pytest.fixture(scope="session")
+def own_sources(base: Path) -> Path:
+    """A copy of the project: nobody edits it between two runs that are compared."""
+    copy = base / "project"
+    for folder in ("src", "include"):
+        shutil.copytree(REPOSITORY / folder, copy / folder)
+    return copy
 
 
 @pytest.mark.every_mode
-def test_gcc(compare: Comparison) -> None:
+def test_gcc(compare: Comparison, own_sources: Path) -> None:
+    sources = sorted((own_sources / "src").glob("*/*.c"))
+    assert sources, "the project has no sources"
+
     def workload(run: Run) -> Outputs:
         outputs = {}
-        sources = own_sources()
         for source in sources[: run.size(len(sources), 2)]:
             target = f"{source.parent.name}-{source.stem}.o"
             words = ["gcc", "-std=gnu11", "-O2", "-g", "-fPIC", "-ftls-model=initial-exec", "-w"]
             words += ["-D_GNU_SOURCE", "-DHAKMEM_CHECKS=1", '-DHAKMEM_VERSION="0"']
-            words += [f"-I{REPOSITORY / 'src'}", f"-I{REPOSITORY / 'include'}"]
+            words += [f"-I{own_sources / 'src'}", f"-I{own_sources / 'include'}"]
             run.command([*words, "-c", str(source), "-o", target])
             outputs[target] = (run.directory / target).read_bytes()
         return outputs

@@ -21,11 +21,6 @@ while True:
 
 
 @pytest.fixture
-def mode() -> str:
-    return "fast"
-
-
-@pytest.fixture
 def without_malloc() -> Path:
     """A library that every program can load and that defines no malloc."""
     ctypes.CDLL("libz.so.1")
