@@ -8,6 +8,9 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
+// Larger blocks would make the quarantine of a heap hold tens of megabytes.
+#define QUARANTINE_BLOCK_BYTES_MAX (4 * KIB)
+
 void heap_init(struct heap *heap, uint32_t id) {
     lock_init(&heap->lock, LOCK_RANK_HEAP);
     heap->id = id;
@@ -67,6 +70,9 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
                           void **blocks) {
     if (slab_is_empty(slab)) {
         bin->empty_count--;
+    }
+    if (slab->purge_age == SLAB_PURGE_AGED) {
+        slab->purge_age = SLAB_PURGE_USED;
     }
     unsigned got;
     if (options.random_refill) {
@@ -284,7 +290,8 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
     if (options.zero_on_free) {
         __builtin_memset(block, 0, size_classes[slab->class_index].block_bytes);
     }
-    if (heap->quarantine != NULL) {
+    if (heap->quarantine != NULL &&
+        size_classes[slab->class_index].block_bytes <= QUARANTINE_BLOCK_BYTES_MAX) {
         void **place = &heap->quarantine[heap->quarantine_next];
         heap->quarantine_next =
             (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
@@ -311,7 +318,7 @@ void heap_release_empty(struct heap *heap, unsigned keep) {
     }
 }
 
-size_t heap_purge_slabs(struct heap *heap) {
+size_t heap_purge_slabs(struct heap *heap, bool now) {
     size_t bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
@@ -320,8 +327,10 @@ size_t heap_purge_slabs(struct heap *heap) {
         struct bin *bin = &heap->bins[i];
         for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
             struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            if (slab->put_since_purge) {
+            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
                 bytes += slab_purge(slab);
+            } else if (slab->purge_age == SLAB_PURGE_USED) {
+                slab->purge_age = SLAB_PURGE_AGED;
             }
         }
     }

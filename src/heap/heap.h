@@ -79,8 +79,9 @@ bool heap_holds_back(const struct heap *heap, const void *block);
 // Destroys empty slabs beyond `keep` per class.
 void heap_release_empty(struct heap *heap, unsigned keep);
 
-// Purges free pages inside slabs that took blocks back since the last time. Returns the bytes.
-size_t heap_purge_slabs(struct heap *heap);
+// Purges free pages inside slabs that took blocks back: those that nothing happened to since the
+// last call, or, when `now`, all. Returns the bytes.
+size_t heap_purge_slabs(struct heap *heap, bool now);
 
 struct heap_class_totals {
     uint64_t slab_bytes, used_blocks, free_blocks;

@@ -46,7 +46,7 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     slab->large_bytes = 0;
     slab->free_count = slab->block_count;
     slab->fresh_index = 0;
-    slab->put_since_purge = 0;
+    slab->purge_age = SLAB_PURGE_NONE;
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
         const unsigned left = slab->block_count - w * 64;
@@ -120,7 +120,7 @@ void slab_put(struct run *slab, unsigned word, uint64_t bits) {
     atomic_store_relaxed(&slab->free_bits[word], before | bits);
     slab->summary |= bit(word);
     slab->free_count = (uint16_t)(slab->free_count + bit_count(bits));
-    slab->put_since_purge = 1;
+    slab->purge_age = SLAB_PURGE_USED;
 }
 
 // First index from `index` on, below `end`, whose block the slab holds (or does not, with
@@ -142,7 +142,7 @@ size_t slab_purge(struct run *slab) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();
     size_t purged_bytes = 0;
-    slab->put_since_purge = 0;
+    slab->purge_age = SLAB_PURGE_NONE;
     unsigned index = next_index(slab, 0, slab->fresh_index, true);
     while (index < slab->fresh_index) {
         const unsigned end = next_index(slab, index, slab->fresh_index, false);

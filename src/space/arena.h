@@ -26,6 +26,9 @@
 
 struct heap;
 
+// Free pages inside a slab: none to purge; some, in use lately; some, left alone for a while.
+enum slab_purge_age { SLAB_PURGE_NONE, SLAB_PURGE_USED, SLAB_PURGE_AGED };
+
 enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 
 // Descriptor of a run: two cache lines, one for its owner, one for other threads. It lives as long
@@ -46,7 +49,7 @@ struct run {
     uint16_t block_count;
     uint16_t free_count;   // blocks the slab holds
     uint16_t fresh_index;  // blocks from here on were never handed out
-    uint8_t put_since_purge;  // 1: blocks came back after the last purge of free pages
+    uint8_t purge_age;     // enum slab_purge_age
     uint8_t reserved;
     uint64_t summary;  // bit w: word w of free_bits is not zero
     // Relaxed: the words have one writer at a time, the holder of the heap's lock; other threads

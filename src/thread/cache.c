@@ -10,6 +10,8 @@
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
 #define NO_TOP ((void **)(uintptr_t)(no_node + NODE_SLOTS))
 
+_Atomic(uint32_t) cache_count_in_use;  // relaxed: see cache.h
+
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
@@ -73,6 +75,12 @@ static uint8_t floor_for(uint32_t capacity) {
     return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
 }
 
+// What this thread's cache may hold: its share when there are many.
+static uint64_t bytes_allowed(void) {
+    const uint64_t threads = greatest_u64(1, atomic_load_relaxed(&cache_count_in_use));
+    return least_u64(option_live(cache_heap_bytes), option_live(cache_total_bytes) / threads);
+}
+
 // Doubles the capacity; false when it is at its limit.
 static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
@@ -82,7 +90,7 @@ static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
         return false;
     }
     const uint64_t more_bytes = (raised - magazine->capacity) * block_bytes(class_index);
-    if (cache->capacity_bytes + more_bytes > option_live(cache_heap_bytes)) {
+    if (cache->capacity_bytes + more_bytes > bytes_allowed()) {
         return false;
     }
     cache->capacity_bytes += more_bytes;
@@ -124,10 +132,11 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     if (node == NULL) {
         return false;
     }
-    const uint32_t start = blocks_in(option_live(cache_start_bytes), class_index);
-    const uint32_t most = blocks_in(option_live(cache_class_bytes), class_index);
-    magazine->capacity =
-        (uint32_t)greatest_u64(least_u64(start, most), least_u64(options.prewarm_blocks, 4096));
+    const uint64_t allowed = bytes_allowed();
+    const uint64_t room = allowed > cache->capacity_bytes ? allowed - cache->capacity_bytes : 0;
+    uint64_t start = least_u64(option_live(cache_start_bytes), option_live(cache_class_bytes));
+    start = blocks_in(least_u64(start, room), class_index);
+    magazine->capacity = (uint32_t)greatest_u64(start, options.prewarm_blocks);
     atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
     cache->capacity_bytes += magazine->capacity * block_bytes(class_index);
     install_node(cache, class_index, node, 0);

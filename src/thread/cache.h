@@ -81,7 +81,9 @@ struct thread_cache {
     // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
     // nothing.
     _Atomic(uint32_t) activity;
-    uint32_t activity_seen;  // by harvesters, under the heap's lock
+    // By harvesters, under the heap's lock.
+    uint32_t activity_seen;
+    uint8_t harvested;  // 1: cleaned up since it last moved
     // Relaxed: changed under the registry's lock, read by harvesters and statistics as a hint.
     _Atomic(uint32_t) state;
     struct thread_cache *next_unused;  // under the registry's lock
@@ -97,6 +99,10 @@ extern __thread struct thread_cache *thread_cache __attribute__((tls_model("init
 
 // Caches of threads that have none: not yet, and no longer.
 extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
+
+// Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
+// cache_total_bytes out; pairs with nothing.
+extern _Atomic(uint32_t) cache_count_in_use;
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;

@@ -29,7 +29,7 @@ static struct {
     // Release after the options and the page map are set up; acquire by later callers.
     _Atomic(bool) started;
     // Relaxed: statistics. Pairs with nothing.
-    _Atomic(uint32_t) count, count_in_use;
+    _Atomic(uint32_t) count;
 } registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
 
 // The heap of threads without a cache: id 1, the first.
@@ -103,7 +103,7 @@ struct thread_cache *lifecycle_attach(void) {
     }
     const bool orphaned = atomic_load_relaxed(&cache->state) == CACHE_ORPHAN;
     atomic_store_relaxed(&cache->state, CACHE_IN_USE);
-    atomic_bump_owned(&registry.count_in_use, 1u);
+    atomic_bump_owned(&cache_count_in_use, 1u);
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     if (orphaned) {
@@ -134,7 +134,7 @@ void lifecycle_detach(void) {
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;
     registry.unused = cache;
-    atomic_bump_owned(&registry.count_in_use, (uint32_t)-1);
+    atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
     lock_release(&registry.lock);
 }
 
@@ -174,7 +174,7 @@ uint32_t lifecycle_count(void) {
 }
 
 uint32_t lifecycle_count_in_use(void) {
-    return atomic_load_relaxed(&registry.count_in_use);
+    return atomic_load_relaxed(&cache_count_in_use);
 }
 
 // ---- fork ----
@@ -242,7 +242,7 @@ void fork_child(void) {
             atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
             cache->next_unused = registry.unused;
             registry.unused = cache;
-            atomic_bump_owned(&registry.count_in_use, (uint32_t)-1);
+            atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
         }
     }
     unlock_all();

@@ -6,30 +6,50 @@
 #include "thread/lifecycle.h"
 
 // A heap whose thread took no slow path between two visits is idle: its remote frees are collected,
-// its empty slabs released, its sparse slabs purged. One heap a tick, in turn.
+// its empty slabs released, its sparse slabs purged; once, until it moves or somebody frees to it.
+// A tick visits this many heaps in turn, and stops after cleaning up a few.
+#define HARVEST_VISITS 64
+#define HARVEST_HEAPS 8
+
 // Relaxed: a cursor that any thread moves; two threads at one heap do no harm. Pairs with nothing.
 static _Atomic(struct thread_cache *) harvest_cursor;
 
 static void harvest(struct heap *heap, unsigned keep) {
     heap_collect(heap);
     heap_release_empty(heap, keep);
-    heap_purge_slabs(heap);
+    heap_purge_slabs(heap, true);
     heap_count(heap, COUNTER_harvests, 1);
 }
 
-static void harvest_next(const struct thread_cache *own) {
-    struct thread_cache *cache = atomic_load_relaxed(&harvest_cursor);
-    cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
-    atomic_store_relaxed(&harvest_cursor, cache);
-    if (cache == own || cache == NULL || !lock_try_acquire(&cache->heap.lock)) {
-        return;
-    }
+// True when there was something to clean up. The heap's lock is held.
+static bool visit(struct thread_cache *cache) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
-    if (activity == cache->activity_seen) {
+    const bool idle = activity == cache->activity_seen;
+    if (!idle) {
+        cache->activity_seen = activity;
+        cache->harvested = 0;
+    } else if (!cache->harvested || heap_has_remote(&cache->heap)) {
+        cache->harvested = 1;
         harvest(&cache->heap, 0);
+        return true;
     }
-    cache->activity_seen = activity;
-    lock_release(&cache->heap.lock);
+    return false;
+}
+
+static void harvest_idle(const struct thread_cache *own) {
+    struct thread_cache *cache = atomic_load_relaxed(&harvest_cursor);
+    unsigned cleaned = 0;
+    for (unsigned i = 0; i < HARVEST_VISITS && cleaned < HARVEST_HEAPS; i++) {
+        cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
+        if (cache == NULL || (cache == own && own->next_all == NULL && i > 0)) {
+            break;
+        }
+        if (cache != own && lock_try_acquire(&cache->heap.lock)) {
+            cleaned += visit(cache);
+            lock_release(&cache->heap.lock);
+        }
+    }
+    atomic_store_relaxed(&harvest_cursor, cache);
 }
 
 static void purge_due(uint64_t now_ms) {
@@ -54,12 +74,12 @@ static void look_at_clock(struct thread_cache *cache) {
         if (cache->slab_purge_ms != 0) {
             lock_acquire(&cache->heap.lock);
             heap_collect(&cache->heap);
-            heap_purge_slabs(&cache->heap);
+            heap_purge_slabs(&cache->heap, false);
             lock_release(&cache->heap.lock);
         }
         cache->slab_purge_ms = now_ms;
     }
-    harvest_next(cache);
+    harvest_idle(cache);
     purge_due(now_ms);
 }
 
