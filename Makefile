@@ -36,13 +36,18 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 .PHONY: test
 test: setup | build ## Minutes: every test in every flavour; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang; do \
-	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) || exit 1; \
+	    echo "== build $$flavour"; \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour,-- --quiet) || exit 1; \
 	done
-	@$(call ctest,release)
-	@$(call ctest,debug,--label-exclude apps)
-	@for flavour in $(SANITIZERS); do $(call ctest,$$flavour) || exit 1; done
-	@$(call ctest,clang,--label-regex 'unit|preload')
-	@$(MAKE) --no-print-directory tidy
+	@failed=; \
+	run() { echo "== test $$1"; flavour=$$1; shift; \
+	    $(call ctest,$$flavour,--parallel $(JOBS) "$$@") || failed="$$failed $$flavour"; }; \
+	run release; \
+	run debug --label-exclude apps; \
+	for flavour in $(SANITIZERS); do run $$flavour; done; \
+	run clang --label-exclude 'apps|stress'; \
+	echo "== tidy"; $(MAKE) --no-print-directory tidy || failed="$$failed tidy"; \
+	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
 .PHONY: stress
 stress: setup | build ## The stress tests alone, as shipped and with internal checks

@@ -13,4 +13,4 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def build() -> Path:
     """The build tree whose libraries are looked at."""
-    return Path(os.environ.get("HAKMEM_BUILD_DIRECTORY", ROOT / "build/release"))
+    return Path(os.environ.get("ABI_BUILD_DIRECTORY", ROOT / "build/release"))

@@ -45,6 +45,7 @@ int main() {
     struct hakmem_totals before, after;
     hakmem_totals(&before);
     std::vector<char> block(10 << 20);
+    asm volatile("" : : "r"(block.data()) : "memory");
     auto aligned = std::make_unique<wide>();
     hakmem_totals(&after);
     if (after.live_bytes < before.live_bytes + (10 << 20)) {
