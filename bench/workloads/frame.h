@@ -15,7 +15,7 @@
 #include <string.h>
 
 #if defined(__GNUC__) && !defined(__x86_64__) && !defined(__aarch64__)
-#    error "the workloads know how to wait politely only on x86-64 and aarch64"
+#error "the workloads know how to wait politely only on x86-64 and aarch64"
 #endif
 
 enum frame_order { FRAME_LIFO, FRAME_FIFO };
@@ -98,14 +98,15 @@ static inline size_t frame_bytes_pick(const struct frame_options *options, uint6
            frame_random_below(random >> 32, options->bytes_max - options->bytes_min + 1);
 }
 
-/* Takes a block of `bytes` (at least 8) and marks its first eight bytes and its last one. */
+/* Takes a block of `bytes` (at least 8) and marks its first eight bytes and its last one. The
+ * builtin is one store: under -fno-builtin a plain memcpy would be a call of the C library. */
 static inline void frame_take(struct frame_slot *slot, size_t bytes, uint64_t random) {
     unsigned char *block = malloc(bytes);
     uint64_t stamp = (random & ~(uint64_t)0xffffffffu) | bytes;
     if (__builtin_expect(block == NULL, 0)) {
         frame_fail_empty(bytes);
     }
-    memcpy(block, &stamp, sizeof stamp);
+    __builtin_memcpy(block, &stamp, sizeof stamp);
     block[bytes - 1] = (unsigned char)(stamp >> 56);
     slot->block = block;
     slot->stamp = stamp;
@@ -116,7 +117,7 @@ static inline void frame_take(struct frame_slot *slot, size_t bytes, uint64_t ra
  * overlap, runs the same instructions. */
 static inline uint64_t frame_drop(struct frame_slot *slot, bool check) {
     uint64_t stamp = slot->stamp, first;
-    memcpy(&first, slot->block, sizeof first);
+    __builtin_memcpy(&first, slot->block, sizeof first);
     unsigned char last = slot->block[(uint32_t)stamp - 1];
     if (__builtin_expect(first != stamp || last != (unsigned char)(stamp >> 56), 0) && check) {
         frame_fail_contents(slot);

@@ -198,8 +198,7 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
             place.kind = PLACE_NONE;
         } else if (slab_is_free(place.run, (unsigned)index) ||
                    cache_freed_lately(thread_cache, place.run->class_index, address) ||
-                   (unlikely(options.quarantine_blocks) &&
-                    is_held_back(place.run, address))) {
+                   (unlikely(options.quarantine_blocks) && is_held_back(place.run, address))) {
             misuse_report_freed(otherwise, place.run, (unsigned)index);
             place.kind = PLACE_NONE;
             return place;

@@ -157,9 +157,9 @@ EXPORTED int malloc_info(int flags, FILE *stream) {
             fprintf(stream,
                     "  <size block=\"%zu\" slab_bytes=\"%zu\" live=\"%zu\" cached=\"%zu\" "
                     "free=\"%zu\"/>\n",
-                    (size_t)class->block_bytes, (size_t)class->slab_bytes,
-                    (size_t)class->live_blocks, (size_t)class->cached_blocks,
-                    (size_t)class->free_blocks);
+                    (size_t) class->block_bytes, (size_t) class->slab_bytes,
+                    (size_t) class->live_blocks, (size_t) class->cached_blocks,
+                    (size_t) class->free_blocks);
         }
     }
     fprintf(stream, "</sizes>\n");
@@ -172,14 +172,12 @@ EXPORTED int malloc_info(int flags, FILE *stream) {
     fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n",
             (size_t)(stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees]),
             (size_t)gauge[GAUGE_huge_bytes]);
-    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n",
-            (size_t)gauge[GAUGE_mapped_bytes]);
-    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n",
-            (size_t)gauge[GAUGE_mapped_bytes_max]);
-#define COUNTER(name, unit, help)                                                     \
+    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes]);
+    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes_max]);
+#define COUNTER(name, unit, help)                                                      \
     fprintf(stream, "<counter name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
             (size_t)stats.counter[COUNTER_##name]);
-#define GAUGE(name, unit, help)                                                     \
+#define GAUGE(name, unit, help)                                                      \
     fprintf(stream, "<gauge name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
             (size_t)stats.gauge[GAUGE_##name]);
 #include "config/counters.def"

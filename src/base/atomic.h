@@ -26,10 +26,10 @@
     atomic_fetch_add_explicit((field), (value), memory_order_relaxed)
 #define atomic_sub_relaxed(field, value) \
     atomic_fetch_sub_explicit((field), (value), memory_order_relaxed)
-#define atomic_cas_acquire(field, expected, desired)                                     \
+#define atomic_cas_acquire(field, expected, desired)                                              \
     atomic_compare_exchange_strong_explicit((field), (expected), (desired), memory_order_acquire, \
                                             memory_order_relaxed)
-#define atomic_cas_weak_release(field, expected, desired)                               \
+#define atomic_cas_weak_release(field, expected, desired)                                       \
     atomic_compare_exchange_weak_explicit((field), (expected), (desired), memory_order_release, \
                                           memory_order_relaxed)
 
@@ -61,7 +61,7 @@
 // slots[index] += 1 as one instruction on x86-64: the same single store, without a register for the
 // sum. An array and an index, because a single pointer would cost an address computation.
 #if defined(__x86_64__) && !defined(HAKMEM_THREAD_SANITIZER)
-#define slot_advance(slots, index)                                                              \
+#define slot_advance(slots, index) \
     __asm__ volatile("addq $8, (%0,%1,8)" ::"r"(slots), "r"((uint64_t)(index)) : "memory", "cc")
 #else
 #define slot_advance(slots, index) slot_store(slots, index, slot_load(slots, index) + 1)

@@ -22,4 +22,4 @@
 #define CACHE_LINE_BYTES 64
 #define ARRAY_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define CONTAINER_OF(pointer, type, member) \
-    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))

@@ -35,7 +35,8 @@ size_t check_all(void) {
         violations += check_heap(&cache->heap);
     }
     if (cache_is_real(thread_cache)) {
-        violations += report_layer("thread cache", thread_cache->heap.id, cache_check(thread_cache));
+        violations +=
+            report_layer("thread cache", thread_cache->heap.id, cache_check(thread_cache));
     }
     violations += report_layer("arena", 0, arena_check());
     violations += report_layer("huge blocks", 0, huge_check());

@@ -99,8 +99,8 @@ void stats_collect(struct stats *stats) {
     gauge[GAUGE_live_blocks] += large.count + huge.live_count;
     gauge[GAUGE_dirty_bytes] = arena.dirty_bytes;
     gauge[GAUGE_mapped_bytes] = arena.mapped_bytes + huge.live_bytes + huge.kept_bytes;
-    gauge[GAUGE_mapped_bytes_max] = greatest_u64(gauge[GAUGE_mapped_bytes],
-                                                 arena.mapped_bytes_max + huge.live_bytes_max);
+    gauge[GAUGE_mapped_bytes_max] =
+        greatest_u64(gauge[GAUGE_mapped_bytes], arena.mapped_bytes_max + huge.live_bytes_max);
     gauge[GAUGE_metadata_bytes] = metadata_bytes();
     gauge[GAUGE_heaps] = lifecycle_count();
     gauge[GAUGE_heaps_in_use] = lifecycle_count_in_use();
@@ -138,12 +138,11 @@ void stats_print(int descriptor) {
     struct stats stats;
     stats_collect(&stats);
     os_write(descriptor, "hakmem statistics\n", 18);
-#define COUNTER(name, unit, help)                                              \
-    if (stats.counter[COUNTER_##name] != 0) {                                  \
-        print_row(descriptor, #name, stats.counter[COUNTER_##name], unit);     \
+#define COUNTER(name, unit, help)                                          \
+    if (stats.counter[COUNTER_##name] != 0) {                              \
+        print_row(descriptor, #name, stats.counter[COUNTER_##name], unit); \
     }
-#define GAUGE(name, unit, help) \
-    print_row(descriptor, #name, stats.gauge[GAUGE_##name], unit);
+#define GAUGE(name, unit, help) print_row(descriptor, #name, stats.gauge[GAUGE_##name], unit);
 #include "config/counters.def"
     static const char heading[] =
         "  block bytes   slab bytes    live blocks   cached        free\n";

@@ -293,8 +293,7 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
     if (heap->quarantine != NULL &&
         size_classes[slab->class_index].block_bytes <= QUARANTINE_BLOCK_BYTES_MAX) {
         void **place = &heap->quarantine[heap->quarantine_next];
-        heap->quarantine_next =
-            (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
+        heap->quarantine_next = (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
         void *released = *place;
         *place = block;
         block = released;

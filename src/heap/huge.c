@@ -176,7 +176,8 @@ static struct huge *take_new(size_t usable_bytes, size_t alignment) {
 
 void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     const size_t page_bytes = os_page_bytes();
-    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) || alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
+    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) ||
+        alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
         return NULL;
     }
     if (alignment < PAGE_BYTES) {

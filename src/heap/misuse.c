@@ -176,7 +176,8 @@ void misuse_report(enum misuse what, uintptr_t address) {
     if (address >> ADDRESS_BITS != 0) {
         text_string(&description, "is above the 47-bit address space");
     } else if ((huge = huge_find(address)) != NULL) {
-        describe_inside(&description, address - huge->start, "large", huge->usable_bytes, huge->start);
+        describe_inside(&description, address - huge->start, "large", huge->usable_bytes,
+                        huge->start);
     } else if (huge_was_freed(address)) {
         text_string(&description, "is the start of a freed large block");
         what = of_freed(what);

@@ -31,8 +31,7 @@ static inline int slab_index(const struct run *slab, uintptr_t address) {
     const struct size_class *size_class = &size_classes[slab->class_index];
     const uint32_t offset = (uint32_t)(address - slab->start);
     const uint32_t index = block_index(offset, size_class->reciprocal);
-    return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index
-                                                                                  : -1;
+    return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index : -1;
 }
 
 static inline bool slab_holds(const struct run *slab, unsigned index) {

@@ -58,9 +58,8 @@ static long counted_call(enum os_call call, long number, long a, long b, long c,
 }
 
 static void *map_anonymous(void *hint, size_t bytes, int protection, int extra_flags) {
-    const long result =
-        counted_call(OS_MMAP, __NR_mmap, (long)hint, (long)bytes, protection,
-                     MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
+    const long result = counted_call(OS_MMAP, __NR_mmap, (long)hint, (long)bytes, protection,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
     return is_error(result) ? NULL : (void *)result;
 }
 
@@ -124,8 +123,8 @@ bool os_commit(void *start, size_t bytes) {
 }
 
 bool os_guard(void *start, size_t bytes) {
-    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes, PROT_NONE,
-                                  0, 0, 0));
+    return !is_error(
+        counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes, PROT_NONE, 0, 0, 0));
 }
 
 bool os_unmap(void *start, size_t bytes) {
@@ -133,8 +132,8 @@ bool os_unmap(void *start, size_t bytes) {
 }
 
 bool os_purge(void *start, size_t bytes) {
-    return !is_error(counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes,
-                                  MADV_DONTNEED, 0, 0, 0));
+    return !is_error(
+        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes, MADV_DONTNEED, 0, 0, 0));
 }
 
 void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
@@ -156,8 +155,8 @@ void *os_reserve_aligned(size_t bytes, size_t alignment) {
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
     return !is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
-                                  (long)new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
-                                  (long)destination, 0));
+                                  (long)new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination,
+                                  0));
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
@@ -187,8 +186,7 @@ uint64_t os_random(void) {
 
 void os_write(int descriptor, const char *text, size_t length) {
     while (length > 0) {
-        const long written =
-            system_call(__NR_write, descriptor, (long)text, (long)length, 0, 0, 0);
+        const long written = system_call(__NR_write, descriptor, (long)text, (long)length, 0, 0, 0);
         if (written == -4 /* EINTR */) {
             continue;
         }
@@ -201,8 +199,7 @@ void os_write(int descriptor, const char *text, size_t length) {
 }
 
 int os_duplicate(int descriptor) {
-    const long copy =
-        system_call(__NR_fcntl, descriptor, F_DUPFD_CLOEXEC, 100, 0, 0, 0);
+    const long copy = system_call(__NR_fcntl, descriptor, F_DUPFD_CLOEXEC, 100, 0, 0, 0);
     return is_error(copy) ? descriptor : (int)copy;
 }
 
@@ -248,8 +245,8 @@ static bool line_contains(const char *line, uintptr_t address) {
 }
 
 bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
-    const long file = system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps",
-                                  O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    const long file =
+        system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
     if (is_error(file)) {
         return false;
     }

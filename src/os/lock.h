@@ -28,7 +28,8 @@ struct lock {
     uint32_t rank;
 };
 
-#define LOCK_INITIAL(lock_rank) {0, (lock_rank)}
+#define LOCK_INITIAL(lock_rank) \
+    { 0, (lock_rank) }
 
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.

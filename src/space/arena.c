@@ -122,8 +122,8 @@ static bool unmap_superslab(struct superslab *superslab) {
 // Bit i: page i is at a multiple of `alignment` bytes.
 static uint64_t aligned_pages(size_t alignment) {
     uint64_t mask = 0;
-    const unsigned step = alignment >= SUPERSLAB_BYTES ? SUPERSLAB_PAGES
-                                                       : (unsigned)(alignment >> PAGE_SHIFT);
+    const unsigned step =
+        alignment >= SUPERSLAB_BYTES ? SUPERSLAB_PAGES : (unsigned)(alignment >> PAGE_SHIFT);
     for (unsigned i = 0; i < SUPERSLAB_PAGES; i += step) {
         mask |= bit(i);
     }
@@ -266,8 +266,7 @@ struct run *arena_find(uintptr_t address) {
         return NULL;
     }
     const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
-    const uint64_t starts =
-        atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
+    const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
     return starts == 0 ? NULL : &superslab->runs[bit_highest(starts)];
 }
 

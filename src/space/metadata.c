@@ -30,7 +30,8 @@ static void *take_fresh(size_t bytes) {
     char *start = (char *)align_up((uintptr_t)metadata.fresh, alignment);
     if (metadata.fresh == NULL || start > metadata.fresh_end ||
         (size_t)(metadata.fresh_end - start) < bytes) {
-        const size_t chunk_bytes = bytes > CHUNK_BYTES / 4 ? align_up(bytes, CHUNK_BYTES) : CHUNK_BYTES;
+        const size_t chunk_bytes =
+            bytes > CHUNK_BYTES / 4 ? align_up(bytes, CHUNK_BYTES) : CHUNK_BYTES;
         start = os_map(chunk_bytes, os_page_bytes());
         if (start == NULL) {
             return NULL;

@@ -84,16 +84,17 @@ uint32_t page_map_get(uintptr_t address) {
         return atomic_load_relaxed(&page_map_flat[address >> PAGE_SHIFT]);
     }
     struct window *window = window_at(address);
-    return window == NULL ? PAGE_ENTRY_NONE
-                          : atomic_load_relaxed(&window->entries[(address >> PAGE_SHIFT) %
-                                                                 WINDOW_PAGES]);
+    return window == NULL
+               ? PAGE_ENTRY_NONE
+               : atomic_load_relaxed(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES]);
 }
 
 struct superslab *page_map_superslab(uintptr_t address) {
     struct window *window = window_at(address);
-    return window == NULL ? NULL
-                          : atomic_load_acquire(&window->superslabs[(address >> SUPERSLAB_SHIFT) %
-                                                                    WINDOW_SUPERSLABS]);
+    return window == NULL
+               ? NULL
+               : atomic_load_acquire(
+                     &window->superslabs[(address >> SUPERSLAB_SHIFT) % WINDOW_SUPERSLABS]);
 }
 
 void page_map_set_superslab(uintptr_t address, struct superslab *superslab) {

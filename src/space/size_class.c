@@ -1,9 +1,9 @@
 #include "space/size_class.h"
 
 const struct size_class size_classes[SIZE_CLASS_COUNT] = {
-#define SIZE_CLASS(index, previous, bytes, pages)                                        \
+#define SIZE_CLASS(index, previous, bytes, pages)                                              \
     [index] = {(bytes), (uint32_t)(((UINT64_C(1) << 31) + (bytes) / 16 - 1) / ((bytes) / 16)), \
-               (uint16_t)((pages) * PAGE_BYTES / (bytes)), (pages)},
+               (uint16_t)((pages)*PAGE_BYTES / (bytes)), (pages)},
 #include "space/size_class.def"
 #undef SIZE_CLASS
 };

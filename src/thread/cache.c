@@ -15,12 +15,11 @@ _Atomic(uint32_t) cache_count_in_use;  // relaxed: see cache.h
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
-#define CACHE_WITHOUT_HEAP                                     \
-    {                                                          \
-        .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},        \
-        .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, \
-        .page_map = no_page_map,                               \
-        .id_entry = UINT64_MAX,                                \
+#define CACHE_WITHOUT_HEAP                                                              \
+    {                                                                                   \
+        .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
+        .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
+        .id_entry = UINT64_MAX,                                                         \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
 const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
@@ -46,8 +45,8 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
     cache->id_entry = page_entry(id, 0);
-    cache->checked = options.immediate_double_free || options.zero_on_free ||
-                     options.quarantine_blocks != 0;
+    cache->checked =
+        options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
     cache->diverted = cache->checked || options.mode == mode_research;
 }
 
@@ -245,8 +244,7 @@ static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
 }
 
 static bool depot_has_room(const struct magazine *magazine) {
-    return magazine->floor == 0 &&
-           (parked(magazine) + 2u) * NODE_BLOCKS_MAX <= magazine->capacity;
+    return magazine->floor == 0 && (parked(magazine) + 2u) * NODE_BLOCKS_MAX <= magazine->capacity;
 }
 
 // Makes room in a full node. Afterwards a push succeeds.
@@ -350,7 +348,8 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
     const uint32_t word = (uint32_t)index / 64;
     const uint64_t mask = bit((unsigned)index % 64);
     // Fibonacci hashing of the word's place.
-    const uint64_t place = ((uintptr_t)slab / sizeof *slab * 64 + word) * UINT64_C(0x9E3779B97F4A7C15);
+    const uint64_t place =
+        ((uintptr_t)slab / sizeof *slab * 64 + word) * UINT64_C(0x9E3779B97F4A7C15);
     struct remote_entry *entry = &cache->remote[place >> 58];
     if (entry->bits != 0 && (entry->slab != slab || entry->word != word)) {
         publish_entry(cache, entry);
@@ -480,10 +479,9 @@ size_t cache_check(const struct thread_cache *cache) {
             continue;
         }
         capacity_bytes += magazine->capacity * block_bytes(i);
-        void **top =
-            slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
-        violations += top < magazine->node + floor_of(magazine) + 1 ||
-                      top > magazine->node + NODE_SLOTS;
+        void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
+        violations +=
+            top < magazine->node + floor_of(magazine) + 1 || top > magazine->node + NODE_SLOTS;
         violations += magazine->node[floor_of(magazine)] != NULL;
         violations += floor_of(magazine) != floor_for(magazine->capacity);
         unsigned depot_count = 0;

@@ -30,17 +30,17 @@
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
 struct magazine {
-    void **node;   // the one top points into, or NULL
-    void **depot;  // stack of full nodes
-    void **spare;  // an empty node, or NULL
+    void **node;        // the one top points into, or NULL
+    void **depot;       // stack of full nodes
+    void **spare;       // an empty node, or NULL
     uint32_t capacity;  // blocks the class may cache, depot included
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
     // nothing.
     _Atomic(uint16_t) depot_count;
     _Atomic(uint8_t) floor;
     uint16_t depot_low;  // lowest depot_count since the last decay
-    uint8_t refilled;  // 1: refilled since it last overflowed: the capacity was too small
-    uint8_t active;    // 1: took the slow path since the last decay
+    uint8_t refilled;    // 1: refilled since it last overflowed: the capacity was too small
+    uint8_t active;      // 1: took the slow path since the last decay
 };
 
 // A word of remote frees on its way to its slab: up to 64 blocks for one atomic operation.
@@ -51,27 +51,27 @@ struct remote_entry {
 };
 
 enum cache_state {
-    CACHE_UNUSED,   // waits for a thread; empty
-    CACHE_IN_USE,   // belongs to a living thread
-    CACHE_ORPHAN,   // its thread was left behind by fork: what it holds is not to be trusted
+    CACHE_UNUSED,  // waits for a thread; empty
+    CACHE_IN_USE,  // belongs to a living thread
+    CACHE_ORPHAN,  // its thread was left behind by fork: what it holds is not to be trusted
 };
 
 struct thread_cache {
     // What the fast paths read, in the order they read it. The tops are written by the owning
     // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
     void **top[SIZE_CLASS_COUNT];
-    uintptr_t address_max;         // highest address the page map may be asked for; 0: NULL only
-    page_entry_atomic *page_map;   // flat map
-    uint64_t id_entry;             // page_entry(heap.id, 0)
+    uintptr_t address_max;        // highest address the page map may be asked for; 0: NULL only
+    page_entry_atomic *page_map;  // flat map
+    uint64_t id_entry;            // page_entry(heap.id, 0)
 
     // Slow path, the owning thread's.
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
-    uint64_t decay_ms, slab_purge_ms;           // os_clock_ms() of the last of each
-    uint64_t capacity_bytes;                    // sum of capacity * block size
+    uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
+    uint64_t capacity_bytes;                         // sum of capacity * block size
     uint32_t remote_since_pace;
-    uint8_t diverted;      // 1: `top` is switched off, `shadow_top` used
-    uint8_t checked;       // 1: no magazines: every call goes to the heap (hardened)
-    uint8_t exit_rounds;   // times the thread's exit handler has run
+    uint8_t diverted;     // 1: `top` is switched off, `shadow_top` used
+    uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
+    uint8_t exit_rounds;  // times the thread's exit handler has run
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
     void **shadow_top[SIZE_CLASS_COUNT];

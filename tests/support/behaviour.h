@@ -25,24 +25,24 @@
 #define GIB ((size_t)1024 * MIB)
 
 #ifdef HAKMEM_INTERNAL
-#    include "hakmem.h"
+#include "hakmem.h"
 #else
 // Present when the program runs on hakmem, preloaded or linked; NULL on any other allocator.
-#    ifdef __cplusplus
+#ifdef __cplusplus
 extern "C" {
-#    endif
+#endif
 extern const char *hakmem_version(void) __attribute__((weak));
 extern size_t hakmem_check(void) __attribute__((weak));
-#    ifdef __cplusplus
+#ifdef __cplusplus
 }
-#    endif
+#endif
 #endif
 
 #define BEHAVIOUR_UNUSED __attribute__((unused))
 #ifdef __clang__
-#    define BEHAVIOUR_OPAQUE __attribute__((unused, noinline, optnone))
+#define BEHAVIOUR_OPAQUE __attribute__((unused, noinline, optnone))
 #else
-#    define BEHAVIOUR_OPAQUE __attribute__((unused, noipa))
+#define BEHAVIOUR_OPAQUE __attribute__((unused, noipa))
 #endif
 
 // One line on stderr and exit status 1, without stdio: the program may be in a bad state.
@@ -117,14 +117,14 @@ BEHAVIOUR_UNUSED static void behaviour_require_allocator(void) {
     }
     if (strcmp(wanted, "hakmem") == 0) {
         require_that(behaviour_on_hakmem(), "this run was to be on hakmem, and it is not loaded");
-#    ifndef BEHAVIOUR_FULLY_STATIC
+#ifndef BEHAVIOUR_FULLY_STATIC
         Dl_info own;
         Dl_info served;
         require(dladdr((void *)(uintptr_t)hakmem_version, &own) != 0);
         require(dladdr((void *)(uintptr_t)malloc, &served) != 0);
         require_that(own.dli_fbase == served.dli_fbase, "malloc comes from %s, hakmem from %s",
                      served.dli_fname, own.dli_fname);
-#    endif
+#endif
     } else {
         require_that(!behaviour_on_hakmem(), "this run was to be on %s, and hakmem is loaded",
                      wanted);

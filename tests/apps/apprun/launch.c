@@ -27,21 +27,18 @@ extern char **environ;
 
 enum { EXIT_LAUNCH_FAILED = 125 };
 
-static long long now_ns(void)
-{
+static long long now_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static long long microseconds(struct timeval value)
-{
+static long long microseconds(struct timeval value) {
     return value.tv_sec * 1000000LL + value.tv_usec;
 }
 
-static void run_program(char **words, char **program, int report_fd)
-{
+static void run_program(char **words, char **program, int report_fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(report_fd);
     while (words < program) {
@@ -54,8 +51,7 @@ static void run_program(char **words, char **program, int report_fd)
     _exit(EXIT_LAUNCH_FAILED);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     char **program = argv + 2;
 
     while (argc > 2 && *program != NULL && strcmp(*program, "--") != 0) {

@@ -19,15 +19,13 @@
 #include <variant>
 #include <vector>
 
-namespace
-{
+namespace {
 
 template <int Depth> struct Nested {
     std::map<std::string, std::tuple<int, std::vector<Nested<Depth - 1>>>> children;
     std::variant<int, std::string, std::unique_ptr<Nested<Depth - 1>>> value;
 
-    std::size_t count() const
-    {
+    std::size_t count() const {
         std::size_t found = 1;
         for (const auto &[name, child] : children) {
             for (const auto &nested : std::get<1>(child)) {
@@ -39,14 +37,12 @@ template <int Depth> struct Nested {
 };
 
 template <> struct Nested<0> {
-    std::size_t count() const
-    {
+    std::size_t count() const {
         return 1;
     }
 };
 
-template <int Depth> Nested<Depth> grow()
-{
+template <int Depth> Nested<Depth> grow() {
     Nested<Depth> nested;
     if constexpr (Depth > 0) {
         for (int i = 0; i < 4; ++i) {
@@ -60,8 +56,7 @@ template <int Depth> Nested<Depth> grow()
     return nested;
 }
 
-template <typename Container> std::size_t churn(Container container)
-{
+template <typename Container> std::size_t churn(Container container) {
     for (int i = 0; i < 2000; ++i) {
         container.insert(container.end(), typename Container::value_type(std::to_string(i * 7919)));
     }
@@ -71,10 +66,9 @@ template <typename Container> std::size_t churn(Container container)
         [](std::size_t sum, const auto &text) { return sum * 31 + text.size(); });
 }
 
-} // namespace
+}  // namespace
 
-int main()
-{
+int main() {
     std::cout << grow<3>().count() << '\n';
     std::cout << churn(std::vector<std::string>{}) << ' ' << churn(std::deque<std::string>{}) << ' '
               << churn(std::list<std::string>{}) << ' ' << churn(std::set<std::string>{}) << ' '
