@@ -300,7 +300,10 @@ void report_start(void) {
     }
     char *file = create_file();
     if (file == NULL) {
-        warn_of_directory();
+        // Without the directory the run is over: what a daemon starts later has nobody to tell.
+        if (os_file_exists(options.report)) {
+            warn_of_directory();
+        }
         return;
     }
     struct writer header = write_own_header(file, false);

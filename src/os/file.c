@@ -69,6 +69,13 @@ bool os_file_back(void *start, size_t bytes) {
     return backed;
 }
 
+bool os_file_exists(const char *path) {
+    const int saved_errno = errno;
+    const bool exists = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+    errno = saved_errno;
+    return exists;
+}
+
 void os_file_unmap(void *start, size_t bytes) {
     const int saved_errno = errno;
     syscall(SYS_munmap, start, bytes);

@@ -16,6 +16,8 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
 // the kernel cannot be asked.
 bool os_file_back(void *start, size_t bytes);
 
+bool os_file_exists(const char *path);
+
 void os_file_unmap(void *start, size_t bytes);
 
 // The first `capacity` bytes of a file, or where a symbolic link leads; the length, 0 on failure.

@@ -43,7 +43,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    chosen = make_parser().parse_args(arguments)
+    chosen, unknown = make_parser().parse_known_args(arguments)
+    if unknown:
+        chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         status: int = chosen.run(chosen)
     except HakmemError as error:

@@ -56,7 +56,7 @@ def read_program(file: BinaryIO) -> Program | None:
     order = "<" if header[5] == 1 else ">"
     try:
         return _read(file, header, bits, order)
-    except struct.error:
+    except (struct.error, OSError, ValueError):
         return None
 
 

@@ -135,8 +135,8 @@ def _require_preloadable(program: str, header: elf.Program) -> None:
     if not GLIBC_LOADER.fullmatch(loader):
         libc = "musl" if "musl" in loader else "another libc"
         raise CannotPreloadError(
-            f"{program} cannot run on hakmem: its loader {header.loader} belongs to {libc}, and "
-            "hakmem is built for glibc"
+            f"{program} cannot run on hakmem: it is linked with {libc} (its loader is "
+            f"{header.loader}), and hakmem is built for glibc"
         )
     if not Path(header.loader).exists():
         raise CannotExecuteError(f"{program}: its loader {header.loader} does not exist")

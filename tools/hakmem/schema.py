@@ -145,10 +145,14 @@ def _read(path: Path) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        return file.read(REPORT_BYTES_MAX)
+        return os.pread(descriptor, REPORT_BYTES_MAX, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def read_reports(directory: Path) -> list[Report]:

@@ -29,7 +29,6 @@ class Image:
     parent_exe: str | None
     exe: str
     preload: str | None
-    looks: int = 1
     peak_rss_bytes: int = 0
 
 
@@ -83,8 +82,8 @@ class Watch:
                 parent_exe = image.exe
             image = Image(pid, _inner_pid(status, pid), parent_exe, exe, _preload(place))
             known.images.append(image)
-        else:
-            image.looks += 1
+        elif image.preload is None:
+            image.preload = _preload(place) or ""
         peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
         if peak is not None:
             image.peak_rss_bytes = max(image.peak_rss_bytes, int(peak[1]) * 1024)
@@ -105,7 +104,7 @@ def _preload(place: Path) -> str | None:
     for variable in variables:
         if variable.startswith(b"LD_PRELOAD="):
             return variable.partition(b"=")[2].decode(errors="surrogateescape")
-    # An empty answer may also be a program that is just being started or ended.
+    # At the first look, no environment at all may also be a program that is just being started.
     return "" if any(variables) else None
 
 

@@ -39,7 +39,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=run, failure_status=EXIT_USAGE)
+    parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
 def _tools() -> list[Finding]:

@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="as JSON, sizes as integers")
     parser.add_argument("names", metavar="NAME", nargs="*", help="only these options")
-    parser.set_defaults(run=run, failure_status=EXIT_USAGE)
+    parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
 def run(options: argparse.Namespace) -> int:

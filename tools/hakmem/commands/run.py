@@ -75,7 +75,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run, failure_status=EXIT_FAILURE)
+    parser.set_defaults(run=run, parser=parser, failure_status=EXIT_FAILURE)
 
 
 def settings_environment(
@@ -122,9 +122,22 @@ def _preloadable_path(library: Path, directory: Path) -> str:
     return str(link)
 
 
+def _own_environment() -> dict[str, str]:
+    """The environment as we were given it: in the C locale Python sets LC_CTYPE for itself."""
+    environment = dict(os.environ)
+    if "LC_CTYPE" in environment:
+        try:
+            given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        except OSError:
+            return environment
+        if not any(variable.startswith(b"LC_CTYPE=") for variable in given):
+            del environment["LC_CTYPE"]
+    return environment
+
+
 def _environment(library: str, directory: Path, settings: dict[str, str]) -> dict[str, str]:
     return {
-        **os.environ,
+        **_own_environment(),
         **settings,
         "HAKMEM_REPORT": str(directory),
         "LD_PRELOAD": preload.preload_value(library, os.environ.get("LD_PRELOAD")),

@@ -1,0 +1,85 @@
+"""Shared by the tests of the command line: the library under test and ways to run hakmem on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+# By this very interpreter: what `env python3` finds may be a wrapper that changes the environment.
+HAKMEM = (sys.executable, str(ROOT / "hakmem"))
+TIMEOUT_S = 120
+
+
+def library() -> Path:
+    default = ROOT / "build" / "release" / "libhakmem.so"
+    path = Path(os.environ.get("HAKMEM_LIBRARY", default)).absolute()
+    if not path.is_file():
+        raise pytest.UsageError(f"no library at {path}: run 'make lib' or set HAKMEM_LIBRARY")
+    return path
+
+
+def core_archive() -> Path:
+    return Path(os.environ.get("HAKMEM_CORE", library().parent / "libhakmem_core.a"))
+
+
+def clean_environment(**changes: str) -> dict[str, str]:
+    """The caller's environment without anything that hakmem reads."""
+    return {
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("LD_PRELOAD", "NO_COLOR", "FORCE_COLOR")
+            and not name.startswith("HAKMEM_")
+        },
+        **changes,
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+def call(
+    command: Sequence[str | Path],
+    *,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Outcome:
+    done = subprocess.run(
+        [str(word) for word in command],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=environment if environment is not None else clean_environment(),
+        **more,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
+
+
+@dataclass(frozen=True)
+class Summary:
+    status: int
+    stdout: bytes
+    stderr: str
+    facts: dict[str, Any]
+
+    def processes(self, name: str) -> list[dict[str, Any]]:
+        return [facts for facts in self.facts["processes"] if Path(facts["exe"]).name == name]
+
+
+Run = Callable[..., Outcome]
+Summarise = Callable[..., Summary]
+Compile = Callable[..., Path]

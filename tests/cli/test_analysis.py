@@ -1,0 +1,227 @@
+"""From report files to verdicts, on made-up runs; damaged report files."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hakmem import analysis, render
+from hakmem.analysis import Verdict
+from hakmem.schema import ProofLine, Report, parse_report, read_reports
+from hakmem.spawn import Ended
+from hakmem.watch import Image
+from tests.cli.support import call, clean_environment, library
+
+LIBRARY = "/lib/libhakmem.so"
+LIBC = "/lib/libc.so.6"
+PLAIN = render.Style(sys.stderr, {"NO_COLOR": "1"})
+ENDED = Ended(pid=10, code=0, wall_s=1.0, user_s=0.5, system_s=0.1)
+
+
+def line(
+    module: str, symbol: str, provider: str, route: str = "call", phase: str = "start"
+) -> ProofLine:
+    return ProofLine(phase, module, symbol, provider, route)
+
+
+GOOD = (line("/bin/p", "malloc", LIBRARY), line(LIBC, "malloc", LIBRARY))
+
+
+def report(*proof: ProofLine, pid: int = 10, exe: str = "/bin/p", **books: int) -> Report:
+    return Report(
+        pid=pid,
+        ppid=1,
+        forked=False,
+        start_ns=pid,
+        mode="fast",
+        build_id="-",
+        library=LIBRARY,
+        exe=exe,
+        books={"state": 2, "refreshed_ns": 1, "refills": 3, **books},
+        classes=(),
+        proof=proof,
+    )
+
+
+def image(pid: int, exe: str, parent: str | None = None) -> Image:
+    return Image(pid, pid, parent, exe, None)
+
+
+def summarise(reports: list[Report], images: list[Image]) -> analysis.RunFacts:
+    return analysis.summarise(
+        reports, images, ENDED, is_alive=lambda pid: False, explain=lambda found: "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("proof", "verdict"),
+    [
+        (GOOD, Verdict.ACTIVE),
+        ((*GOOD, line("/bin/p", "free_sized", "-")), Verdict.ACTIVE),
+        ((*GOOD, line(LIBRARY, "__libc_malloc", LIBC)), Verdict.ACTIVE),
+        ((*GOOD, line("/lib/x.so", "malloc", "/lib/x.so", "defines")), Verdict.ACTIVE),
+        ((*GOOD, line("/lib/x.so", "malloc", "/lib/x.so")), Verdict.PARTIAL),
+        ((*GOOD, line("/lib/x.so", "free", LIBC, "pointer", "exit")), Verdict.PARTIAL),
+        ((*GOOD, line("/lib/x.so", "free", LIBC, "data")), Verdict.PARTIAL),
+        ((line("/bin/p", "malloc", LIBC),), Verdict.INACTIVE),
+        ((line(LIBRARY, "malloc", LIBRARY),), Verdict.UNPROVED),
+        ((), Verdict.UNPROVED),
+    ],
+)
+def test_verdict_of_one_process(proof: tuple[ProofLine, ...], verdict: Verdict) -> None:
+    assert analysis.judge(report(*proof))[0] is verdict
+
+
+def test_variable_that_the_program_changed_counts_as_the_loader_set_it() -> None:
+    changed = line("/bin/p", "free", "/bin/p", "data", "exit")
+    assert analysis.strays(report(*GOOD, line("/bin/p", "free", LIBRARY, "data"), changed)) == ()
+    assert len(analysis.strays(report(*GOOD, changed))) == 1
+
+
+def test_lost_proof_proves_nothing() -> None:
+    verdict, reason = analysis.judge(report(*GOOD, proof_lost=2))
+    assert verdict is Verdict.UNPROVED
+    assert reason == "2 lines of its proof did not fit the report"
+
+
+def test_verdict_of_a_run() -> None:
+    good, bad = report(*GOOD), report(line("/bin/q", "malloc", LIBC), pid=11, exe="/bin/q")
+    assert summarise([good], []).verdict is Verdict.ACTIVE
+    mixed = summarise([good, bad], [])
+    assert mixed.verdict is Verdict.PARTIAL and not mixed.served_nothing
+    nothing = summarise([bad], [])
+    assert nothing.verdict is Verdict.INACTIVE and nothing.served_nothing
+    empty = summarise([], [])
+    assert empty.served_nothing and empty.absent[0].pid == ENDED.pid
+    child_only = summarise([replace(good, pid=12)], [])
+    assert child_only.verdict is Verdict.PARTIAL and child_only.served_nothing
+
+
+def test_absent_programs() -> None:
+    good = report(*GOOD)
+    child = image(11, "/bin/static", "/bin/p")
+    facts = summarise([good], [image(10, "/bin/p"), child])
+    assert [absent.exe for absent in facts.absent] == ["/bin/static"]
+    assert facts.process_count == 2
+    # Between vfork and exec a child runs its parent's program on its parent's heap.
+    assert summarise([good], [image(10, "/bin/p"), image(11, "/bin/p", "/bin/p")]).absent == ()
+    # In a pid namespace of its own a process knows itself by another number.
+    inner = Image(4711, 10, None, "/bin/p", None)
+    assert summarise([good], [inner]).absent == ()
+
+
+def test_totals_and_text_add_up() -> None:
+    reports = [report(*GOOD, os_mmap=2, os_failures=1), report(*GOOD, pid=11, os_mmap=3)]
+    facts = summarise(reports, [])
+    text = render.summary_text(facts, ENDED, PLAIN)
+    assert "2 processes, all proved: p x 2" in text
+    assert "mmap 5 · failures 1" in text
+    assert "refills 6" in text
+    assert len(text.splitlines()) <= 10
+    facts_json = render.summary_json(facts, ENDED, ["p"], 0)
+    assert facts_json["os_calls"] == {"mmap": 5, "failures": 1}
+
+
+def test_long_lists_of_problems_are_cut() -> None:
+    stray = [line(f"/lib/{number}.so", "malloc", LIBC) for number in range(50)]
+    facts = summarise([report(*GOOD, *stray)], [])
+    text = render.summary_text(facts, ENDED, PLAIN)
+    assert "and 38 more; --json lists all of them" in text
+    assert len(text.splitlines()) < 25
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert render.size(count) == text
+
+
+# ---- Report files
+
+
+@pytest.fixture(scope="module")
+def real_report(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    directory = tmp_path_factory.mktemp("report")
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(directory))
+    call(["ls", "/"], environment=environment)
+    (file,) = directory.iterdir()
+    return file.read_bytes()
+
+
+def test_real_report_reads_back(real_report: bytes) -> None:
+    found = parse_report(real_report)
+    assert found is not None
+    assert Path(found.exe).name == "ls" and found.library == str(library())
+    assert found.exited and found.refreshed and found.proof_lost == 0
+    assert re.fullmatch(r"[0-9a-f]{40}", found.build_id)
+    sizes = [row.block_bytes for row in found.classes]
+    assert sizes == sorted(sizes) and sizes[0] == 16 and sizes[-1] == 65536
+    live = sum(row.live_bytes for row in found.classes)
+    large = found.books["large_bytes"] + found.books["huge_bytes"]
+    assert found.books["live_bytes"] == live + large
+
+
+def test_inherited_counters_are_taken_off(real_report: bytes) -> None:
+    header = real_report[:4096].split(b"\0")[0].decode()
+    names = re.search(r"^fields (.*)$", header, re.MULTILINE)[1].split()  # type: ignore[index]
+    class_fields = re.search(r"^class_fields (.*)$", header, re.MULTILINE)[1].split()  # type: ignore[index]
+    classes = int(re.search(r"^classes (\d+)$", header, re.MULTILINE)[1])  # type: ignore[index]
+    first = names.index("peak_rss_bytes") + 1
+    counter = names.index("refills")
+    data = bytearray(real_report)
+    struct.pack_into("=Q", data, 4096 + 8 * counter, 100)
+    inherited = len(names) + classes * len(class_fields) + counter - first
+    struct.pack_into("=Q", data, 4096 + 8 * inherited, 40)
+    found = parse_report(bytes(data))
+    assert found is not None and found.books["refills"] == 60
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 1000, 4095, 4096, 5000, 16384, 16500])
+def test_truncated_report_is_no_report_or_a_shorter_one(real_report: bytes, length: int) -> None:
+    found = parse_report(real_report[:length])
+    if length < 8192:
+        assert found is None
+    else:
+        assert found is not None and len(found.proof) < 20
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_damaged_report_never_raises(real_report: bytes, data: st.DataObject) -> None:
+    changed = bytearray(real_report[:20000])
+    for _ in range(data.draw(st.integers(1, 20))):
+        position = data.draw(st.integers(0, len(changed) - 1))
+        changed[position] = data.draw(st.integers(0, 255))
+    parse_report(bytes(changed))
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.binary(max_size=3000))
+def test_arbitrary_file_is_no_report(text: bytes) -> None:
+    assert parse_report(text) is None
+    assert parse_report(b"hakmem-report 1\n" + text) is None
+
+
+def test_directory_with_foreign_things(real_report: bytes, tmp_path: Path) -> None:
+    (tmp_path / "1.a").write_bytes(real_report)
+    (tmp_path / "junk").write_bytes(b"junk")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "1.a")
+    os.mkfifo(tmp_path / "pipe")
+    assert len(read_reports(tmp_path)) == 1

@@ -1,0 +1,296 @@
+"""What is proved of a run, and the controls: what another malloc served is never called active."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import (
+    HAKMEM,
+    TIMEOUT_S,
+    Compile,
+    Summarise,
+    call,
+    clean_environment,
+    core_archive,
+    library,
+)
+
+# ---- Active
+
+
+@pytest.mark.parametrize(
+    ("source", "flags"),
+    [
+        ("plain.c", []),
+        ("plain.c", ["-Wl,-z,now"]),
+        ("plain.c", ["-no-pie", "-fno-pic"]),
+        ("plain.c", ["-fno-plt"]),
+        ("uncalled.c", ["-Wl,-z,lazy"]),
+        ("address.c", []),
+        ("address.c", ["-no-pie", "-fno-pic"]),
+        ("cpp.cc", []),
+        ("cpp.cc", ["-no-pie", "-fno-pic"]),
+    ],
+)
+def test_every_way_to_reach_malloc_is_proved(
+    summarise: Summarise, build_program: Compile, source: str, flags: list[str]
+) -> None:
+    program = build_program(source, *flags)
+    summary = summarise(program)
+    assert summary.status == 0
+    (process,) = summary.processes(program.name)
+    assert process["strays"] == []
+    assert process["verdict"] == summary.facts["verdict"] == "active"
+    assert process["proved_at"] == "exit"
+    assert process["books_moved"]
+
+
+def test_program_itself_is_among_the_modules(build_program: Compile, tmp_path: Path) -> None:
+    """The report file as the library writes it: the program and libc each lead to hakmem."""
+    program = build_program("plain.c")
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(reports))
+    assert call([program, "3"], environment=environment).status == 3
+    (report,) = reports.iterdir()
+    assert report.stat().st_mode & 0o777 == 0o600
+    text = report.read_bytes()[16384:].split(b"\0")[0].decode()
+    for phase in ("start", "exit"):
+        for symbol in ("malloc", "free"):
+            assert re.search(rf"^{phase}\t{program}\t{symbol}\t{library()}\t", text, re.MULTILINE)
+            assert re.search(
+                rf"^{phase}\t\S*/libc\.so\.6\t{symbol}\t{library()}\t", text, re.MULTILINE
+            )
+
+
+def test_report_directory_that_cannot_be_used_is_said_once(
+    build_program: Compile, tmp_path: Path
+) -> None:
+    """One that is gone is not worth a word: the run that made it is over."""
+    program = build_program("plain.c")
+    no_directory = tmp_path / "file"
+    no_directory.touch()
+    for place, said in (
+        (tmp_path / "gone", ""),
+        (
+            no_directory,
+            f"hakmem: option HAKMEM_REPORT: no file can be made in '{no_directory}', "
+            "no report is written\n",
+        ),
+    ):
+        environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(place))
+        outcome = call([program, "3"], environment=environment)
+        assert outcome.status == 3
+        assert outcome.stderr == said
+
+
+def test_small_file_limit_does_not_kill_the_program(build_program: Compile, tmp_path: Path) -> None:
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(tmp_path))
+    command = ["bash", "-c", f"ulimit -f 1; exec {build_program('plain.c')} 3"]
+    assert call(command, environment=environment).status == 3
+
+
+# ---- Children
+
+
+def test_every_child_is_proved_however_it_ends(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    program = build_program("family.c")
+    summary = summarise(program)
+    assert summary.status == 0
+    assert summary.facts["verdict"] == "active"
+    assert summary.facts["process_count"] == 5
+    processes = summary.processes(program.name)
+    assert [process["forked"] for process in processes] == [False, True, True, True, True]
+    assert [process["ending"] for process in processes] == [
+        "exit", "exit", "no exit", "no exit", "exec",
+    ]  # fmt: skip
+    parent, *children = processes
+    assert {child["ppid"] for child in children} == {parent["pid"]}
+    assert len(summary.processes("true")) == 1
+    # The child that ended through exit has the parent's 5,000 blocks and 5,000 of its own.
+    assert 5000 <= parent["books"]["live_blocks"] < 10000
+    assert children[0]["books"]["live_blocks"] >= 10000
+    # Counters are each process's own.
+    assert 0 < children[0]["books"]["slabs_created"] <= parent["books"]["slabs_created"]
+
+
+def test_shell_with_several_programs(summarise: Summarise) -> None:
+    summary = summarise("sh", "-c", "ls / | sort | wc -l; perl -e 'exit 3'")
+    assert summary.status == 3
+    assert summary.facts["verdict"] == "active"
+    for name in ("ls", "sort", "wc", "perl"):
+        (process,) = summary.processes(name)
+        assert process["verdict"] == "active" and process["ending"] == "exit"
+
+
+def test_chain_of_execs_keeps_the_last_status(summarise: Summarise) -> None:
+    summary = summarise("sh", "-c", "exec env A=1 nice perl -e 'exit 6'")
+    assert summary.status == 6
+    assert summary.facts["process_count"] == 1
+    programs = [Path(process["exe"]).name for process in summary.facts["processes"]]
+    assert programs[-3:] == ["env", "nice", "perl"]
+    endings = [process["ending"] for process in summary.facts["processes"]]
+    assert endings == ["exec"] * (len(programs) - 1) + ["exit"]
+
+
+def test_children_that_still_run_are_named(summarise: Summarise, build_program: Compile) -> None:
+    nap = build_program("nap.c")
+    summary = summarise("sh", "-c", f"{nap} 3000 >/dev/null 2>&1 & sleep 0.5; exit 2")
+    assert summary.status == 2
+    (process,) = summary.processes(nap.name)
+    assert process["ending"] == "running" and process["proved_at"] == "start"
+
+
+def test_static_child_is_named(summarise: Summarise, build_program: Compile) -> None:
+    static = build_program("nap.c", "-static")
+    summary = summarise("sh", "-c", f"{static} 300; exit 4")
+    assert summary.status == 4
+    assert summary.facts["verdict"] == "partial"
+    (absent,) = summary.facts["absent"]
+    assert absent["exe"] == str(static)
+    assert absent["reason"] == "statically linked: nothing can be preloaded"
+    assert summary.stderr.startswith("hakmem: NOT fully active")
+
+
+def test_exec_of_a_static_program_is_named(summarise: Summarise, build_program: Compile) -> None:
+    static = build_program("nap.c", "-static")
+    summary = summarise("sh", "-c", f"exec {static} 300")
+    assert summary.status == 0
+    assert summary.facts["verdict"] == "partial"
+    assert [absent["exe"] for absent in summary.facts["absent"]] == [str(static)]
+
+
+def test_child_without_the_environment_is_named(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    nap = build_program("nap.c")
+    summary = summarise("sh", "-c", f"env -i {nap} 300")
+    assert summary.facts["verdict"] == "partial"
+    (absent,) = summary.facts["absent"]
+    assert absent["exe"] == str(nap)
+    assert absent["reason"].startswith("was started without LD_PRELOAD")
+
+
+# ---- Controls: another malloc
+
+
+def test_library_that_is_no_malloc_is_not_active(tmp_path: Path, build_program: Compile) -> None:
+    empty = build_program("plain.c", "-shared", "-fPIC")
+    summary_file = tmp_path / "summary"
+    outcome = call(
+        [*HAKMEM, "run", "--library", empty, "--summary-file", summary_file, "--", "ls", "/"]
+    )
+    assert outcome.status == 125
+    assert outcome.stdout != b""
+    assert outcome.stderr.startswith("hakmem: NOT ACTIVE")
+    assert "left no report" in summary_file.read_text(encoding="utf-8")
+
+
+def test_library_without_the_names_of_malloc_is_not_active(tmp_path: Path) -> None:
+    """All of hakmem is loaded and reports, but nothing leads to it."""
+    nameless = tmp_path / "libhakmem.so"
+    whole = ["-Wl,--whole-archive", str(core_archive()), "-Wl,--no-whole-archive"]
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-o", nameless, *whole], check=True, timeout=TIMEOUT_S
+    )
+    outcome = call([*HAKMEM, "run", "--library", nameless, "--", "sh", "-c", "exit 0"])
+    assert outcome.status == 125
+    assert outcome.stderr.startswith("hakmem: NOT ACTIVE")
+    assert "no malloc symbol of any module leads to hakmem" in outcome.stderr
+    assert re.search(r"libc\.so\.6 \(in \w+\): .*malloc.* -> \S*libc\.so\.6", outcome.stderr)
+
+
+def test_program_with_its_own_malloc_is_not_active(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    program = build_program("own_malloc.c")
+    summary = summarise(program)
+    assert summary.facts["child_status"] == 4
+    assert summary.status == 125
+    assert summary.facts["verdict"] == "inactive"
+    (process,) = summary.processes(program.name)
+    assert process["own_allocators"] == [str(program)]
+    strays = {(Path(row["module"]).name, row["symbol"]) for row in process["strays"]}
+    assert ("libc.so.6", "malloc") in strays
+    assert {row["provider"] for row in process["strays"]} == {str(program)}
+    assert not process["books_moved"] or process["books"]["refills"] == 0
+
+
+def test_program_with_its_own_operators_is_not_wholly_active(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    program = build_program("own_operators.cc")
+    summary = summarise(program)
+    assert summary.status == 0
+    assert summary.facts["verdict"] == "partial"
+    (process,) = summary.processes(program.name)
+    assert {row["provider"] for row in process["strays"]} == {str(program)}
+    assert {row["symbol"] for row in process["strays"]} <= {"_Znwm", "_ZdlPv", "_ZdlPvm"}
+
+
+def test_another_malloc_preloaded_in_front_is_not_active(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+    program = build_program("plain.c")
+    summary = summarise(program, "4", environment=clean_environment(LD_PRELOAD=jemalloc))
+    assert summary.facts["verdict"] == "inactive"
+    assert summary.facts["child_status"] == 4 and summary.status == 125
+    (process,) = summary.processes(program.name)
+    assert {row["provider"] for row in process["strays"]} == {jemalloc}
+
+
+def test_hook_in_front_is_named_though_it_passes_calls_on(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    hook = build_program("hook.c", "-shared", "-fPIC")
+    program = build_program("plain.c")
+    summary = summarise(program, "4", environment=clean_environment(LD_PRELOAD=str(hook)))
+    assert summary.facts["verdict"] == "partial"
+    assert summary.status == 4
+    (process,) = summary.processes(program.name)
+    assert {(row["symbol"], row["provider"]) for row in process["strays"]} == {
+        ("malloc", str(hook))
+    }
+    assert process["books_moved"]
+
+
+def test_library_loaded_later_with_its_own_malloc(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """Bound to hakmem it is active, with a note; preferring its own symbols it is not."""
+    plugin = build_program("plugin.c", "-shared", "-fPIC")
+    host = build_program("host.c")
+    bound = summarise(host, plugin)
+    assert bound.status == 0
+    assert bound.facts["verdict"] == "active"
+    (process,) = bound.processes(host.name)
+    assert process["own_allocators"] == [str(plugin)]
+    deep = summarise(host, plugin, "deep")
+    assert deep.status == 1
+    assert deep.facts["verdict"] == "partial"
+    (process,) = deep.processes(host.name)
+    assert {(row["module"], row["provider"]) for row in process["strays"]} == {
+        (str(plugin), str(plugin))
+    }
+
+
+def test_statically_linked_jemalloc_is_not_active(summarise: Summarise, tmp_path: Path) -> None:
+    """The real thing: Debian's libjemalloc.a in the program."""
+    source = Path(__file__).parent / "programs" / "plain.c"
+    program = tmp_path / "jemalloc"
+    subprocess.run(
+        ["gcc", "-o", program, source, "-l:libjemalloc.a", "-lm", "-lpthread", "-lstdc++"],
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    summary = summarise(program)
+    assert summary.facts["verdict"] != "active"
+    (process,) = summary.processes("jemalloc")
+    assert str(program) in process["own_allocators"]

@@ -1,0 +1,156 @@
+"""hakmem options, version, doctor and help; the table reader against the library itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from hakmem.errors import HakmemError
+from hakmem.options import read_counters, read_options, read_rows
+from tests.cli.support import HAKMEM, ROOT, call, clean_environment, library
+
+OPTIONS = ROOT / "src" / "config" / "options.def"
+COUNTERS = ROOT / "src" / "config" / "counters.def"
+
+
+def test_library_has_exactly_the_options_of_the_table() -> None:
+    """HAKMEM_VERBOSE prints what the compiled library has: the same names, in the same order, with
+    the same defaults."""
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_VERBOSE="1")
+    outcome = call(["/bin/true"], environment=environment)
+    table = read_options(OPTIONS)
+    printed = re.findall(
+        r"^hakmem: (\w+) +(\S*) +\((default|environment)\)$", outcome.stderr, re.MULTILINE
+    )
+    assert printed == [
+        (option.name, "1", "environment")
+        if option.name == "verbose"
+        else (option.name, option.initial_text(), "default")
+        for option in table.options
+    ]
+
+
+def test_options_json() -> None:
+    outcome = call([*HAKMEM, "options", "--json"])
+    assert (outcome.status, outcome.stderr) == (0, "")
+    facts = json.loads(outcome.stdout)
+    assert facts["schema"] == "hakmem.options/1"
+    options = {option["name"]: option for option in facts["options"]}
+    assert list(options) == [option.name for option in read_options(OPTIONS).options]
+    purge = options["purge_delay_ms"]
+    assert (purge["default"], purge["min"], purge["max"]) == (500, 0, 3_600_000)
+    assert purge["live"] is True and purge["presets"]["lean"] == 50
+    assert options["cache_class_bytes"]["default"] == 256 * 1024
+    assert options["mode"]["default"] == "fast"
+    assert [choice["name"] for choice in options["mode"]["choices"]] == [
+        "fast", "lean", "hardened", "research",
+    ]  # fmt: skip
+
+
+def test_options_as_text() -> None:
+    outcome = call([*HAKMEM, "options"])
+    text = outcome.stdout.decode()
+    for option in read_options(OPTIONS).options:
+        assert f"{option.environment}=" in text
+        assert option.help in text
+    chosen = call([*HAKMEM, "options", "HAKMEM_MODE", "purge_delay_ms"]).stdout.decode()
+    assert re.findall(r"^HAKMEM_\w+", chosen, re.MULTILINE) == [
+        "HAKMEM_MODE",
+        "HAKMEM_PURGE_DELAY_MS",
+    ]
+    assert "Preset by mode: lean 50." in chosen
+    unknown = call([*HAKMEM, "options", "nonsense"])
+    assert (unknown.status, unknown.stdout) == (2, b"")
+
+
+def test_every_row_of_the_tables_is_read() -> None:
+    for path, kinds in ((OPTIONS, "OPTION|CHOICE|MODE"), (COUNTERS, "COUNTER|GAUGE")):
+        text = path.read_text(encoding="utf-8")
+        expected = re.findall(rf"^({kinds})\(", text, re.MULTILINE)
+        assert expected
+        assert [kind for kind, _ in read_rows(path)] == expected
+    for option in read_options(OPTIONS).options:
+        assert option.help and option.when in ("START", "LIVE")
+        if isinstance(option.initial, int):
+            assert option.min <= option.initial <= option.max
+    assert all(row.help and row.unit for row in read_counters(COUNTERS))
+
+
+def test_table_with_a_mistake_is_named_with_its_line(tmp_path: Path) -> None:
+    table = tmp_path / "options.def"
+    table.write_text('// fine\nOPTION(a, UINT, 1, 0, 9, "", LIVE, "help")\nOPTION(b; UINT)\n')
+    with pytest.raises(HakmemError, match=r"options\.def:3: unexpected ';'"):
+        read_options(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("verbose", ["0", "1", "on", "No", "TRUE"], ["2", "", "maybe"]),
+        ("huge_cache_bytes", ["0", "64m", "1G", "4096"], ["64q", "-1", "m", "1T"]),
+        ("refill_blocks", ["1", "63"], ["0", "64", "1K", "¹"]),
+        ("mode", ["lean", "FAST"], ["", "quick", "1"]),
+    ],
+)
+def test_values_are_judged_as_the_library_does(name: str, good: list[str], bad: list[str]) -> None:
+    option = read_options(OPTIONS).find(name)
+    assert option is not None
+    for value, expected in [(value, True) for value in good] + [(value, False) for value in bad]:
+        assert (option.problem(value) is None) is expected, value
+        environment = clean_environment(LD_PRELOAD=str(library()))
+        environment[option.environment] = value
+        warned = (
+            f"option {option.environment}: value"
+            in call(["/bin/true"], environment=environment).stderr
+        )
+        assert warned is not expected, value
+
+
+def test_version() -> None:
+    text = call([*HAKMEM, "version"]).stdout.decode()
+    assert re.match(r"hakmem \d+\.\d+\.\d+\n/.*libhakmem\.so", text)
+    facts = json.loads(call([*HAKMEM, "version", "--json"]).stdout)
+    assert facts["schema"] == "hakmem.version/1"
+    assert text.startswith(f"hakmem {facts['version']}\n")
+
+
+@pytest.mark.parametrize("verb", ["run", "options", "doctor", "version", None])
+def test_help_has_examples(verb: str | None) -> None:
+    outcome = call([*HAKMEM, *([verb] if verb else []), "--help"])
+    assert outcome.status == 0
+    assert b"examples:\n  hakmem" in outcome.stdout
+    assert outcome.stderr == ""
+
+
+def test_wrong_use_of_other_verbs_is_2() -> None:
+    for words in ([], ["dance"], ["options", "--nonsense"], ["version", "extra"]):
+        outcome = call([*HAKMEM, *words])
+        assert outcome.status == 2, words
+        assert outcome.stdout == b""
+
+
+def test_doctor() -> None:
+    outcome = call([*HAKMEM, "doctor", "--json"])
+    facts = json.loads(outcome.stdout)
+    assert facts["schema"] == "hakmem.doctor/1"
+    findings = {finding["name"]: finding for finding in facts["findings"]}
+    assert outcome.status == 0, facts
+    assert facts["healthy"] is True
+    assert findings["active"]["text"].startswith("/bin/sh is served by ")
+    for tool in ("cmake", "gcc", "g++", "make"):
+        assert findings[tool]["ok"] is True
+
+
+def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)
+    outcome = call([*HAKMEM, "doctor"], environment=clean_environment(PATH=str(tmp_path)))
+    assert outcome.status == 1
+    assert re.search(
+        r"^BAD  cmake +missing; on Debian: sudo apt-get install cmake$",
+        outcome.stdout.decode(),
+        re.MULTILINE,
+    )
