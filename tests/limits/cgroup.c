@@ -1,4 +1,4 @@
-// A memory cgroup of 96 MiB around a load that never has more than 48 MiB live but lives in one
+// A memory cgroup of 144 MiB around a load that never has more than 48 MiB live but lives in one
 // size after another, in several threads. Memory that was used for one size must serve the next: a
 // process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is
 // held to the same bound.
@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define LIMIT_BYTES (96 * MIB)
+#define LIMIT_BYTES (144 * MIB)
 #define LIVE_BYTES (48 * MIB)
 
 static char group[512];
