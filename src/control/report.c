@@ -251,7 +251,11 @@ static void write_common_header(struct writer *writer) {
     write_number_line(writer, "classes", SIZE_CLASS_COUNT);
     write_number_line(writer, "inherited", COUNTER_COUNT);
     char path[1024];
-    write_string(writer, "library ");
+    // The name that the program was started by; the kernel's text ends in a newline.
+    write_string(writer, "name ");
+    const size_t name_bytes = os_file_read("/proc/self/comm", path, sizeof path);
+    write_path(writer, path, name_bytes > 0 ? name_bytes - 1 : 0);
+    write_string(writer, "\nlibrary ");
     write_path(writer, path, proof_library_path(path, sizeof path));
     write_string(writer, "\nexe ");
     write_path(writer, path, os_file_read_link("/proc/self/exe", path, sizeof path));

@@ -3,7 +3,8 @@
 //
 // The file is REPORT_BYTES long (sparse):
 //   0      text, lines of "key value", padded with NUL: hakmem-report (format version), pid, ppid,
-//          forked, start_ns, mode, build_id, fields, class_fields, classes, inherited, library, exe
+//          forked, start_ns, mode, build_id, fields, class_fields, classes, inherited, name,
+//          library, exe
 //   4096   uint64_t books[]: one per name in `fields`, then for each of `classes` size classes one
 //          per name in `class_fields`, then what the first `inherited` counters were when the
 //          process was forked. The first is `state`: 1 started, 2 ended through exit.

@@ -35,6 +35,7 @@ struct heap {
     // Blocks held back before reuse (hardened mode): a ring of options.quarantine_blocks, or NULL.
     void **quarantine;
     uint32_t quarantine_next;
+    bool put_since_harvest;  // blocks came back since the heap was last cleaned up
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
     struct bin bins[SIZE_CLASS_COUNT];
@@ -75,6 +76,9 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block);
 
 // Whether a freed block waits in the quarantine.
 bool heap_holds_back(const struct heap *heap, const void *block);
+
+// Puts all quarantined blocks back.
+void heap_end_quarantine(struct heap *heap);
 
 // Destroys empty slabs beyond `keep` per class.
 void heap_release_empty(struct heap *heap, unsigned keep);

@@ -40,7 +40,8 @@ static void prepare_lists(void) {
 }
 
 static bool is_spare(const struct superslab *superslab) {
-    return superslab->free == ALL_PAGES && superslab->zero == ALL_PAGES;
+    return (superslab->free | superslab->stuck) == ALL_PAGES &&
+           (superslab->zero | superslab->stuck) == ALL_PAGES;
 }
 
 // Files the superslab again after its words changed.
@@ -57,7 +58,8 @@ static void refile(struct superslab *superslab) {
             arena.lengths |= bit(longest - 1);
         }
     }
-    const bool is_dirty = (superslab->dirty_young | superslab->dirty_old) != 0;
+    const bool is_dirty =
+        (superslab->dirty_young | superslab->dirty_old | superslab->stuck) != 0;
     if (is_dirty && list_is_empty(&superslab->dirty_link)) {
         list_push_back(&arena.dirty, &superslab->dirty_link);
     } else if (!is_dirty) {
@@ -90,7 +92,7 @@ static struct superslab *map_superslab(void) {
     os_advise_huge_pages(start, SUPERSLAB_BYTES, (enum os_huge_pages)options.huge_pages);
     superslab->start = (uintptr_t)start;
     superslab->free = superslab->zero = ALL_PAGES;
-    superslab->dirty_young = superslab->dirty_old = 0;
+    superslab->dirty_young = superslab->dirty_old = superslab->stuck = 0;
     atomic_store_relaxed(&superslab->run_start, 0);
     superslab->longest = 0;
     arena.superslab_count++;
@@ -109,7 +111,7 @@ static bool unmap_superslab(struct superslab *superslab) {
         page_map_set_superslab(superslab->start, superslab);
         return false;
     }
-    superslab->free = superslab->zero = 0;
+    superslab->free = superslab->zero = superslab->stuck = 0;
     list_remove(&superslab->all_link);
     refile(superslab);
     superslab->start = (uintptr_t)arena.recycled;
@@ -212,18 +214,22 @@ static void release_pages(struct superslab *superslab, uint64_t mask) {
     }
 }
 
+static bool lift_guard(const struct superslab *superslab, unsigned place) {
+    return os_commit((char *)superslab->start + place * PAGE_BYTES, PAGE_BYTES);
+}
+
 void arena_give(struct run *run) {
-    unsigned span = run->page_count;
-    if (run->guarded) {
-        // A guard that cannot be lifted is lost, one page, rather than handed out.
-        span += os_commit((char *)run->start + span * PAGE_BYTES, PAGE_BYTES) ? 1 : 0;
-    }
     struct superslab *superslab = superslab_of(run);
     const unsigned place = (unsigned)(run - superslab->runs);
+    const unsigned guard_place = place + run->page_count;
+    const bool lifted = run->guarded && lift_guard(superslab, guard_place);
     atomic_store_relaxed(&run->kind, RUN_FREE);
     lock_acquire(&arena.lock);
     atomic_bump_owned(&superslab->run_start, -bit(place));
-    release_pages(superslab, bit_range(place, span));
+    if (run->guarded && !lifted) {
+        superslab->stuck |= bit(guard_place);
+    }
+    release_pages(superslab, bit_range(place, run->page_count + (lifted ? 1u : 0u)));
     lock_release(&arena.lock);
     if (option_live(purge_delay_ms) == 0) {
         arena_purge(0, true);
@@ -291,10 +297,25 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
     return purged;
 }
 
+// Tries again to make stuck pages accessible. Nobody touched them: they are zero.
+static void free_stuck(struct superslab *superslab) {
+    for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
+        const unsigned place = bit_lowest(rest);
+        if (!lift_guard(superslab, place)) {
+            break;
+        }
+        superslab->stuck &= ~bit(place);
+        superslab->free |= bit(place);
+        superslab->zero |= bit(place);
+        refile(superslab);
+    }
+}
+
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
 static size_t purge_superslab(struct superslab *superslab, bool everything) {
     uint64_t due = superslab->dirty_old;
+    free_stuck(superslab);
     if (everything) {
         due |= superslab->dirty_young;
     }
@@ -385,8 +406,8 @@ static size_t check_superslab(const struct superslab *superslab) {
     violations += (dirty | superslab->zero) != superslab->free;
     violations += superslab->longest != bit_longest_stretch(superslab->free);
     violations += (superslab->longest != 0) == list_is_empty(&superslab->length_link);
-    violations += (dirty != 0) == list_is_empty(&superslab->dirty_link);
-    uint64_t covered = 0;
+    violations += ((dirty | superslab->stuck) != 0) == list_is_empty(&superslab->dirty_link);
+    uint64_t covered = superslab->stuck;
     for (uint64_t rest = starts; rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
         const struct run *run = &superslab->runs[place];

@@ -11,8 +11,8 @@
 //
 // Invariants (arena_check): run_start is disjoint from free; dirty_young, dirty_old and zero are
 // disjoint from each other and within free, and together equal free; every page in use belongs to
-// exactly one run; longest == longest stretch of free; on the list of that length; the superslab is
-// on the dirty list exactly when a dirty bit is set.
+// exactly one run or is stuck; longest == longest stretch of free; on the list of that length; the superslab is
+// on the dirty list exactly when a dirty or stuck bit is set.
 //
 // A free page is purged when it is older than purge_delay_ms, at the latest at twice that age.
 #pragma once
@@ -74,6 +74,8 @@ struct run {
 struct superslab {
     uintptr_t start;
     uint64_t free, dirty_young, dirty_old, zero;
+    // Former guard pages that the system would not make accessible again, in no run and not free.
+    uint64_t stuck;
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
     // whose bits do not change; pairs with nothing.
     _Atomic(uint64_t) run_start;

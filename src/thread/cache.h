@@ -81,9 +81,7 @@ struct thread_cache {
     // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
     // nothing.
     _Atomic(uint32_t) activity;
-    // By harvesters, under the heap's lock.
-    uint32_t activity_seen;
-    uint8_t harvested;  // 1: cleaned up since it last moved
+    uint32_t activity_seen;  // by harvesters, under the heap's lock
     // Relaxed: changed under the registry's lock, read by harvesters and statistics as a hint.
     _Atomic(uint32_t) state;
     struct thread_cache *next_unused;  // under the registry's lock

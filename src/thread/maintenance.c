@@ -18,6 +18,7 @@ static void harvest(struct heap *heap, unsigned keep) {
     heap_collect(heap);
     heap_release_empty(heap, keep);
     heap_purge_slabs(heap, true);
+    heap->put_since_harvest = false;
     heap_count(heap, COUNTER_harvests, 1);
 }
 
@@ -25,15 +26,12 @@ static void harvest(struct heap *heap, unsigned keep) {
 static bool visit(struct thread_cache *cache) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
     const bool idle = activity == cache->activity_seen;
-    if (!idle) {
-        cache->activity_seen = activity;
-        cache->harvested = 0;
-    } else if (!cache->harvested || heap_has_remote(&cache->heap)) {
-        cache->harvested = 1;
-        harvest(&cache->heap, 0);
-        return true;
+    cache->activity_seen = activity;
+    if (!idle || !(cache->heap.put_since_harvest || heap_has_remote(&cache->heap))) {
+        return false;
     }
-    return false;
+    harvest(&cache->heap, 0);
+    return true;
 }
 
 static void harvest_idle(const struct thread_cache *own) {
@@ -100,6 +98,7 @@ size_t maintenance_reclaim(void) {
     }
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (lock_try_acquire(&cache->heap.lock)) {
+            heap_end_quarantine(&cache->heap);
             harvest(&cache->heap, 0);
             lock_release(&cache->heap.lock);
         }
