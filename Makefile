@@ -5,7 +5,8 @@ SANITIZERS := asan ubsan tsan
 PYTHON := build/venv/bin/python
 prefix ?= /usr/local
 
-configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }
+configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
+    echo "make: scripts/setup installs what building needs (Debian packages in scripts/packages.txt)" >&2; exit 1; }
 build = cmake --build build/$(1) --parallel $(JOBS) $(2)
 ctest = ctest --test-dir build/$(1) --output-on-failure --no-tests=error $(2)
 
