@@ -2,9 +2,11 @@
 
 import re
 import signal
+import time
 from pathlib import Path
 
 from apprun.compare import Comparison, Outputs, Run
+from apprun.process import READY_SECONDS_MAX, ProgramFailedError
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 
@@ -36,6 +38,20 @@ UPDATE word SET text = text || repeat('y', grade * 20) WHERE grade % 5 = 0;
 VACUUM FULL word;
 SELECT sum(length(text)) FROM word;
 """
+
+
+def wait_started(run: Run, place: list[str]) -> None:
+    """The port is open a while before the server takes connections."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while True:
+        try:
+            run.tool([str(BINARIES / "pg_isready"), "-q", *place])
+        except ProgramFailedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def test_postgres(compare: Comparison) -> None:
@@ -80,6 +96,7 @@ def test_postgres(compare: Comparison) -> None:
         # SIGINT: a fast shutdown, which ends sessions in order.
         with run.server(words, stop_signal=signal.SIGINT, account=account) as server:
             bench = [*common, "-p", str(server.port)]
+            wait_started(run, bench)
             with run.timed():
                 tool("pgbench", *bench, "-i", "-s", "3", "-q", "postgres")
                 tool("pgbench", *bench, "-c", "1", "-t", "1500", "--random-seed=5", "postgres")
