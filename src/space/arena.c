@@ -325,18 +325,20 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
         return 0;
     }
     claim_pages(superslab, due);
+    superslab->purging |= due;
     lock_release(&arena.lock);
     const uint64_t purged = purge_pages(superslab, due);
     lock_acquire(&arena.lock);
+    superslab->purging &= ~due;
     superslab->free |= due;
     superslab->zero |= purged;
     superslab->dirty_young |= due & ~purged;
+    refile(superslab);
     if (is_spare(superslab)) {
         arena.spare_count++;
-    }
-    refile(superslab);
-    if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
-        unmap_superslab(superslab);
+        if (arena.spare_count > SPARE_SUPERSLABS) {
+            unmap_superslab(superslab);
+        }
     }
     return bit_count(purged) * PAGE_BYTES;
 }
@@ -345,6 +347,15 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
     size_t bytes = 0;
     lock_acquire(&arena.lock);
     prepare_lists();
+    if (!everything) {
+        // Of the threads that found a purge due at the same time, one does it: a second one would
+        // take the pages that the first has just aged.
+        if (now_ms < atomic_load_relaxed(&arena.purge_due_ms)) {
+            lock_release(&arena.lock);
+            return 0;
+        }
+        atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
+    }
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back
     // of the list, and the first one already visited ends the round.
     const uint32_t round = ++arena.purge_round;
@@ -443,4 +454,16 @@ void arena_fork_lock(void) {
 
 void arena_fork_unlock(void) {
     lock_release(&arena.lock);
+}
+
+void arena_fork_child(void) {
+    prepare_lists();
+    for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
+        struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
+        if (superslab->purging != 0) {
+            const uint64_t pages = superslab->purging;
+            superslab->purging = 0;
+            release_pages(superslab, pages);
+        }
+    }
 }

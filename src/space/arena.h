@@ -76,6 +76,8 @@ struct superslab {
     uint64_t free, dirty_young, dirty_old, zero;
     // Former guard pages that the system would not make accessible again, in no run and not free.
     uint64_t stuck;
+    // Pages that some thread is giving back to the system without the lock: in no run, not free.
+    uint64_t purging;
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
     // whose bits do not change; pairs with nothing.
     _Atomic(uint64_t) run_start;
@@ -124,3 +126,5 @@ size_t arena_check(void);
 
 void arena_fork_lock(void);
 void arena_fork_unlock(void);
+// In the child, before the unlock: what threads that are gone were purging is free again.
+void arena_fork_child(void);

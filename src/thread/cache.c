@@ -212,12 +212,12 @@ static bool park_node(struct thread_cache *cache, uint64_t class_index) {
     return true;
 }
 
-// Empties the older half of a node that is full, or the whole of it when there is a depot.
-static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
+// Empties the older half of a node that is full; most of it when the class only frees.
+static void flush_full_node(struct thread_cache *cache, uint64_t class_index, bool only_frees) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
-    const unsigned flushed = (count + 1) / 2;
+    const unsigned flushed = only_frees ? count - count / 8 : (count + 1) / 2;
     give_to_heap(cache, first, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
     set_top(cache, class_index, first + (count - flushed));
@@ -263,6 +263,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
             return;
         }
     }
+    const bool only_frees = !magazine->refilled;
     magazine->refilled = 0;
     if (magazine->depot != NULL) {
         // An older node goes, the one just filled is warm.
@@ -271,7 +272,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
             return;
         }
     }
-    flush_full_node(cache, class_index);
+    flush_full_node(cache, class_index, only_frees);
 }
 
 static void note_slow_path(struct thread_cache *cache, struct magazine *magazine) {
