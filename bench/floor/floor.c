@@ -12,7 +12,7 @@
 #define FLOOR_EXPORT __attribute__((visibility("default")))
 
 enum { BLOCK_ALIGNMENT = 16 };
-static const size_t chunk_bytes = (size_t)64 << 20;
+static const size_t chunk_bytes = (size_t)1 << 20;
 
 /* The range this thread takes blocks from: `next` moves up to `end`. */
 static __thread struct {

@@ -43,6 +43,10 @@ void frame_fail(const char *what) {
     fail(EXIT_USAGE, "workload: %s\n", what);
 }
 
+void frame_fail_thread(int error) {
+    fail(EXIT_NO_MEMORY, "workload: a thread could not be started: %s\n", strerror(error));
+}
+
 void frame_fail_contents(const struct frame_slot *slot) {
     fail(EXIT_BROKEN_BLOCK, "workload: the block at %p of %" PRIu32 " bytes lost its contents\n",
          (void *)slot->block, (uint32_t)slot->stamp);
@@ -183,8 +187,9 @@ void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argume
     pthread_barrier_init(&ready, NULL, count + 1);
     for (unsigned i = 0; i < count; i++) {
         workers[i] = (struct frame_worker){body, argument, &ready, 0, i};
-        if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0) {
-            frame_fail("a thread could not be started");
+        const int error = pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]);
+        if (error != 0) {
+            frame_fail_thread(error);
         }
     }
     /* The clock starts before the barrier opens: a woken worker may run before this thread does. */

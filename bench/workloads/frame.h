@@ -70,6 +70,7 @@ void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argume
                        void *argument);
 
 _Noreturn void frame_fail(const char *what);
+_Noreturn void frame_fail_thread(int error);
 _Noreturn void frame_fail_contents(const struct frame_slot *slot);
 _Noreturn void frame_fail_empty(size_t bytes);
 

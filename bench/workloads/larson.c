@@ -46,8 +46,9 @@ static void *generation_main(void *argument) {
         pthread_attr_t detached;
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-        if (pthread_create(&successor, &detached, generation_main, chain) != 0) {
-            frame_fail("a successor could not be started");
+        const int error = pthread_create(&successor, &detached, generation_main, chain);
+        if (error != 0) {
+            frame_fail_thread(error);
         }
         pthread_attr_destroy(&detached);
         return NULL;
