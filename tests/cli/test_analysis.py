@@ -43,6 +43,7 @@ def report(*proof: ProofLine, pid: int = 10, exe: str = "/bin/p", **books: int) 
         start_ns=pid,
         mode="fast",
         build_id="-",
+        name=Path(exe).name,
         library=LIBRARY,
         exe=exe,
         books={"state": 2, "refreshed_ns": 1, "refills": 3, **books},
@@ -57,7 +58,12 @@ def image(pid: int, exe: str, parent: str | None = None) -> Image:
 
 def summarise(reports: list[Report], images: list[Image]) -> analysis.RunFacts:
     return analysis.summarise(
-        reports, images, ENDED, is_alive=lambda pid: False, explain=lambda found: "unknown"
+        reports,
+        images,
+        ENDED,
+        program="/bin/p",
+        is_alive=lambda pid: False,
+        explain=lambda found: f"why {found.exe}",
     )
 
 
@@ -100,7 +106,8 @@ def test_verdict_of_a_run() -> None:
     nothing = summarise([bad], [])
     assert nothing.verdict is Verdict.INACTIVE and nothing.served_nothing
     empty = summarise([], [])
-    assert empty.served_nothing and empty.absent[0].pid == ENDED.pid
+    assert empty.served_nothing
+    assert empty.absent == (analysis.Absent(ENDED.pid, "/bin/p", "why /bin/p"),)
     child_only = summarise([replace(good, pid=12)], [])
     assert child_only.verdict is Verdict.PARTIAL and child_only.served_nothing
 
@@ -167,7 +174,7 @@ def real_report(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_real_report_reads_back(real_report: bytes) -> None:
     found = parse_report(real_report)
     assert found is not None
-    assert Path(found.exe).name == "ls" and found.library == str(library())
+    assert Path(found.exe).name == found.name == "ls" and found.library == str(library())
     assert found.exited and found.refreshed and found.proof_lost == 0
     assert re.fullmatch(r"[0-9a-f]{40}", found.build_id)
     sizes = [row.block_bytes for row in found.classes]

@@ -205,10 +205,12 @@ def summarise(
     images: Sequence[Image],
     ended: Ended,
     *,
+    program: str,
     is_alive: Callable[[int], bool],
     explain: Callable[[Image], str],
     top_count: int = 5,
 ) -> RunFacts:
+    """`program` is the file that was started as process `ended.pid`."""
     processes = tuple(
         _facts(report, reports[index + 1 :], images, is_alive)
         for index, report in enumerate(reports)
@@ -216,7 +218,9 @@ def summarise(
     absent = list(find_absent(reports, images, explain))
     root_reported = any(report.pid == ended.pid and not report.forked for report in reports)
     if not root_reported and not any(image.pid == ended.pid for image in absent):
-        absent.insert(0, _absent_root(images, ended, explain))
+        # It was gone before the first look.
+        root = Image(ended.pid, ended.pid, None, program, None)
+        absent.insert(0, Absent(root.pid, root.exe, explain(root)))
     verdicts = {process.verdict for process in processes}
     if not processes or verdicts == {Verdict.INACTIVE}:
         verdict = Verdict.INACTIVE
@@ -244,10 +248,3 @@ def summarise(
         largest=largest,
         top_classes=tuple(row for row in top if row.live_blocks),
     )
-
-
-def _absent_root(images: Sequence[Image], ended: Ended, explain: Callable[[Image], str]) -> Absent:
-    mine = [image for image in images if image.pid == ended.pid]
-    if mine:
-        return Absent(ended.pid, mine[-1].exe, explain(mine[-1]))
-    return Absent(ended.pid, "", "it ended before it could be looked at")

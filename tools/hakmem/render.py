@@ -125,7 +125,7 @@ def _problem_lines(facts: RunFacts) -> list[str]:
 
 def _process_line(facts: RunFacts) -> str:
     proved = [process for process in facts.processes if process.verdict is Verdict.ACTIVE]
-    names = Tally(_program(process.report.exe) for process in proved)
+    names = Tally(process.report.name for process in proved)
     listed = _few([f"{name} x {count}" if count > 1 else name for name, count in names.items()])
     others = len(facts.processes) - len(proved) + len(facts.absent)
     text = f"{_plural(facts.process_count, 'process', 'processes')}"
@@ -161,7 +161,7 @@ def _book_line(facts: RunFacts) -> str:
 def _memory_line(process: ProcessFacts) -> str:
     report = process.report
     peak = size(process.peak_rss_bytes) if process.peak_rss_bytes else "unknown"
-    text = f"peak RSS {peak} ({_program(report.exe)}, pid {report.pid})"
+    text = f"peak RSS {peak} ({report.name}, pid {report.pid})"
     if report.refreshed:
         when = "at exit" if report.exited else "when last seen"
         live = size(report.books.get("live_bytes", 0))
@@ -235,6 +235,7 @@ def _process_json(process: ProcessFacts) -> Json:
         "pid": report.pid,
         "ppid": report.ppid,
         "forked": report.forked,
+        "name": report.name,
         "exe": report.exe,
         "library": report.library,
         "build_id": report.build_id,

@@ -58,6 +58,7 @@ class Report:
     start_ns: int
     mode: str
     build_id: str
+    name: str
     library: str
     exe: str
     books: dict[str, int]
@@ -130,6 +131,7 @@ def parse_report(data: bytes) -> Report | None:
             start_ns=int(header["start_ns"]),
             mode=header["mode"],
             build_id=header["build_id"],
+            name=header["name"],
             library=header["library"],
             exe=header["exe"],
             books=books,

@@ -71,9 +71,11 @@ class Watch:
         place = PROC / str(pid)
         try:
             start_time = (place / "stat").read_bytes().rpartition(b")")[2].split()[19].decode()
-            exe = str((place / "exe").readlink())
+            exe = _exe(place)
             status = (place / "status").read_text(encoding="utf-8", errors="replace")
         except (OSError, IndexError):
+            return None
+        if exe is None:
             return None
         known = self.known.setdefault((pid, start_time), _Known(start_time))
         image = known.images[-1] if known.images else None
@@ -83,11 +85,19 @@ class Watch:
             image = Image(pid, _inner_pid(status, pid), parent_exe, exe, _preload(place))
             known.images.append(image)
         elif image.preload is None:
-            image.preload = _preload(place) or ""
+            image.preload = _preload(place) or ("" if _exe(place) == exe else None)
         peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
         if peak is not None:
             image.peak_rss_bytes = max(image.peak_rss_bytes, int(peak[1]) * 1024)
         return exe
+
+
+def _exe(place: Path) -> str | None:
+    """None for a process that has ended, or is not ours to look into."""
+    try:
+        return str((place / "exe").readlink())
+    except OSError:
+        return None
 
 
 def _inner_pid(status: str, pid: int) -> int:
@@ -104,7 +114,7 @@ def _preload(place: Path) -> str | None:
     for variable in variables:
         if variable.startswith(b"LD_PRELOAD="):
             return variable.partition(b"=")[2].decode(errors="surrogateescape")
-    # At the first look, no environment at all may also be a program that is just being started.
+    # No environment at all may also be a program that is just being started, or ending.
     return "" if any(variables) else None
 
 

@@ -220,6 +220,7 @@ def run(options: argparse.Namespace) -> int:
             schema.read_reports(directory),
             running.watch.images(),
             ended,
+            program=target.program,
             is_alive=watch.is_alive,
             explain=lambda image: explain_absence(image, preloaded),
         )
