@@ -134,12 +134,15 @@ def link_base(module: str) -> int:
 
 
 def file_mappings(pid: int) -> list[Mapping]:
+    """The mapped files of a process; an error (ProcessLookupError) when it has ended."""
     mappings = []
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith("/"):
             start, end = (int(word, 16) for word in fields[0].split("-"))
             mappings.append(Mapping(start, end, fields[5]))
+    if not mappings:
+        raise ProcessLookupError(f"process {pid} has ended")
     return mappings
 
 
@@ -159,7 +162,10 @@ def live_bindings(pid: int) -> list[Binding]:
                 continue
             for slot in family_slots(module):
                 memory.seek(base - link_base(module) + slot.offset)
-                (address,) = SLOT.unpack(memory.read(SLOT.size))
+                word = memory.read(SLOT.size)
+                if len(word) != SLOT.size:
+                    raise ProcessLookupError(f"process {pid} has ended")
+                (address,) = SLOT.unpack(word)
                 target = next((m.path for m in mappings if m.start <= address < m.end), "")
                 if target and target != module:
                     bindings.append(Binding(module, slot.name, target))
