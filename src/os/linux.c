@@ -239,7 +239,7 @@ static bool line_contains(const char *line, uintptr_t address) {
                 break;
             }
         }
-        line++;  // the dash, then the space
+        line += *line != '\0';  // the dash, then the space; a line that was cut may have neither
     }
     return address >= bound[0] && address < bound[1];
 }

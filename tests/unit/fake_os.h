@@ -1,0 +1,66 @@
+// A simulated machine behind os/os.h. A program that links fake_os.c defines every name of that
+// header, so the linker leaves linux.c out.
+//
+// The machine has 64 GiB of addresses. Real memory lies underneath, so that what the allocator hands
+// out can be used; everything else is simulated: which range belongs to which mapping and in what
+// state it is, a clock that moves by hand, limits, and calls that fail on command. A call that breaks
+// the contract of os.h (unmapping what is not mapped, purging outside a mapping, a range across two
+// mappings, an unaligned range) ends the process with a message that names it.
+//
+// The functions of os.h may be called from any thread; those below by one at a time.
+#pragma once
+
+#include "os/os.h"
+
+enum fake_state {
+    FAKE_UNMAPPED,
+    FAKE_INACCESSIBLE,  // guarded, or reserved to move something to
+    FAKE_READABLE,      // reserved
+    FAKE_WRITABLE,
+};
+
+// Bytes of one page of the machine: 4096 unless set, before the first call of any kind.
+void fake_os_set_page_bytes(size_t bytes);
+
+// The clock stands still until it is moved. It starts at a second.
+void fake_os_pass_ms(uint64_t ms);
+
+// ---- Failures ----
+
+// The calls that may fail. os_random() may fail too, but has an answer all the same.
+#define FAKE_ANY OS_CALL_COUNT
+
+// The nth call from now on (1: the next) of a kind, or of any kind that may fail, is refused; with
+// `from_then_on` every later one as well. Replaces an earlier order.
+void fake_os_fail(enum os_call kind, uint64_t nth, bool from_then_on);
+void fake_os_mend(void);
+
+// Calls refused since the start, for whatever reason.
+uint64_t fake_os_refused(void);
+
+// Mapped bytes, reservations included, above which nothing more is mapped; 0: no limit.
+void fake_os_limit_bytes(size_t bytes);
+
+// Ranges of one state above which nothing is mapped or split; 0: no limit.
+void fake_os_limit_ranges(size_t count);
+
+// ---- What happened ----
+
+uint64_t fake_os_calls(enum os_call kind);
+size_t fake_os_range_count(void);
+// Mapped bytes in a state.
+size_t fake_os_bytes(enum fake_state state);
+enum fake_state fake_os_state(const void *address);
+// Bytes given to os_purge() with success.
+uint64_t fake_os_purged_bytes(void);
+// The last wish about huge pages for the mapping of an address.
+enum os_huge_pages fake_os_wish(const void *address);
+
+// Takes the addresses behind a mapping, so that it cannot grow where it lies.
+void fake_os_block_behind(const void *address);
+
+// ---- The fake's own test ----
+
+// Breaches are counted instead of ending the process.
+void fake_os_tolerate(void);
+uint64_t fake_os_breaches(void);

@@ -1,0 +1,142 @@
+// The lock, on the real kernel.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "os/lock.h"
+#include "os/os.h"
+
+enum { THREAD_COUNT = 4, ROUNDS = 20000 };
+
+static struct lock lock = LOCK_INITIAL(LOCK_RANK_HEAP);
+static uint64_t guarded;  // plain: the lock is what orders it
+
+static void start_threads(pthread_t *threads, unsigned count, void *(*work)(void *)) {
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, work, NULL), 0);
+    }
+}
+
+static void join_threads(const pthread_t *threads, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+static void *count_up(void *argument) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        lock_acquire(&lock);
+        guarded++;
+        lock_release(&lock);
+    }
+    return argument;
+}
+
+static void test_one_at_a_time(void **state) {
+    (void)state;
+    pthread_t threads[THREAD_COUNT];
+    start_threads(threads, THREAD_COUNT, count_up);
+    join_threads(threads, THREAD_COUNT);
+    assert_int_equal(guarded, THREAD_COUNT * ROUNDS);
+    assert_int_equal(atomic_load_relaxed(&lock.state), 0);
+}
+
+static uint64_t futex_calls(void) {
+    return atomic_load_relaxed(&os_call_counters.calls[OS_FUTEX]);
+}
+
+static void *count_once(void *argument) {
+    lock_acquire(&lock);
+    guarded++;
+    lock_release(&lock);
+    return argument;
+}
+
+static void test_waiters_sleep_and_are_woken(void **state) {
+    (void)state;
+    pthread_t threads[THREAD_COUNT];
+    lock_acquire(&lock);
+    const uint64_t before = futex_calls();
+    start_threads(threads, THREAD_COUNT, count_once);
+    while (futex_calls() < before + THREAD_COUNT) {
+        usleep(1000);
+    }
+    assert_int_equal(guarded, 0);
+    assert_int_equal(atomic_load_relaxed(&lock.state), 2);
+    lock_release(&lock);
+    join_threads(threads, THREAD_COUNT);
+    assert_int_equal(guarded, THREAD_COUNT);
+    assert_int_equal(atomic_load_relaxed(&lock.state), 0);
+}
+
+static void test_uncontended_costs_no_system_call(void **state) {
+    (void)state;
+    const uint64_t before = futex_calls();
+    for (unsigned i = 0; i < 1000; i++) {
+        lock_acquire(&lock);
+        lock_release(&lock);
+        assert_true(lock_try_acquire(&lock));
+        lock_release(&lock);
+    }
+    assert_int_equal(futex_calls(), before);
+}
+
+static void *try_once(void *argument) {
+    bool *got = argument;
+    *got = lock_try_acquire(&lock);
+    return NULL;
+}
+
+static void test_try_fails_while_held(void **state) {
+    (void)state;
+    lock_init(&lock, LOCK_RANK_ARENA);
+    assert_int_equal(lock.rank, LOCK_RANK_ARENA);
+    lock_acquire(&lock);
+    assert_false(lock_try_acquire(&lock));
+    pthread_t thread;
+    bool got = true;
+    assert_int_equal(pthread_create(&thread, NULL, try_once, &got), 0);
+    pthread_join(thread, NULL);
+    assert_false(got);
+    lock_release(&lock);
+    assert_true(lock_try_acquire(&lock));
+    lock_release(&lock);
+}
+
+// The forking thread passes through the locks it holds; another thread waits as ever.
+static void test_fork_owner_passes_through(void **state) {
+    (void)state;
+    lock_acquire(&lock);
+    lock_fork_begin();
+    lock_acquire(&lock);
+    lock_release(&lock);
+    assert_int_not_equal(atomic_load_relaxed(&lock.state), 0);
+
+    pthread_t thread;
+    const uint64_t before = futex_calls();
+    start_threads(&thread, 1, count_once);
+    while (futex_calls() == before) {
+        usleep(1000);
+    }
+    assert_int_equal(guarded, 0);
+    lock_acquire(&lock);
+    lock_release(&lock);
+
+    lock_fork_end();
+    lock_release(&lock);
+    join_threads(&thread, 1);
+    assert_int_equal(guarded, 1);
+    assert_int_equal(atomic_load_relaxed(&lock.state), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_at_a_time),
+        cmocka_unit_test(test_waiters_sleep_and_are_woken),
+        cmocka_unit_test(test_uncontended_costs_no_system_call),
+        cmocka_unit_test(test_try_fails_while_held),
+        cmocka_unit_test(test_fork_owner_passes_through),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

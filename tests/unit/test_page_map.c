@@ -1,0 +1,272 @@
+// The page map, flat and as the fallback. Addresses are plain numbers here: nothing is mapped there.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "fake_os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+#define WINDOW_BYTES ((uintptr_t)1 << WINDOW_SHIFT)
+#define ADDRESS_END ((uintptr_t)1 << ADDRESS_BITS)
+
+static void start_flat(void) {
+    page_map_init();
+    assert_non_null(page_map_flat);
+}
+
+static void start_fallback(void) {
+    fake_os_fail(OS_MMAP, 1, false);
+    page_map_init();
+    assert_null(page_map_flat);
+}
+
+static const uintptr_t places[] = {
+    0,
+    PAGE_BYTES,
+    WINDOW_BYTES - PAGE_BYTES,
+    WINDOW_BYTES,
+    UINT64_C(0x123456780000),
+    ADDRESS_END - SUPERSLAB_BYTES,
+};
+
+static void check_untouched(void) {
+    for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
+        assert_int_equal(page_map_get(places[i]), PAGE_ENTRY_NONE);
+        assert_int_equal(page_map_get(places[i] + PAGE_BYTES - 1), PAGE_ENTRY_NONE);
+        assert_null(page_map_superslab(places[i]));
+    }
+    assert_int_equal(page_map_get(ADDRESS_END - 1), PAGE_ENTRY_NONE);
+}
+
+static void check_set_and_get(void) {
+    for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
+        const uint32_t entry = page_entry((uint32_t)i + 1, 7);
+        assert_true(page_map_cover(places[i], PAGE_BYTES));
+        page_map_set(places[i], 1, entry);
+        assert_int_equal(page_map_get(places[i]), entry);
+        assert_int_equal(page_map_get(places[i] + PAGE_BYTES - 1), entry);
+        assert_int_equal(page_entry_number(entry), i + 1);
+        assert_int_equal(page_entry_kind(entry), 7);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
+        assert_int_equal(page_map_get(places[i]), page_entry((uint32_t)i + 1, 7));
+        page_map_set(places[i], 1, PAGE_ENTRY_NONE);
+    }
+    check_untouched();
+}
+
+// A range over three windows.
+static void check_long_range(void) {
+    const uintptr_t start = 5 * WINDOW_BYTES - 3 * PAGE_BYTES;
+    const size_t page_count = WINDOW_PAGES + 7;
+    assert_true(page_map_cover(start, page_count * PAGE_BYTES));
+    page_map_set(start, page_count, 0x1234f1);
+    assert_int_equal(page_map_get(start - 1), PAGE_ENTRY_NONE);
+    for (size_t page = 0; page < page_count; page++) {
+        assert_int_equal(page_map_get(start + page * PAGE_BYTES), 0x1234f1);
+    }
+    assert_int_equal(page_map_get(start + page_count * PAGE_BYTES), PAGE_ENTRY_NONE);
+}
+
+static void check_claim(void) {
+    const uintptr_t place = UINT64_C(0x7f0000000000);
+    assert_true(page_map_cover(place, PAGE_BYTES));
+    page_map_set(place, 1, 42);
+    assert_false(page_map_claim(place, 41));
+    assert_int_equal(page_map_get(place), 42);
+    assert_true(page_map_claim(place, 42));
+    assert_int_equal(page_map_get(place), PAGE_ENTRY_NONE);
+    assert_false(page_map_claim(place, 42));
+}
+
+static void check_superslabs(void) {
+    static char superslabs[2];
+    struct superslab *first = (void *)&superslabs[0];
+    struct superslab *second = (void *)&superslabs[1];
+    const uintptr_t start = 7 * WINDOW_BYTES - SUPERSLAB_BYTES;
+    assert_true(page_map_cover(start, 2 * SUPERSLAB_BYTES));
+    page_map_set_superslab(start, first);
+    page_map_set_superslab(start + SUPERSLAB_BYTES, second);
+    assert_ptr_equal(page_map_superslab(start), first);
+    assert_ptr_equal(page_map_superslab(start + SUPERSLAB_BYTES - 1), first);
+    assert_ptr_equal(page_map_superslab(start + SUPERSLAB_BYTES), second);
+    assert_null(page_map_superslab(start - 1));
+    assert_null(page_map_superslab(start + 2 * SUPERSLAB_BYTES));
+    page_map_set_superslab(start, NULL);
+    assert_null(page_map_superslab(start));
+}
+
+static void check_all_of_it(void) {
+    check_untouched();
+    check_set_and_get();
+    check_long_range();
+    check_claim();
+    check_superslabs();
+    // Beyond 47 bits there is nothing to cover.
+    assert_false(page_map_cover(ADDRESS_END, PAGE_BYTES));
+    assert_false(page_map_cover(ADDRESS_END - PAGE_BYTES, 2 * PAGE_BYTES));
+}
+
+static void test_flat(void **state) {
+    (void)state;
+    start_flat();
+    check_all_of_it();
+    // The windows lie in the one reservation, so the fast path of free finds them there.
+    assert_true(page_map_cover(places[4], PAGE_BYTES));
+    page_map_set(places[4], 1, 99);
+    assert_int_equal(atomic_load_relaxed(&page_map_flat[places[4] >> PAGE_SHIFT]), 99);
+}
+
+static void test_fallback(void **state) {
+    (void)state;
+    start_fallback();
+    check_all_of_it();
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), 0);
+}
+
+static void test_flat_costs_no_memory_until_covered(void **state) {
+    (void)state;
+    start_flat();
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), 8 * GIB);
+    assert_int_equal(fake_os_bytes(FAKE_WRITABLE), 0);
+    assert_true(page_map_cover(places[4], PAGE_BYTES));
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), 8 * GIB - 64 * KIB);
+    const uint64_t calls = fake_os_calls(OS_MPROTECT);
+    assert_true(page_map_cover(places[4] + 5 * PAGE_BYTES, PAGE_BYTES));
+    assert_int_equal(fake_os_calls(OS_MPROTECT), calls);
+}
+
+// Covering fails at each call it makes, and works when tried again.
+static void check_refused_cover(enum os_call kind) {
+    fake_os_fail(kind, 1, false);
+    const uint64_t refused = fake_os_refused();
+    const uint64_t bytes_before = metadata_bytes();
+    assert_false(page_map_cover(places[4], PAGE_BYTES));
+    assert_int_equal(fake_os_refused(), refused + 1);
+    assert_int_equal(page_map_get(places[4]), PAGE_ENTRY_NONE);
+    assert_null(page_map_superslab(places[4]));
+    assert_true(page_map_cover(places[4], PAGE_BYTES));
+    page_map_set(places[4], 1, 3);
+    assert_int_equal(page_map_get(places[4]), 3);
+    // The piece of the first attempt was used for the second.
+    assert_true(metadata_bytes() - bytes_before < 72 * KIB);
+}
+
+static void test_flat_cover_refused_for_want_of_metadata(void **state) {
+    (void)state;
+    start_flat();
+    check_refused_cover(OS_MMAP);
+}
+
+static void test_flat_cover_refused_by_mprotect(void **state) {
+    (void)state;
+    start_flat();
+    check_refused_cover(OS_MPROTECT);
+}
+
+static void test_fallback_cover_refused(void **state) {
+    (void)state;
+    start_fallback();
+    check_refused_cover(OS_MMAP);
+}
+
+static void test_fallback_cover_refused_at_the_entries(void **state) {
+    (void)state;
+    start_fallback();
+    // Leaves room for the window's descriptor, not for its entries.
+    while (metadata_alloc(16 * KIB) == NULL) {
+    }
+    for (unsigned i = 0; i < 14; i++) {
+        assert_non_null(metadata_alloc(16 * KIB));
+    }
+    check_refused_cover(OS_MMAP);
+}
+
+// ---- Threads that free one block at the same moment ----
+
+enum { CLAIM_COUNT = 4000, THREAD_COUNT = 4 };
+
+static const uintptr_t claim_start = UINT64_C(0x400000000000);
+static pthread_barrier_t barrier;
+static unsigned claimed[THREAD_COUNT];
+
+static void *claim_all(void *argument) {
+    unsigned *mine = argument;
+    pthread_barrier_wait(&barrier);
+    for (uintptr_t i = 0; i < CLAIM_COUNT; i++) {
+        *mine += page_map_claim(claim_start + i * PAGE_BYTES, (uint32_t)i + 1);
+    }
+    return NULL;
+}
+
+static void check_concurrent_claims(void) {
+    assert_true(page_map_cover(claim_start, CLAIM_COUNT * PAGE_BYTES));
+    for (uintptr_t i = 0; i < CLAIM_COUNT; i++) {
+        page_map_set(claim_start + i * PAGE_BYTES, 1, (uint32_t)i + 1);
+    }
+    pthread_t threads[THREAD_COUNT];
+    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, claim_all, &claimed[i]), 0);
+    }
+    unsigned sum = 0;
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+        sum += claimed[i];
+    }
+    assert_int_equal(sum, CLAIM_COUNT);
+}
+
+static void test_flat_concurrent_claims(void **state) {
+    (void)state;
+    start_flat();
+    check_concurrent_claims();
+}
+
+static void test_fallback_concurrent_claims(void **state) {
+    (void)state;
+    start_fallback();
+    check_concurrent_claims();
+}
+
+static void *cover_all(void *argument) {
+    pthread_barrier_wait(&barrier);
+    for (uintptr_t i = 0; i < 40; i++) {
+        require(page_map_cover(claim_start + i * WINDOW_BYTES, PAGE_BYTES));
+    }
+    return argument;
+}
+
+static void test_concurrent_cover(void **state) {
+    (void)state;
+    start_flat();
+    pthread_t threads[THREAD_COUNT];
+    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, cover_all, NULL), 0);
+    }
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    // Each window was opened once.
+    assert_int_equal(fake_os_calls(OS_MPROTECT), 40);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_flat_costs_no_memory_until_covered),
+        cmocka_unit_test(test_flat_cover_refused_for_want_of_metadata),
+        cmocka_unit_test(test_flat_cover_refused_by_mprotect),
+        cmocka_unit_test(test_fallback_cover_refused),
+        cmocka_unit_test(test_fallback_cover_refused_at_the_entries),
+        cmocka_unit_test(test_flat_concurrent_claims),
+        cmocka_unit_test(test_fallback_concurrent_claims),
+        cmocka_unit_test(test_concurrent_cover),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
