@@ -87,7 +87,7 @@ static void *alloc_uncounted(size_t bytes) {
     return or_enomem(block);
 }
 
-SLOW_PATH void *alloc_slow(size_t bytes) {
+SLOW_PATH static void *alloc_slowest(size_t bytes) {
     if (likely(options.mode != mode_research)) {
         return alloc_uncounted(bytes);
     }
@@ -96,6 +96,16 @@ SLOW_PATH void *alloc_slow(size_t bytes) {
     count_event(COUNTER_malloc_ticks, os_ticks() - start);
     count_event(COUNTER_mallocs_seen, 1);
     return block;
+}
+
+MIDDLE_PATH void *alloc_slow(size_t bytes) {
+    if (likely(bytes <= SMALL_BYTES_MAX)) {
+        void *block = cache_pop_depot(thread_cache, size_class_index(bytes));
+        if (likely(block != NULL)) {
+            return block;
+        }
+    }
+    return alloc_slowest(bytes);
 }
 
 void *hakmem_alloc(size_t bytes) {
@@ -159,7 +169,7 @@ static struct place find_place(uintptr_t address) {
         place.run = large_find(address);
         if (place.run != NULL) {
             place.kind = PLACE_LARGE;
-            place.usable_bytes = place.run->large_bytes;
+            place.usable_bytes = atomic_load_relaxed(&place.run->large_bytes);
         }
         break;
     case PAGE_KIND_HUGE:
@@ -182,6 +192,9 @@ static struct place find_place(uintptr_t address) {
 
 static bool is_held_back(const struct run *slab, uintptr_t address) {
     struct heap *heap = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
+    if (heap == NULL) {
+        return true;  // the slab went just now: the block is free
+    }
     lock_acquire(&heap->lock);
     const bool found = heap_holds_back(heap, (void *)address);
     lock_release(&heap->lock);
@@ -217,7 +230,12 @@ static void free_checked(struct run *slab, void *block) {
         return;
     }
     lock_acquire(&heap->lock);
-    heap_free_checked(heap, slab, block);
+    // Freed by another thread meanwhile, the slab may be gone, or another heap's.
+    if (likely(atomic_load_relaxed(&slab->heap) == heap)) {
+        heap_free_checked(heap, slab, block);
+    } else {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+    }
     lock_release(&heap->lock);
 }
 
@@ -252,7 +270,7 @@ static void free_uncounted(void *block) {
         }
         break;
     case PLACE_HUGE:
-        if (!huge_free(place.huge)) {
+        if (!huge_free(place.huge, address)) {
             misuse_report(MISUSE_INVALID_FREE, address);
         }
         break;
@@ -260,15 +278,13 @@ static void free_uncounted(void *block) {
         misuse_report(MISUSE_INVALID_FREE, address);
         break;
     }
-    // Frees to other heaps come here one by one: every 64th looks at the time.
-    if (likely(cache != NULL) &&
-        (place.kind != PLACE_SMALL || ++cache->remote_since_pace % 64 == 0)) {
+    if (likely(cache != NULL)) {
         tick(cache);
     }
     errno = saved_errno;
 }
 
-SLOW_PATH void free_slow(void *block) {
+SLOW_PATH static void free_slowest(void *block) {
     if (likely(options.mode != mode_research)) {
         free_uncounted(block);
         return;
@@ -277,6 +293,36 @@ SLOW_PATH void free_slow(void *block) {
     free_uncounted(block);
     count_event(COUNTER_free_ticks, os_ticks() - start);
     count_event(COUNTER_frees_seen, 1);
+}
+
+// A small block of another heap: to the remote table. False for anything else, or when it is time
+// for a tick.
+static bool free_foreign(struct thread_cache *cache, void *block) {
+    const uintptr_t address = (uintptr_t)block;
+    if (unlikely(address > cache->address_max || cache->diverted) ||
+        ++cache->remote_since_pace % 64 == 0) {
+        return false;
+    }
+    const uint32_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
+    if (entry == PAGE_ENTRY_NONE || page_entry_kind(entry) >= SIZE_CLASS_COUNT) {
+        return false;
+    }
+    struct run *slab = arena_find(address);
+    if (unlikely(slab == NULL || atomic_load_relaxed(&slab->kind) != RUN_SLAB)) {
+        return false;
+    }
+    cache_free_remote(cache, slab, block);
+    return true;
+}
+
+MIDDLE_PATH void free_slow(void *block) {
+    struct thread_cache *cache = thread_cache;
+    const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
+    if (class_index < SIZE_CLASS_COUNT ? cache_push_depot(cache, class_index, block)
+                                       : free_foreign(cache, block)) {
+        return;
+    }
+    free_slowest(block);
 }
 
 void hakmem_dealloc(void *block) {

@@ -13,9 +13,11 @@
 #define likely(condition) __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
-// FAST_PATH: part of every malloc or free, kept in line. SLOW_PATH: at most once per few dozen
-// operations, kept out of line and out of the fast path's cache lines.
+// FAST_PATH: part of every malloc or free, kept in line. MIDDLE_PATH: once per few dozen
+// operations, or for each free to another thread: out of line, without a lock or a system call.
+// SLOW_PATH: everything else, out of the way of both.
 #define FAST_PATH static inline __attribute__((always_inline))
+#define MIDDLE_PATH __attribute__((noinline))
 #define SLOW_PATH __attribute__((noinline, cold))
 #define EXPORTED __attribute__((visibility("default")))
 

@@ -37,7 +37,7 @@ struct large_totals {
 
 static void add_large(struct run *run, void *context) {
     struct large_totals *totals = context;
-    totals->bytes += run->large_bytes;
+    totals->bytes += atomic_load_relaxed(&run->large_bytes);
     totals->count++;
 }
 
@@ -68,11 +68,12 @@ void stats_collect_counters(struct stats *stats) {
 }
 
 void stats_collect(struct stats *stats) {
+    lifecycle_start();
     *stats = (struct stats){0};
     stats_collect_counters(stats);
     add_heap(stats, late_heap(), NULL);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
-        const bool in_use = atomic_load_relaxed(&cache->state) == CACHE_IN_USE;
+        const bool in_use = atomic_load_acquire(&cache->state) == CACHE_IN_USE;
         add_heap(stats, &cache->heap, in_use ? cache : NULL);
     }
 

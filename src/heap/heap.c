@@ -198,8 +198,13 @@ static void push_remote(struct heap *heap, struct run *slab) {
 }
 
 void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
-    // The heap is read before the bits are set: until then the blocks keep the slab alive.
+    // The heap is read before the bits are set: until then the blocks keep the slab alive. Only a
+    // block that was freed twice comes here after its slab's end.
     struct heap *heap = atomic_load_relaxed(&slab->heap);
+    if (unlikely(heap == NULL || word >= slab_words(slab))) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
+        return;
+    }
     const uint64_t held = atomic_load_relaxed(&slab->free_bits[word]) & bits;
     if (unlikely(held != 0)) {
         misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(held));
@@ -225,6 +230,18 @@ static void forward_remote(struct run *slab, struct heap *heap, uint64_t summary
     }
 }
 
+// All blocks are held but for the bits of the lowest of these words: what the others name was freed
+// twice.
+static void require_last_word(struct run *slab, uint64_t summary) {
+    for (uint64_t rest = summary & (summary - 1); rest != 0; rest &= rest - 1) {
+        const unsigned word = bit_lowest(rest);
+        const uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[word], 0);
+        if (unlikely(bits != 0)) {
+            misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
+        }
+    }
+}
+
 static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summary) {
     unsigned count = 0;
     // A late announcement of an earlier slab in this place may name words this one has not.
@@ -240,9 +257,12 @@ static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summa
         if (bits != 0) {
             count += bit_count(bits);
             const bool last = slab->free_count + bit_count(bits) == slab->block_count;
+            if (last) {
+                require_last_word(slab, summary);
+            }
             put_bits(heap, slab, word, bits);
             if (last) {
-                break;  // no block is out: no other word has bits, and the slab may be gone
+                break;  // no block is out, and the slab may be gone
             }
         }
     }

@@ -221,8 +221,9 @@ bool huge_was_freed(uintptr_t address) {
     return found;
 }
 
-bool huge_free(struct huge *huge) {
-    if (!page_map_claim(huge->start, page_entry(huge->number, PAGE_KIND_HUGE))) {
+bool huge_free(struct huge *huge, uintptr_t address) {
+    // Not at huge->start: when another thread was first, that may be another block's by now.
+    if (!page_map_claim(address, page_entry(huge->number, PAGE_KIND_HUGE))) {
         return false;
     }
     page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
@@ -290,10 +291,14 @@ static bool shrink(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
     const size_t kept_pages = align_up(usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    const uintptr_t tail = huge->start + kept_pages * PAGE_BYTES;
+    // The entries go first: once the tail is unmapped, its addresses may be anybody's.
+    page_map_set(tail, pages - kept_pages, PAGE_ENTRY_NONE);
     if (!os_resize((void *)huge->start, before, usable_bytes)) {
-        return true;  // the longer block still serves
+        // The longer block still serves.
+        page_map_set(tail, pages - kept_pages, page_entry(huge->number, PAGE_KIND_HUGE));
+        return true;
     }
-    page_map_set(huge->start + kept_pages * PAGE_BYTES, pages - kept_pages, PAGE_ENTRY_NONE);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes);
     return true;
@@ -330,7 +335,8 @@ size_t huge_purge(uint64_t now_ms, bool everything) {
     while (link != &table.kept) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
         link = link->previous;
-        if (everything || now_ms - huge->freed_ms >= option_live(purge_delay_ms)) {
+        // Another thread's clock may be ahead of what this one read.
+        if (everything || now_ms >= huge->freed_ms + option_live(purge_delay_ms)) {
             const size_t mapped_bytes = huge->mapped_bytes;
             bytes += drop_kept(huge) ? mapped_bytes : 0;
         }

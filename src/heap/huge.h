@@ -31,8 +31,8 @@ struct huge *huge_find(uintptr_t address);
 // messages.
 bool huge_was_freed(uintptr_t address);
 
-// False when another thread freed the block first.
-bool huge_free(struct huge *huge);
+// `address` is where the caller found the block to start. False when another thread freed it first.
+bool huge_free(struct huge *huge, uintptr_t address);
 
 // Makes the block at least `bytes` (more than LARGE_BYTES_MAX) long, moving it if need be: the
 // descriptor then has a new start. Shrinking gives the tail back. False, with the block intact, when

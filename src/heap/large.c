@@ -23,7 +23,7 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     if (run == NULL) {
         return NULL;
     }
-    run->large_bytes = usable_bytes(bytes);
+    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
     atomic_store_relaxed(&run->heap, NULL);
     atomic_store_relaxed(&run->kind, RUN_LARGE);
     page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
@@ -46,7 +46,7 @@ bool large_free(struct run *run) {
         return false;
     }
     if (options.zero_on_free) {
-        __builtin_memset((void *)run->start, 0, run->large_bytes);
+        __builtin_memset((void *)run->start, 0, atomic_load_relaxed(&run->large_bytes));
     }
     page_map_set(run->start, run->page_count, PAGE_ENTRY_NONE);
     count_event(COUNTER_large_frees, 1);
@@ -67,6 +67,6 @@ bool large_resize(struct run *run, size_t bytes) {
         page_map_set(run->start + pages * PAGE_BYTES, run->page_count - pages, PAGE_ENTRY_NONE);
         arena_shorten(run, pages);
     }
-    run->large_bytes = usable_bytes(bytes);
+    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
     return true;
 }

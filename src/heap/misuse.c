@@ -134,9 +134,13 @@ static const struct run *former_run(const struct superslab *superslab, uintptr_t
     return NULL;
 }
 
+static uint32_t large_bytes(const struct run *run) {
+    return atomic_load_relaxed(&((struct run *)(uintptr_t)run)->large_bytes);
+}
+
 static enum misuse describe_former(struct text *text, enum misuse what, const struct run *run,
                                    uintptr_t address) {
-    if (run != NULL && run->large_bytes == 0) {
+    if (run != NULL && large_bytes(run) == 0) {
         const size_t block_bytes = size_classes[run->class_index].block_bytes;
         if ((address - run->start) % block_bytes == 0) {
             text_string(text, "is a free block of ");
@@ -165,7 +169,7 @@ static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t a
         text_string(text, "is the start of a freed large block");
         return of_freed(what);
     }
-    describe_inside(text, address - run->start, "large", run->large_bytes, run->start);
+    describe_inside(text, address - run->start, "large", large_bytes(run), run->start);
     return what;
 }
 

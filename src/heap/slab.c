@@ -43,7 +43,7 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
         arena_give(slab);
         return NULL;
     }
-    slab->large_bytes = 0;
+    atomic_store_relaxed(&slab->large_bytes, 0);
     slab->free_count = slab->block_count;
     slab->fresh_index = 0;
     slab->purge_age = SLAB_PURGE_NONE;

@@ -58,8 +58,7 @@ static void refile(struct superslab *superslab) {
             arena.lengths |= bit(longest - 1);
         }
     }
-    const bool is_dirty =
-        (superslab->dirty_young | superslab->dirty_old | superslab->stuck) != 0;
+    const bool is_dirty = (superslab->dirty_young | superslab->dirty_old | superslab->stuck) != 0;
     if (is_dirty && list_is_empty(&superslab->dirty_link)) {
         list_push_back(&arena.dirty, &superslab->dirty_link);
     } else if (!is_dirty) {
@@ -205,9 +204,10 @@ static struct superslab *superslab_of(const struct run *run) {
     return page_map_superslab(run->start);
 }
 
-static void release_pages(struct superslab *superslab, uint64_t mask) {
+static void release_pages(struct superslab *superslab, uint64_t mask, uint64_t stuck) {
     superslab->free |= mask;
     superslab->dirty_young |= mask;
+    superslab->stuck |= stuck;
     refile(superslab);
     if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
         atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
@@ -261,9 +261,10 @@ void arena_shorten(struct run *run, unsigned page_count) {
     struct superslab *superslab = superslab_of(run);
     const unsigned place = (unsigned)(run - superslab->runs);
     lock_acquire(&arena.lock);
-    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count));
+    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count), 0);
     run->page_count = (uint8_t)page_count;
     lock_release(&arena.lock);
+    purge_at_once_if_wanted();
 }
 
 struct run *arena_find(uintptr_t address) {
@@ -311,9 +312,25 @@ static void free_stuck(struct superslab *superslab) {
     }
 }
 
+// Lifts the guards that could not be lifted before. Rare, so the lock stays held.
+static void free_stuck_pages(struct superslab *superslab) {
+    for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
+        const unsigned page = bit_lowest(rest);
+        if (os_commit((char *)superslab->start + page * PAGE_BYTES, PAGE_BYTES)) {
+            superslab->stuck &= ~bit(page);
+            superslab->free |= bit(page);
+            superslab->dirty_young |= bit(page);
+        }
+    }
+    refile(superslab);
+}
+
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
 static size_t purge_superslab(struct superslab *superslab, bool everything) {
+    if (unlikely(superslab->stuck != 0)) {
+        free_stuck_pages(superslab);
+    }
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
     if (everything) {
@@ -327,8 +344,11 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     claim_pages(superslab, due);
     superslab->purging |= due;
     lock_release(&arena.lock);
-    const uint64_t purged = purge_pages(superslab, due);
+    uint64_t purged = purge_pages(superslab, due);
     lock_acquire(&arena.lock);
+    // A signal handler may have forked just now, and this be the child, which has freed the pages.
+    due &= superslab->purging;
+    purged &= due;
     superslab->purging &= ~due;
     superslab->free |= due;
     superslab->zero |= purged;
@@ -369,6 +389,7 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
         list_push_back(&arena.dirty, &superslab->dirty_link);
         bytes += purge_superslab(superslab, everything);
     }
+    unmap_spares();
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
                                                   ? UINT64_MAX
                                                   : now_ms + option_live(purge_delay_ms));
@@ -415,6 +436,7 @@ static size_t check_superslab(const struct superslab *superslab) {
     violations += (superslab->dirty_young & superslab->dirty_old) != 0;
     violations += (dirty & superslab->zero) != 0;
     violations += (dirty | superslab->zero) != superslab->free;
+    violations += (superslab->stuck & (superslab->free | starts)) != 0;
     violations += superslab->longest != bit_longest_stretch(superslab->free);
     violations += (superslab->longest != 0) == list_is_empty(&superslab->length_link);
     violations += ((dirty | superslab->stuck) != 0) == list_is_empty(&superslab->dirty_link);
@@ -426,10 +448,13 @@ static size_t check_superslab(const struct superslab *superslab) {
         violations += span == 0 || place + span > SUPERSLAB_PAGES;
         if (span != 0 && place + span <= SUPERSLAB_PAGES) {
             const uint64_t mask = bit_range(place, span);
-            violations += (covered & mask) != 0 || (superslab->free & mask) != 0;
+            violations += (covered & mask) != 0;
+            violations += ((superslab->free | superslab->stuck) & mask) != 0;
             covered |= mask;
         }
     }
+    violations += (covered & superslab->purging) != 0;
+    violations += (covered | superslab->free | superslab->purging) != ALL_PAGES;
     return violations;
 }
 

@@ -1,6 +1,6 @@
 // Address space for slabs and large blocks: superslabs of 4 MiB, cut into runs of 64 KiB pages.
 //
-// A superslab's state is one bit per page in five words, so finding, splitting and joining runs is
+// A superslab's state is one bit per page in a few words, so finding, splitting and joining runs is
 // bit arithmetic, and neighbouring free runs are one free run by themselves:
 //
 //   page        0   1   2   3   4   5   6   7 ...
@@ -42,7 +42,9 @@ struct run {
     // Relaxed: read by anyone who checks a doubtful pointer; pairs with nothing.
     _Atomic(uint8_t) kind;
     uint8_t class_index;
-    uint32_t large_bytes;  // RUN_LARGE: usable bytes
+    // RUN_LARGE: usable bytes, else 0. Relaxed: its holder writes, statistics read at any time; pairs
+    // with nothing.
+    _Atomic(uint32_t) large_bytes;
 
     // RUN_SLAB, written under the heap's lock (see heap/slab.h).
     struct list bin_link;
@@ -74,6 +76,9 @@ struct run {
 struct superslab {
     uintptr_t start;
     uint64_t free, dirty_young, dirty_old, zero;
+    // In no run, and not free: guard pages that the system refused to make accessible again. Each
+    // purge tries once more.
+    uint64_t stuck;
     // Former guard pages that the system would not make accessible again, in no run and not free.
     uint64_t stuck;
     // Pages that some thread is giving back to the system without the lock: in no run, not free.

@@ -182,26 +182,34 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
     return blocks[0];
 }
 
+// The depot is not empty.
 static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **full = magazine->depot;
+    const unsigned left = parked(magazine) - 1;
     magazine->depot = (void **)full[0];
-    atomic_bump_owned(&magazine->depot_count, (uint16_t)-1);
-    if (parked(magazine) < magazine->depot_low) {
-        magazine->depot_low = (uint16_t)parked(magazine);
+    atomic_store_relaxed(&magazine->depot_count, (uint16_t)left);
+    if (left < magazine->depot_low) {
+        magazine->depot_low = (uint16_t)left;
     }
     give_node(magazine, magazine->node);
     install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
+    magazine->active = 1;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
     return full[NODE_BLOCKS_MAX];
 }
 
-// The node is full and `block` must go somewhere: parks the node. False when there is none to
-// replace it with.
+void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
+    return cache->magazines[class_index].depot == NULL || unlikely(cache->diverted)
+               ? NULL
+               : pop_depot(cache, class_index);
+}
+
+// Parks the full node. False when there is no memory for one to replace it with.
 static bool park_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **empty = take_node(magazine);
-    if (empty == NULL) {
+    if (unlikely(empty == NULL)) {
         return false;
     }
     magazine->node[0] = magazine->depot;
@@ -209,6 +217,23 @@ static bool park_node(struct thread_cache *cache, uint64_t class_index) {
     atomic_bump_owned(&magazine->depot_count, (uint16_t)1);
     install_node(cache, class_index, empty, 0);
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
+    return true;
+}
+
+static bool depot_has_room(const struct magazine *magazine) {
+    return floor_of(magazine) == 0 &&
+           (parked(magazine) + 2) * NODE_BLOCKS_MAX <= magazine->capacity;
+}
+
+bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (magazine->node == NULL || unlikely(cache->diverted) || !depot_has_room(magazine) ||
+        !park_node(cache, class_index)) {
+        return false;
+    }
+    magazine->node[1] = block;
+    set_top(cache, class_index, magazine->node + 2);
+    magazine->active = 1;
     return true;
 }
 
@@ -241,10 +266,6 @@ static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
     atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
     __builtin_memmove(magazine->node + floor_of(magazine) + 1, first, count * sizeof *first);
     install_node(cache, class_index, magazine->node, count);
-}
-
-static bool depot_has_room(const struct magazine *magazine) {
-    return magazine->floor == 0 && (parked(magazine) + 2u) * NODE_BLOCKS_MAX <= magazine->capacity;
 }
 
 // Makes room in a full node. Afterwards a push succeeds.

@@ -81,8 +81,11 @@ struct thread_cache {
     // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
     // nothing.
     _Atomic(uint32_t) activity;
-    uint32_t activity_seen;  // by harvesters, under the heap's lock
-    // Relaxed: changed under the registry's lock, read by harvesters and statistics as a hint.
+    // Under the heap's lock: what a harvester saw of it, and when that was new.
+    uint32_t activity_seen;
+    uint64_t activity_ms;
+    // Changed under the registry's lock. Release when a thread takes the cache, acquire by statistics,
+    // which then look at the magazines.
     _Atomic(uint32_t) state;
     struct thread_cache *next_unused;  // under the registry's lock
     // Constant once the cache is published (release store of the registry's list head, acquire
@@ -142,6 +145,13 @@ FAST_PATH bool cache_push(struct thread_cache *cache, uint64_t class_index, void
 // ---- The slow paths, on the calling thread's own cache ----
 
 void cache_init(struct thread_cache *cache, uint32_t id);
+
+// The step between hit and slow path, without a lock or the heap: a block from the depot when the
+// node is empty; NULL when there is none, or operations are diverted.
+void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index);
+
+// Parks the full node and puts the block into an empty one. False when the depot has no room.
+bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block);
 
 // The next block of a class whose magazine is empty, or whose operations are diverted. NULL when
 // the system has no memory.

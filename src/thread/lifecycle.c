@@ -101,14 +101,13 @@ struct thread_cache *lifecycle_attach(void) {
         lock_release(&registry.lock);
         return NULL;
     }
-    const bool orphaned = atomic_load_relaxed(&cache->state) == CACHE_ORPHAN;
-    atomic_store_relaxed(&cache->state, CACHE_IN_USE);
+    if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
+        cache_forget(cache);
+    }
+    atomic_store_release(&cache->state, CACHE_IN_USE);
     atomic_bump_owned(&cache_count_in_use, 1u);
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
-    if (orphaned) {
-        cache_forget(cache);
-    }
     cache->exit_rounds = 0;
     thread_cache = cache;
     // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the
@@ -245,5 +244,6 @@ void fork_child(void) {
             atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
         }
     }
+    arena_fork_child();
     unlock_all();
 }

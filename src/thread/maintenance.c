@@ -5,13 +5,14 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 
-// A heap whose thread took no slow path between two visits is idle: its remote frees are collected,
+// A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected,
 // its empty slabs released, its sparse slabs purged; once, until it moves or somebody frees to it.
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
 
-// Relaxed: a cursor that any thread moves; two threads at one heap do no harm. Pairs with nothing.
+// A cursor that any thread moves; two threads at one heap do no harm. Release on moving, acquire on
+// reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
 
 static void harvest(struct heap *heap, unsigned keep) {
@@ -23,31 +24,38 @@ static void harvest(struct heap *heap, unsigned keep) {
 }
 
 // True when there was something to clean up. The heap's lock is held.
-static bool visit(struct thread_cache *cache) {
+static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
-    const bool idle = activity == cache->activity_seen;
-    cache->activity_seen = activity;
-    if (!idle || !(cache->heap.put_since_harvest || heap_has_remote(&cache->heap))) {
+    if (activity != cache->activity_seen) {
+        cache->activity_seen = activity;
+        cache->activity_ms = now_ms;
+        return false;
+    }
+    // Visits come from all other threads, however close together: time tells, not their number.
+    if (now_ms < cache->activity_ms + option_live(decay_interval_ms) ||
+        !(cache->heap.put_since_harvest || heap_has_remote(&cache->heap))) {
         return false;
     }
     harvest(&cache->heap, 0);
     return true;
 }
 
-static void harvest_idle(const struct thread_cache *own) {
-    struct thread_cache *cache = atomic_load_relaxed(&harvest_cursor);
+static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
+    struct thread_cache *cache = atomic_load_acquire(&harvest_cursor);
+    const struct thread_cache *first = NULL;
     unsigned cleaned = 0;
     for (unsigned i = 0; i < HARVEST_VISITS && cleaned < HARVEST_HEAPS; i++) {
         cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
-        if (cache == NULL || (cache == own && own->next_all == NULL && i > 0)) {
-            break;
+        if (cache == first) {
+            break;  // once around
         }
+        first = first == NULL ? cache : first;
         if (cache != own && lock_try_acquire(&cache->heap.lock)) {
-            cleaned += visit(cache);
+            cleaned += visit(cache, now_ms);
             lock_release(&cache->heap.lock);
         }
     }
-    atomic_store_relaxed(&harvest_cursor, cache);
+    atomic_store_release(&harvest_cursor, cache);
 }
 
 static void purge_due(uint64_t now_ms) {
@@ -77,7 +85,7 @@ static void look_at_clock(struct thread_cache *cache) {
         }
         cache->slab_purge_ms = now_ms;
     }
-    harvest_idle(cache);
+    harvest_idle(cache, now_ms);
     purge_due(now_ms);
 }
 
