@@ -50,7 +50,7 @@ class Watch:
 
     def look(self) -> None:
         """One look at the whole tree; sets when the next is due."""
-        started = time.perf_counter()
+        started = time.thread_time()
         pending: list[tuple[int, str | None]] = [(pid, None) for pid in self.alive]
         seen: set[int] = set()
         while pending and len(seen) < PROCESSES_MAX:
@@ -62,7 +62,7 @@ class Watch:
                 seen.add(pid)
                 pending.extend((child, exe) for child in _children(pid))
         self.alive = seen
-        cost_s = time.perf_counter() - started
+        cost_s = time.thread_time() - started
         self.interval_s = max(
             min(self.interval_s * INTERVAL_GROWTH, INTERVAL_LAST_S), cost_s / SHARE_MAX
         )
