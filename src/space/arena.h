@@ -79,8 +79,6 @@ struct superslab {
     // In no run, and not free: guard pages that the system refused to make accessible again. Each
     // purge tries once more.
     uint64_t stuck;
-    // Former guard pages that the system would not make accessible again, in no run and not free.
-    uint64_t stuck;
     // Pages that some thread is giving back to the system without the lock: in no run, not free.
     uint64_t purging;
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
