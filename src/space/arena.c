@@ -204,13 +204,18 @@ static struct superslab *superslab_of(const struct run *run) {
     return page_map_superslab(run->start);
 }
 
-static void release_pages(struct superslab *superslab, uint64_t mask, uint64_t stuck) {
+static void release_pages(struct superslab *superslab, uint64_t mask) {
     superslab->free |= mask;
     superslab->dirty_young |= mask;
-    superslab->stuck |= stuck;
     refile(superslab);
     if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
         atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
+    }
+}
+
+static void purge_at_once_if_wanted(void) {
+    if (option_live(purge_delay_ms) == 0) {
+        arena_purge(0, true);
     }
 }
 
@@ -231,9 +236,7 @@ void arena_give(struct run *run) {
     }
     release_pages(superslab, bit_range(place, run->page_count + (lifted ? 1u : 0u)));
     lock_release(&arena.lock);
-    if (option_live(purge_delay_ms) == 0) {
-        arena_purge(0, true);
-    }
+    purge_at_once_if_wanted();
 }
 
 bool arena_extend(struct run *run, unsigned page_count) {
@@ -261,7 +264,7 @@ void arena_shorten(struct run *run, unsigned page_count) {
     struct superslab *superslab = superslab_of(run);
     const unsigned place = (unsigned)(run - superslab->runs);
     lock_acquire(&arena.lock);
-    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count), 0);
+    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count));
     run->page_count = (uint8_t)page_count;
     lock_release(&arena.lock);
     purge_at_once_if_wanted();
@@ -298,7 +301,7 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
     return purged;
 }
 
-// Tries again to make stuck pages accessible. Nobody touched them: they are zero.
+// Tries again to make stuck pages accessible. They hold what they held before they became guards.
 static void free_stuck(struct superslab *superslab) {
     for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
@@ -307,30 +310,14 @@ static void free_stuck(struct superslab *superslab) {
         }
         superslab->stuck &= ~bit(place);
         superslab->free |= bit(place);
-        superslab->zero |= bit(place);
+        superslab->dirty_young |= bit(place);
         refile(superslab);
     }
-}
-
-// Lifts the guards that could not be lifted before. Rare, so the lock stays held.
-static void free_stuck_pages(struct superslab *superslab) {
-    for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
-        const unsigned page = bit_lowest(rest);
-        if (os_commit((char *)superslab->start + page * PAGE_BYTES, PAGE_BYTES)) {
-            superslab->stuck &= ~bit(page);
-            superslab->free |= bit(page);
-            superslab->dirty_young |= bit(page);
-        }
-    }
-    refile(superslab);
 }
 
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
 static size_t purge_superslab(struct superslab *superslab, bool everything) {
-    if (unlikely(superslab->stuck != 0)) {
-        free_stuck_pages(superslab);
-    }
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
     if (everything) {
@@ -356,11 +343,22 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     refile(superslab);
     if (is_spare(superslab)) {
         arena.spare_count++;
-        if (arena.spare_count > SPARE_SUPERSLABS) {
-            unmap_superslab(superslab);
-        }
     }
     return bit_count(purged) * PAGE_BYTES;
+}
+
+// Wholly free superslabs are on the last list by length, clean and dirty ones alike. One that the
+// system refuses to unmap is tried again in the next round.
+static void unmap_spares(void) {
+    const struct list *whole = &arena.by_length[SUPERSLAB_PAGES];
+    struct list *link = whole->next;
+    while (link != whole && arena.spare_count > SPARE_SUPERSLABS) {
+        struct superslab *superslab = CONTAINER_OF(link, struct superslab, length_link);
+        link = link->next;
+        if (is_spare(superslab) && !unmap_superslab(superslab)) {
+            break;
+        }
+    }
 }
 
 size_t arena_purge(uint64_t now_ms, bool everything) {
