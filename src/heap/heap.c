@@ -109,7 +109,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
 // Puts checked blocks back and files the slab where it now belongs. False when that destroyed it.
 static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
-    heap->put_since_harvest = true;
+    heap->put_since_purge = true;
     if (slab->free_count == 0) {
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);

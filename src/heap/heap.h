@@ -35,7 +35,7 @@ struct heap {
     // Blocks held back before reuse (hardened mode): a ring of options.quarantine_blocks, or NULL.
     void **quarantine;
     uint32_t quarantine_next;
-    bool put_since_harvest;  // blocks came back since the heap was last cleaned up
+    bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
     struct bin bins[SIZE_CLASS_COUNT];

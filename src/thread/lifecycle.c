@@ -109,6 +109,7 @@ struct thread_cache *lifecycle_attach(void) {
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
+    atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
     // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the
     // next fork or nobody reuses it, and its blocks can still be freed by all.

@@ -6,7 +6,7 @@
 #include "thread/lifecycle.h"
 
 // A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected,
-// its empty slabs released, its sparse slabs purged; once, until it moves or somebody frees to it.
+// its empty slabs released, and, when it stays idle, its sparse slabs purged.
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
@@ -15,29 +15,43 @@
 // reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
 
-static void harvest(struct heap *heap, unsigned keep) {
+static void give_back(struct heap *heap, unsigned keep) {
     heap_collect(heap);
     heap_release_empty(heap, keep);
-    heap_purge_slabs(heap, true);
-    heap->put_since_harvest = false;
     heap_count(heap, COUNTER_harvests, 1);
 }
 
-// True when there was something to clean up. The heap's lock is held.
+static void give_back_everything(struct heap *heap) {
+    heap_end_quarantine(heap);
+    give_back(heap, 0);
+    heap_purge_slabs(heap, true);
+    heap->put_since_purge = false;
+}
+
+// True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
+// for slab_purge_delay_ms: a heap may be idle only between two threads.
 static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
+    struct heap *heap = &cache->heap;
     if (activity != cache->activity_seen) {
         cache->activity_seen = activity;
         cache->activity_ms = now_ms;
         return false;
     }
     // Visits come from all other threads, however close together: time tells, not their number.
-    if (now_ms < cache->activity_ms + option_live(decay_interval_ms) ||
-        !(cache->heap.put_since_harvest || heap_has_remote(&cache->heap))) {
-        return false;
+    const uint64_t idle_ms = now_ms - cache->activity_ms;
+    bool cleaned = false;
+    if (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms)) {
+        give_back(heap, (unsigned)option_live(retain_slabs));
+        cleaned = true;
     }
-    harvest(&cache->heap, 0);
-    return true;
+    if (heap->put_since_purge && idle_ms >= option_live(slab_purge_delay_ms)) {
+        give_back(heap, 0);
+        heap_purge_slabs(heap, true);
+        heap->put_since_purge = false;
+        cleaned = true;
+    }
+    return cleaned;
 }
 
 static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
@@ -106,13 +120,12 @@ size_t maintenance_reclaim(void) {
     }
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (lock_try_acquire(&cache->heap.lock)) {
-            heap_end_quarantine(&cache->heap);
-            harvest(&cache->heap, 0);
+            give_back_everything(&cache->heap);
             lock_release(&cache->heap.lock);
         }
     }
     if (lock_try_acquire(&late_heap()->lock)) {
-        harvest(late_heap(), 0);
+        give_back_everything(late_heap());
         lock_release(&late_heap()->lock);
     }
     const size_t purged = arena_purge(os_clock_ms(), true);
