@@ -82,9 +82,7 @@ struct thread_cache {
     // nothing.
     _Atomic(uint32_t) activity;
     // Under the heap's lock: what a harvester saw of it, and when that was new.
-    // By harvesters, under the heap's lock.
     uint32_t activity_seen;
-    uint64_t idle_since_ms;
     uint64_t activity_ms;
     // Changed under the registry's lock. Release when a thread takes the cache, acquire by statistics,
     // which then look at the magazines.
