@@ -1,0 +1,736 @@
+// Superslabs and runs, against an array of pages.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "space/arena.h"
+#include "space/page_map.h"
+
+// ---- The model: who has each page of each superslab ----
+
+enum { SUPERSLABS_MAX = 64, RUNS_MAX = 400, FREE_PAGE = -1, STUCK_PAGE = -2 };
+
+struct taken {
+    struct run *run;
+    unsigned page_count;
+    bool guard;
+    unsigned char mark;
+};
+
+static struct taken runs[RUNS_MAX];
+static struct {
+    uintptr_t start;
+    int owner[SUPERSLAB_PAGES];  // index into runs, or FREE_PAGE
+} superslabs[SUPERSLABS_MAX];
+
+static void start(void) {
+    page_map_init();
+    for (unsigned i = 0; i < SUPERSLABS_MAX; i++) {
+        superslabs[i].start = 0;
+    }
+}
+
+static int *owner_at(uintptr_t address) {
+    const uintptr_t start = align_down(address, SUPERSLAB_BYTES);
+    unsigned i = 0;
+    while (i < SUPERSLABS_MAX && superslabs[i].start != start) {
+        i++;
+    }
+    if (i == SUPERSLABS_MAX) {
+        // A new one: into the first unused place.
+        for (i = 0; i < SUPERSLABS_MAX && superslabs[i].start != 0; i++) {
+        }
+        assert_true(i < SUPERSLABS_MAX);
+        superslabs[i].start = start;
+        for (unsigned page = 0; page < SUPERSLAB_PAGES; page++) {
+            superslabs[i].owner[page] = FREE_PAGE;
+        }
+    }
+    return &superslabs[i].owner[(address - start) >> PAGE_SHIFT];
+}
+
+static unsigned span(const struct taken *taken) {
+    return taken->page_count + (taken->guard ? 1 : 0);
+}
+
+static void own(const struct taken *taken, unsigned from, unsigned to, int before, int after) {
+    for (unsigned page = from; page < to; page++) {
+        int *owner = owner_at(taken->run->start + page * PAGE_BYTES);
+        assert_int_equal(*owner, before);
+        *owner = after;
+    }
+}
+
+// Every 4 KiB carries the run's mark, so that two runs on one page would show.
+static void fill(const struct taken *taken, unsigned from) {
+    for (size_t at = from * PAGE_BYTES; at < taken->page_count * PAGE_BYTES; at += 4096) {
+        *(unsigned char *)(taken->run->start + at) = taken->mark;
+    }
+}
+
+static void check_filled(const struct taken *taken) {
+    for (size_t at = 0; at < taken->page_count * PAGE_BYTES; at += 4096) {
+        assert_int_equal(*(unsigned char *)(taken->run->start + at), taken->mark);
+    }
+}
+
+static void check_zero(uintptr_t start, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 4096) {
+        assert_int_equal(*(unsigned char *)(start + at), 0);
+    }
+}
+
+// The arena as a whole agrees with the model.
+static void check(void) {
+    struct arena_totals totals;
+    arena_totals(&totals);
+    size_t free_pages = 0;
+    size_t known = 0;
+    for (unsigned i = 0; i < SUPERSLABS_MAX; i++) {
+        if (superslabs[i].start != 0 && page_map_superslab(superslabs[i].start) == NULL) {
+            // It was unmapped: only a wholly free one may be.
+            for (unsigned page = 0; page < SUPERSLAB_PAGES; page++) {
+                assert_int_equal(superslabs[i].owner[page], FREE_PAGE);
+            }
+            assert_int_equal(fake_os_state((void *)superslabs[i].start), FAKE_UNMAPPED);
+            superslabs[i].start = 0;
+        }
+        if (superslabs[i].start != 0) {
+            known++;
+            for (unsigned page = 0; page < SUPERSLAB_PAGES; page++) {
+                free_pages += superslabs[i].owner[page] == FREE_PAGE;
+            }
+        }
+    }
+    assert_int_equal(totals.mapped_bytes, known * SUPERSLAB_BYTES);
+    assert_int_equal(totals.free_bytes, free_pages * PAGE_BYTES);
+    assert_true(totals.dirty_bytes <= totals.free_bytes);
+    assert_true(totals.mapped_bytes_max >= totals.mapped_bytes);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void take(int index, unsigned page_count, size_t alignment, bool guard) {
+    struct taken *taken = &runs[index];
+    bool zeroed = false;
+    taken->run = arena_take(page_count, alignment, guard, &zeroed);
+    assert_non_null(taken->run);
+    taken->page_count = page_count;
+    taken->guard = guard;
+    taken->mark = (unsigned char)(index % 250 + 1);
+    assert_int_equal(taken->run->page_count, page_count);
+    assert_int_equal(taken->run->start % (alignment < PAGE_BYTES ? PAGE_BYTES : alignment), 0);
+    own(taken, 0, span(taken), FREE_PAGE, index);
+    if (zeroed) {
+        check_zero(taken->run->start, page_count * PAGE_BYTES);
+    }
+    if (guard) {
+        assert_int_equal(fake_os_state((char *)taken->run->start + page_count * PAGE_BYTES),
+                         FAKE_INACCESSIBLE);
+    }
+    fill(taken, 0);
+}
+
+static void give(int index) {
+    struct taken *taken = &runs[index];
+    check_filled(taken);
+    own(taken, 0, span(taken), index, FREE_PAGE);
+    arena_give(taken->run);
+    taken->run = NULL;
+}
+
+static void extend(int index, unsigned more) {
+    struct taken *taken = &runs[index];
+    const unsigned place = (unsigned)(taken->run->start % SUPERSLAB_BYTES >> PAGE_SHIFT);
+    const unsigned before = taken->page_count;
+    bool possible = !taken->guard && place + before + more <= SUPERSLAB_PAGES;
+    for (unsigned page = before; possible && page < before + more; page++) {
+        possible = *owner_at(taken->run->start + page * PAGE_BYTES) == FREE_PAGE;
+    }
+    assert_int_equal(arena_extend(taken->run, before + more), possible);
+    if (possible) {
+        taken->page_count = before + more;
+        own(taken, before, taken->page_count, FREE_PAGE, index);
+        fill(taken, before);
+    }
+    assert_int_equal(taken->run->page_count, taken->page_count);
+}
+
+static void shorten(int index, unsigned page_count) {
+    struct taken *taken = &runs[index];
+    arena_shorten(taken->run, page_count);
+    if (!taken->guard) {
+        own(taken, page_count, taken->page_count, index, FREE_PAGE);
+        taken->page_count = page_count;
+    }
+    assert_int_equal(taken->run->page_count, taken->page_count);
+    check_filled(taken);
+}
+
+static void check_find(int index) {
+    const struct taken *taken = &runs[index];
+    assert_ptr_equal(arena_find(taken->run->start), taken->run);
+    assert_ptr_equal(arena_find(taken->run->start + 1), taken->run);
+    assert_ptr_equal(arena_find(taken->run->start + taken->page_count * PAGE_BYTES - 1),
+                     taken->run);
+}
+
+static void step(unsigned n, uint64_t *random_state) {
+    const uint64_t dice = random_next(random_state);
+    const int index = (int)(dice % RUNS_MAX);
+    const unsigned most = dice >> 20 & 1 ? 4 : dice >> 21 & 1 ? 16 : SUPERSLAB_PAGES;
+    const unsigned amount = 1 + (unsigned)(dice >> 32) % most;
+    if (runs[index].run == NULL) {
+        const bool guard = (dice >> 40) % 8 == 0 && amount < SUPERSLAB_PAGES;
+        const size_t alignment =
+            (dice >> 44) % 4 == 0 ? PAGE_BYTES << (dice >> 48) % 7 : PAGE_BYTES;
+        take(index, amount, alignment, guard);
+        return;
+    }
+    check_find(index);
+    switch (dice >> 50 & 3) {
+    case 0:
+        extend(index, amount);
+        break;
+    case 1:
+        shorten(index, 1 + amount % runs[index].page_count);
+        break;
+    default:
+        give(index);
+        break;
+    }
+    if (n % 16 == 0) {
+        fake_os_pass_ms(dice >> 56);
+        arena_purge(os_clock_ms(), (dice >> 55 & 7) == 0);
+    }
+}
+
+static void random_steps(unsigned count) {
+    uint64_t random_state = test_seed();
+    for (unsigned n = 0; n < count; n++) {
+        step(n, &random_state);
+        check();
+    }
+    for (int i = 0; i < RUNS_MAX; i++) {
+        if (runs[i].run != NULL) {
+            give(i);
+            check();
+        }
+    }
+    arena_purge(os_clock_ms(), true);
+    check();
+    struct arena_totals totals;
+    arena_totals(&totals);
+    assert_int_equal(totals.mapped_bytes, SUPERSLAB_BYTES);
+    assert_int_equal(totals.dirty_bytes, 0);
+    assert_int_equal(arena_purge_due(), UINT64_MAX);
+}
+
+static void test_random_operations(void **state) {
+    (void)state;
+    start();
+    random_steps(3000);
+}
+
+static void test_random_operations_without_delay(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 0;
+    random_steps(1000);
+}
+
+static void test_random_operations_fallback_map(void **state) {
+    (void)state;
+    fake_os_fail(OS_MMAP, 1, false);
+    start();
+    random_steps(1000);
+}
+
+static void test_random_operations_large_machine_pages(void **state) {
+    (void)state;
+    fake_os_set_page_bytes(64 * KIB);
+    start();
+    random_steps(1000);
+}
+
+// ---- Placement ----
+
+static struct run *take_plain(unsigned page_count) {
+    bool zeroed;
+    struct run *run = arena_take(page_count, PAGE_BYTES, false, &zeroed);
+    assert_non_null(run);
+    return run;
+}
+
+static void test_every_length_at_every_alignment(void **state) {
+    (void)state;
+    start();
+    for (size_t alignment = PAGE_BYTES; alignment <= SUPERSLAB_BYTES; alignment *= 2) {
+        for (unsigned page_count = 1; page_count <= SUPERSLAB_PAGES; page_count++) {
+            take(0, page_count, alignment, false);
+            take(1, 1, alignment, false);
+            check();
+            give(0);
+            give(1);
+        }
+    }
+}
+
+static void test_lowest_address_first(void **state) {
+    (void)state;
+    start();
+    struct run *first = take_plain(2);
+    struct run *second = take_plain(3);
+    struct run *third = take_plain(1);
+    assert_int_equal(second->start, first->start + 2 * PAGE_BYTES);
+    assert_int_equal(third->start, second->start + 3 * PAGE_BYTES);
+    arena_give(second);
+    assert_int_equal(take_plain(1)->start, first->start + 2 * PAGE_BYTES);
+}
+
+static void test_neighbouring_free_runs_are_one(void **state) {
+    (void)state;
+    start();
+    struct run *parts[8];
+    for (unsigned i = 0; i < 8; i++) {
+        parts[i] = take_plain(8);
+    }
+    const uintptr_t start_of_all = parts[0]->start;
+    static const unsigned order[] = {3, 1, 7, 5, 0, 2, 6, 4};
+    for (unsigned i = 0; i < 8; i++) {
+        arena_give(parts[order[i]]);
+        assert_int_equal(arena_check(), 0);
+    }
+    assert_int_equal(take_plain(64)->start, start_of_all);
+}
+
+static void test_best_fit_over_superslabs(void **state) {
+    (void)state;
+    start();
+    struct run *roomy = take_plain(20);
+    struct run *rest = take_plain(44);
+    struct run *tight = take_plain(60);  // the second superslab: 4 pages free
+    assert_int_not_equal(align_down(tight->start, SUPERSLAB_BYTES),
+                         align_down(roomy->start, SUPERSLAB_BYTES));
+    arena_give(rest);  // the first one: 44 pages free
+    assert_int_equal(take_plain(4)->start, tight->start + 60 * PAGE_BYTES);
+    assert_int_equal(take_plain(4)->start, roomy->start + 20 * PAGE_BYTES);
+}
+
+static void test_memory_that_is_still_there_first(void **state) {
+    (void)state;
+    start();
+    struct run *low = take_plain(4);
+    struct run *middle = take_plain(4);
+    struct run *high = take_plain(4);
+    const uintptr_t low_start = low->start;
+    arena_give(low);
+    arena_purge(os_clock_ms(), true);  // the low place is clean now
+    arena_give(high);                  // the high one still has its memory
+    bool zeroed = true;
+    struct run *again = arena_take(2, PAGE_BYTES, false, &zeroed);
+    assert_int_equal(again->start, high->start);
+    assert_false(zeroed);
+    again = arena_take(4, PAGE_BYTES, false, &zeroed);
+    assert_int_equal(again->start, low_start);
+    assert_true(zeroed);
+    arena_give(middle);
+}
+
+static void test_find_knows_nothing_outside(void **state) {
+    (void)state;
+    start();
+    assert_null(arena_find(0));
+    assert_null(arena_find((uintptr_t)&runs));
+    struct run *run = take_plain(4);
+    assert_null(arena_find(run->start - 1));
+    assert_null(arena_find(run->start + SUPERSLAB_BYTES));
+    arena_give(run);
+    assert_null(arena_find(run->start));
+}
+
+// ---- Purging ----
+
+static uint64_t dirty_bytes(void) {
+    struct arena_totals totals;
+    arena_totals(&totals);
+    return totals.dirty_bytes;
+}
+
+static void test_purge_by_the_clock(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    struct run *first = take_plain(4);
+    struct run *second = take_plain(4);
+    take_plain(1);
+    assert_int_equal(arena_purge_due(), UINT64_MAX);
+    arena_give(first);
+    assert_int_equal(arena_purge_due(), 0);
+    uint64_t now_ms = 10000;
+    assert_int_equal(arena_purge(now_ms, false), 0);  // starts the clock
+    assert_int_equal(arena_purge_due(), 10500);
+    arena_give(second);
+    now_ms = 10500;
+    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
+    assert_int_equal(fake_os_purged_bytes(), 4 * PAGE_BYTES);
+    assert_int_equal(dirty_bytes(), 4 * PAGE_BYTES);
+    assert_int_equal(arena_purge_due(), 11000);
+    now_ms = 11000;
+    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_purge_due(), UINT64_MAX);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_purge_in_few_calls(void **state) {
+    (void)state;
+    start();
+    struct run *parts[16];
+    for (unsigned i = 0; i < 16; i++) {
+        parts[i] = take_plain(4);
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        if (i != 7) {
+            arena_give(parts[i]);
+        }
+    }
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    assert_int_equal(arena_purge(os_clock_ms(), true), 60 * PAGE_BYTES);
+    assert_int_equal(fake_os_calls(OS_MADVISE) - calls, 2);
+}
+
+static void test_no_delay_purges_at_once(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 0;
+    struct run *first = take_plain(4);
+    struct run *second = take_plain(4);
+    arena_give(first);
+    assert_int_equal(dirty_bytes(), 0);
+    arena_shorten(second, 1);
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(fake_os_purged_bytes(), 7 * PAGE_BYTES);
+}
+
+static void test_refused_purge_is_tried_again(void **state) {
+    (void)state;
+    start();
+    struct run *run = take_plain(8);
+    memset((void *)run->start, 1, 8 * PAGE_BYTES);
+    take_plain(1);
+    arena_give(run);
+    fake_os_fail(OS_MADVISE, 1, false);
+    assert_int_equal(arena_purge(os_clock_ms(), true), 0);
+    assert_int_equal(arena_check(), 0);
+    assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
+    assert_true(arena_purge_due() != UINT64_MAX);
+    bool zeroed = true;
+    run = arena_take(8, PAGE_BYTES, false, &zeroed);
+    assert_false(zeroed);
+    arena_give(run);
+    assert_int_equal(arena_purge(os_clock_ms(), true), 8 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
+// ---- Superslabs come and go ----
+
+static size_t mapped_bytes(void) {
+    struct arena_totals totals;
+    arena_totals(&totals);
+    return totals.mapped_bytes;
+}
+
+static void test_one_spare_superslab_is_kept(void **state) {
+    (void)state;
+    start();
+    for (int i = 0; i < 5; i++) {
+        take(i, SUPERSLAB_PAGES, PAGE_BYTES, false);
+    }
+    assert_int_equal(mapped_bytes(), 5 * SUPERSLAB_BYTES);
+    const size_t before = fake_os_bytes(FAKE_WRITABLE);
+    for (int i = 0; i < 5; i++) {
+        give(i);
+    }
+    assert_int_equal(arena_purge(os_clock_ms(), true), 5 * SUPERSLAB_BYTES);
+    check();
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(before - fake_os_bytes(FAKE_WRITABLE), 4 * SUPERSLAB_BYTES);
+    // Hovering at its border maps and unmaps nothing.
+    const uint64_t maps = fake_os_calls(OS_MMAP);
+    const uint64_t unmaps = fake_os_calls(OS_MUNMAP);
+    for (int i = 0; i < 10; i++) {
+        take(0, SUPERSLAB_PAGES, PAGE_BYTES, false);
+        give(0);
+        arena_purge(os_clock_ms(), true);
+    }
+    assert_int_equal(fake_os_calls(OS_MMAP), maps);
+    assert_int_equal(fake_os_calls(OS_MUNMAP), unmaps);
+    struct arena_totals totals;
+    arena_totals(&totals);
+    assert_int_equal(totals.mapped_bytes_max, 5 * SUPERSLAB_BYTES);
+}
+
+static void test_descriptors_are_used_again(void **state) {
+    (void)state;
+    start();
+    uint64_t maps = 0;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 8; i++) {
+            take(i, SUPERSLAB_PAGES, PAGE_BYTES, false);
+        }
+        for (int i = 0; i < 8; i++) {
+            give(i);
+        }
+        arena_purge(os_clock_ms(), true);
+        check();
+        if (round == 0) {
+            maps = fake_os_calls(OS_MMAP);
+        }
+    }
+    // Seven superslabs a round, and no new descriptors.
+    assert_int_equal(fake_os_calls(OS_MMAP) - maps, 19 * 7);
+}
+
+static void test_refused_unmap_is_tried_again(void **state) {
+    (void)state;
+    start();
+    for (int i = 0; i < 4; i++) {
+        take(i, SUPERSLAB_PAGES, PAGE_BYTES, false);
+    }
+    for (int i = 0; i < 4; i++) {
+        give(i);
+    }
+    fake_os_fail(OS_MUNMAP, 1, true);
+    arena_purge(os_clock_ms(), true);
+    check();
+    assert_int_equal(mapped_bytes(), 4 * SUPERSLAB_BYTES);
+    take(0, SUPERSLAB_PAGES, PAGE_BYTES, false);
+    give(0);
+    fake_os_mend();
+    arena_purge(os_clock_ms(), true);
+    check();
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+}
+
+// Each call of mapping a superslab fails; the next try succeeds and nothing stays behind.
+static void check_refused_map(enum os_call kind, uint64_t nth) {
+    bool zeroed;
+    const size_t before = fake_os_bytes(FAKE_WRITABLE);
+    fake_os_fail(kind, nth, false);
+    assert_null(arena_take(1, PAGE_BYTES, false, &zeroed));
+    assert_int_equal(fake_os_refused(), 1);
+    assert_int_equal(mapped_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+    assert_true(fake_os_bytes(FAKE_WRITABLE) - before <= 256 * KIB);
+    take(0, 1, PAGE_BYTES, false);
+    check();
+    give(0);
+}
+
+static void test_no_memory_for_the_descriptor(void **state) {
+    (void)state;
+    start();
+    check_refused_map(OS_MMAP, 1);
+}
+
+static void test_no_memory_for_the_superslab(void **state) {
+    (void)state;
+    start();
+    check_refused_map(OS_MMAP, 2);
+}
+
+static void test_no_memory_for_the_page_map(void **state) {
+    (void)state;
+    start();
+    check_refused_map(OS_MPROTECT, 1);
+}
+
+static void test_huge_page_wishes(void **state) {
+    (void)state;
+    start();
+    options.huge_pages = huge_pages_never;
+    take(0, 1, PAGE_BYTES, false);
+    assert_int_equal(fake_os_wish((void *)runs[0].run->start), OS_HUGE_PAGES_NEVER);
+    assert_int_equal(fake_os_wish((char *)runs[0].run->start + SUPERSLAB_BYTES - 1),
+                     OS_HUGE_PAGES_NEVER);
+}
+
+// ---- Guards ----
+
+static void test_guard_comes_and_goes(void **state) {
+    (void)state;
+    start();
+    take(0, 3, PAGE_BYTES, true);
+    char *guard = (char *)runs[0].run->start + 3 * PAGE_BYTES;
+    assert_int_equal(fake_os_state(guard - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(guard), FAKE_INACCESSIBLE);
+    assert_int_equal(fake_os_state(guard + PAGE_BYTES), FAKE_WRITABLE);
+    extend(0, 1);  // a guarded run cannot grow
+    shorten(0, 1);
+    give(0);
+    check();
+    assert_int_equal(fake_os_state(guard), FAKE_WRITABLE);
+}
+
+static void test_refused_guard_is_only_weaker(void **state) {
+    (void)state;
+    start();
+    fake_os_fail(OS_MPROTECT, 2, false);  // the first one opens the page map
+    bool zeroed;
+    struct run *run = arena_take(3, PAGE_BYTES, true, &zeroed);
+    assert_int_equal(fake_os_refused(), 1);
+    assert_int_equal(fake_os_state((char *)run->start + 3 * PAGE_BYTES), FAKE_WRITABLE);
+    arena_give(run);
+    assert_int_equal(arena_check(), 0);
+    assert_int_equal(dirty_bytes(), 4 * PAGE_BYTES);
+}
+
+static void test_guard_that_cannot_be_lifted_is_kept_away(void **state) {
+    (void)state;
+    start();
+    take(0, 3, PAGE_BYTES, true);
+    const uintptr_t guard = runs[0].run->start + 3 * PAGE_BYTES;
+    fake_os_fail(OS_MPROTECT, 1, true);
+    give(0);
+    *owner_at(guard) = STUCK_PAGE;
+    check();
+    arena_purge(os_clock_ms(), true);
+    check();
+    assert_true(arena_purge_due() != UINT64_MAX);
+    // Nobody is given the page.
+    for (int i = 0; i < 63; i++) {
+        take(i, 1, PAGE_BYTES, false);
+        assert_int_not_equal(runs[i].run->start, guard);
+    }
+    check();
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+    // Until the system gives in.
+    fake_os_mend();
+    arena_purge(os_clock_ms(), true);
+    *owner_at(guard) = FREE_PAGE;
+    check();
+    take(63, 1, PAGE_BYTES, false);
+    assert_int_equal(runs[63].run->start, guard);
+    check();
+}
+
+// ---- Visiting ----
+
+static void count_run(struct run *run, void *context) {
+    unsigned *count = context;
+    assert_int_equal(atomic_load_relaxed(&run->kind), RUN_LARGE);
+    *count += 1;
+}
+
+static void test_visits_large_runs_only(void **state) {
+    (void)state;
+    start();
+    for (int i = 0; i < 100; i++) {
+        take(i, 3, PAGE_BYTES, false);
+        atomic_store_relaxed(&runs[i].run->kind, i % 3 == 0 ? RUN_LARGE : RUN_SLAB);
+    }
+    unsigned count = 0;
+    arena_visit_large(count_run, &count);
+    assert_int_equal(count, 34);
+    for (int i = 0; i < 50; i++) {
+        give(i);
+    }
+    count = 0;
+    arena_visit_large(count_run, &count);
+    assert_int_equal(count, 17);
+}
+
+// ---- Threads ----
+
+enum { THREAD_COUNT = 4, THREAD_RUNS = 24, THREAD_STEPS = 1500 };
+
+static void *take_and_give(void *argument) {
+    uint64_t random_state = (uintptr_t)argument;
+    struct run *mine[THREAD_RUNS] = {NULL};
+    for (unsigned n = 0; n < THREAD_STEPS; n++) {
+        struct run **place = &mine[random_next(&random_state) % THREAD_RUNS];
+        const unsigned page_count = 1 + (unsigned)(random_next(&random_state) % 20);
+        if (*place == NULL) {
+            bool zeroed;
+            *place = arena_take(page_count, PAGE_BYTES, n % 8 == 0, &zeroed);
+            require(*place != NULL);
+            for (unsigned page = 0; page < page_count; page++) {
+                uintptr_t *first = (uintptr_t *)((*place)->start + page * PAGE_BYTES);
+                require(!zeroed || *first == 0);
+                *first = (uintptr_t)*place;
+            }
+        } else {
+            for (unsigned page = 0; page < (*place)->page_count; page++) {
+                require(*(uintptr_t *)((*place)->start + page * PAGE_BYTES) == (uintptr_t)*place);
+            }
+            arena_give(*place);
+            *place = NULL;
+        }
+        if (n % 20 == 0) {
+            arena_purge(n, n % 40 == 0);
+        }
+    }
+    for (unsigned i = 0; i < THREAD_RUNS; i++) {
+        if (mine[i] != NULL) {
+            arena_give(mine[i]);
+        }
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    start();
+    const uint64_t seed = test_seed();
+    pthread_t threads[THREAD_COUNT];
+    for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
+        void *own_seed = (void *)(uintptr_t)((seed + i * 7919) | 1);
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, own_seed), 0);
+    }
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(arena_check(), 0);
+    }
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    arena_purge(os_clock_ms(), true);
+    assert_int_equal(arena_check(), 0);
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_random_operations_without_delay),
+        cmocka_unit_test(test_random_operations_fallback_map),
+        cmocka_unit_test(test_random_operations_large_machine_pages),
+        cmocka_unit_test(test_every_length_at_every_alignment),
+        cmocka_unit_test(test_lowest_address_first),
+        cmocka_unit_test(test_neighbouring_free_runs_are_one),
+        cmocka_unit_test(test_best_fit_over_superslabs),
+        cmocka_unit_test(test_memory_that_is_still_there_first),
+        cmocka_unit_test(test_find_knows_nothing_outside),
+        cmocka_unit_test(test_purge_by_the_clock),
+        cmocka_unit_test(test_purge_in_few_calls),
+        cmocka_unit_test(test_no_delay_purges_at_once),
+        cmocka_unit_test(test_refused_purge_is_tried_again),
+        cmocka_unit_test(test_one_spare_superslab_is_kept),
+        cmocka_unit_test(test_descriptors_are_used_again),
+        cmocka_unit_test(test_refused_unmap_is_tried_again),
+        cmocka_unit_test(test_no_memory_for_the_descriptor),
+        cmocka_unit_test(test_no_memory_for_the_superslab),
+        cmocka_unit_test(test_no_memory_for_the_page_map),
+        cmocka_unit_test(test_huge_page_wishes),
+        cmocka_unit_test(test_guard_comes_and_goes),
+        cmocka_unit_test(test_refused_guard_is_only_weaker),
+        cmocka_unit_test(test_guard_that_cannot_be_lifted_is_kept_away),
+        cmocka_unit_test(test_visits_large_runs_only),
+        cmocka_unit_test(test_threads),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
