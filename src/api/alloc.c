@@ -299,7 +299,7 @@ SLOW_PATH static void free_slowest(void *block) {
 // for a tick.
 static bool free_foreign(struct thread_cache *cache, void *block) {
     const uintptr_t address = (uintptr_t)block;
-    if (unlikely(address > cache->address_max || cache->diverted) ||
+    if (unlikely(cache->diverted || address > cache->address_max) ||
         ++cache->remote_since_pace % 64 == 0) {
         return false;
     }
@@ -316,6 +316,9 @@ static bool free_foreign(struct thread_cache *cache, void *block) {
 }
 
 MIDDLE_PATH void free_slow(void *block) {
+    if (block == NULL) {
+        return;
+    }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
     if (class_index < SIZE_CLASS_COUNT ? cache_push_depot(cache, class_index, block)
