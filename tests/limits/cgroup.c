@@ -1,14 +1,16 @@
-// A memory cgroup of 144 MiB around a load that never has more than 48 MiB live but lives in one
-// size after another, in several threads. Memory that was used for one size must serve the next: a
-// process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is
-// held to the same bound.
+// A memory cgroup three times as large as what is ever live, around a load that lives in one size
+// after another, in several threads. Memory that was used for one size must serve the next: a
+// process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is held
+// to the same bound.
 #include "load.h"
 
 #include <signal.h>
 #include <sys/stat.h>
 
-#define LIMIT_BYTES (144 * MIB)
 #define LIVE_BYTES (48 * MIB)
+
+// Hardened mode has blocks in quarantine on top.
+#define LIMIT_BYTES (in_hardened_mode() ? 4 * LIVE_BYTES : 3 * LIVE_BYTES)
 
 static char group[512];
 
