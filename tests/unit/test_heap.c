@@ -1,0 +1,666 @@
+// Heaps: blocks by size class, frees by other threads, quarantine, purging; misuse is noticed and
+// leaves the heap sound.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/slab.h"
+#include "space/page_map.h"
+
+enum { TABLE_COUNT = 3000 };
+
+static struct heap heap, other;
+
+static void start(void) {
+    page_map_init();
+    heap_init(&heap, 2);
+    heap_init(&other, 3);
+}
+
+// ---- The model: blocks out, each filled with a mark of its own ----
+
+struct out {
+    unsigned char *block;
+    uint64_t class_index;
+};
+
+static struct out table[TABLE_COUNT];
+static unsigned out_count;
+
+static size_t bytes_of(uint64_t class_index) {
+    return size_classes[class_index].block_bytes;
+}
+
+static unsigned char mark_of(const void *block) {
+    return (unsigned char)((uintptr_t)block / 16 * 37 >> 3 | 1);
+}
+
+static void remember(void *block, uint64_t class_index) {
+    assert_true(out_count < TABLE_COUNT);
+    table[out_count++] = (struct out){block, class_index};
+    memset(block, mark_of(block), bytes_of(class_index));
+}
+
+static struct out forget(unsigned place) {
+    const struct out out = table[place];
+    for (size_t at = 0; at < bytes_of(out.class_index); at += 16) {
+        assert_int_equal(out.block[at], mark_of(out.block));
+    }
+    table[place] = table[--out_count];
+    return out;
+}
+
+static void check(void) {
+    assert_int_equal(heap_check(&heap), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+// live + free + tails == slab bytes, per class.
+static void check_totals(void) {
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct heap_class_totals totals;
+        heap_class_totals(&heap, i, &totals);
+        uint64_t out = 0;
+        for (unsigned n = 0; n < out_count; n++) {
+            out += table[n].class_index == i;
+        }
+        assert_int_equal(totals.used_blocks, out);
+        const struct size_class *class = &size_classes[i];
+        const uint64_t slabs = totals.slab_bytes / (class->slab_pages * PAGE_BYTES);
+        assert_int_equal(totals.used_blocks + totals.free_blocks, slabs * class->block_count);
+    }
+}
+
+static struct run *slab_of(const void *block) {
+    struct run *slab = arena_find((uintptr_t)block);
+    assert_non_null(slab);
+    return slab;
+}
+
+static void publish(const void *block) {
+    struct run *slab = slab_of(block);
+    const int index = slab_index(slab, (uintptr_t)block);
+    assert_true(index >= 0);
+    heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
+}
+
+static void put_some(uint64_t *random_state) {
+    void *blocks[63];
+    unsigned count = 0;
+    const unsigned want = 1 + (unsigned)(random_next(random_state) % 63);
+    while (count < want && out_count > 0) {
+        // Neighbours often, as a magazine holds them.
+        const unsigned place = random_next(random_state) % 4 == 0
+                                   ? (unsigned)(random_next(random_state) % out_count)
+                                   : out_count - 1;
+        blocks[count++] = forget(place).block;
+    }
+    heap_put(&heap, blocks, count);
+}
+
+static void take_some(uint64_t *random_state) {
+    const uint64_t dice = random_next(random_state);
+    const uint64_t class_index = dice % 3 == 0 ? dice / 8 % SIZE_CLASS_COUNT : dice / 8 % 12;
+    unsigned want = 1 + (unsigned)(dice >> 32) % 63;
+    want = want < TABLE_COUNT - out_count ? want : TABLE_COUNT - out_count;
+    void *blocks[63];
+    const unsigned got = want == 0 ? 0 : heap_take(&heap, class_index, want, blocks);
+    assert_true(want == 0 || got >= 1);
+    for (unsigned i = 0; i < got; i++) {
+        remember(blocks[i], class_index);
+    }
+}
+
+static void free_some_from_elsewhere(uint64_t *random_state) {
+    unsigned count = (unsigned)(random_next(random_state) % 100);
+    while (count-- > 0 && out_count > 0) {
+        publish(forget((unsigned)(random_next(random_state) % out_count)).block);
+    }
+}
+
+static void random_operations(unsigned steps) {
+    uint64_t random_state = test_seed();
+    for (unsigned n = 0; n < steps; n++) {
+        const uint64_t dice = random_next(&random_state) % 100;
+        // Waves, so that slabs fill up and empty.
+        if (dice < (n / 100 % 2 == 0 ? 60u : 30u)) {
+            take_some(&random_state);
+        } else if (dice < 85) {
+            put_some(&random_state);
+        } else if (dice < 92) {
+            free_some_from_elsewhere(&random_state);
+            heap_collect(&heap);
+        } else if (dice < 96) {
+            heap_release_empty(&heap, (unsigned)(dice % 2));
+        } else {
+            heap_purge_slabs(&heap, dice % 2 == 0);
+        }
+        check();
+        if (n % 50 == 0) {
+            check_totals();
+        }
+    }
+    while (out_count > 0) {
+        void *block = forget(out_count - 1).block;
+        heap_put(&heap, &block, 1);
+    }
+    heap_release_empty(&heap, 0);
+    check();
+    check_totals();
+    struct arena_totals totals;
+    arena_totals(&totals);
+    assert_int_equal(totals.free_bytes, totals.mapped_bytes);
+}
+
+static void test_random_operations(void **state) {
+    (void)state;
+    start();
+    random_operations(2500);
+}
+
+static void test_random_operations_in_random_order_with_guards(void **state) {
+    (void)state;
+    options.random_refill = 1;
+    options.guard_gaps = 1;
+    start();
+    random_operations(1500);
+}
+
+static void test_random_operations_keeping_many_slabs(void **state) {
+    (void)state;
+    options.retain_slabs = 5;
+    start();
+    random_operations(1000);
+}
+
+// ---- What is taken ----
+
+static unsigned take(struct heap *from, uint64_t class_index, unsigned want, void **blocks) {
+    const unsigned got = heap_take(from, class_index, want, blocks);
+    assert_true(got >= 1);
+    return got;
+}
+
+static void *take_one(struct heap *from, uint64_t class_index) {
+    void *block;
+    assert_int_equal(take(from, class_index, 1, &block), 1);
+    return block;
+}
+
+static void test_lowest_addresses_first(void **state) {
+    (void)state;
+    start();
+    void *blocks[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_64, 63, blocks), 63);
+    for (unsigned i = 1; i < 63; i++) {
+        assert_ptr_equal(blocks[i], (char *)blocks[0] + (size_t)i * 64);
+    }
+    heap_put(&heap, blocks + 10, 5);
+    void *again[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_64, 6, again), 6);
+    assert_memory_equal(again, blocks + 10, 5 * sizeof(void *));
+    assert_ptr_equal(again[5], (char *)blocks[0] + (size_t)63 * 64);
+}
+
+static void test_new_slab_for_the_first_block_only(void **state) {
+    (void)state;
+    start();
+    const unsigned per_slab = size_classes[SIZE_CLASS_65536].block_count;
+    void *blocks[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 63, blocks), per_slab);
+    assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 1);
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 1, blocks), 1);
+    assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 2);
+}
+
+static void test_second_slab_serves_the_rest(void **state) {
+    (void)state;
+    start();
+    void *blocks[2][63];
+    const unsigned per_slab = size_classes[SIZE_CLASS_65536].block_count;
+    take(&heap, SIZE_CLASS_65536, 63, blocks[0]);
+    take(&heap, SIZE_CLASS_65536, 63, blocks[1]);
+    heap_put(&heap, blocks[0], 3);
+    heap_put(&heap, blocks[1], 3);
+    void *again[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 63, again), 6);
+    assert_true(per_slab > 3);
+    check();
+}
+
+static void test_empty_slabs_are_kept_as_told(void **state) {
+    (void)state;
+    for (unsigned keep = 0; keep <= 3; keep++) {
+        if (keep == 0) {
+            start();
+        }
+        options.retain_slabs = keep;
+        void *blocks[6 * 63];
+        unsigned got = 0;
+        while (got < 40) {
+            got += take(&heap, SIZE_CLASS_65536, 40 - got, blocks + got);
+        }
+        assert_true(heap.bins[SIZE_CLASS_65536].slab_count >= 5);
+        heap_put(&heap, blocks, got);
+        assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, keep);
+        assert_int_equal(heap.bins[SIZE_CLASS_65536].empty_count, keep);
+        check();
+        heap_release_empty(&heap, 0);
+        assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 0);
+    }
+}
+
+static void test_want_of_memory(void **state) {
+    (void)state;
+    start();
+    void *blocks[63];
+    take(&heap, SIZE_CLASS_65536, 5, blocks);
+    fake_os_limit_bytes(1);
+    // What is there is handed out, then nothing.
+    unsigned got = 0;
+    void *more[63];
+    unsigned step;
+    while ((step = heap_take(&heap, SIZE_CLASS_65536, 63, more)) != 0) {
+        got += step;
+        check();
+    }
+    assert_in_range(got, 3, 64);
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_65536, 1, more), 0);
+    check();
+    fake_os_limit_bytes(0);
+    assert_true(heap_take(&heap, SIZE_CLASS_65536, 1, more) == 1);
+    check();
+}
+
+static void test_random_refill_differs_between_heaps(void **state) {
+    (void)state;
+    options.random_refill = 1;
+    start();
+    void *mine[63];
+    void *others[63];
+    take(&heap, SIZE_CLASS_64, 63, mine);
+    take(&other, SIZE_CLASS_64, 63, others);
+    unsigned same = 0;
+    for (unsigned i = 0; i < 63; i++) {
+        same += (uintptr_t)mine[i] % PAGE_BYTES == (uintptr_t)others[i] % PAGE_BYTES;
+    }
+    assert_true(same < 20);
+}
+
+// ---- Frees by other threads ----
+
+static uint64_t counted(const struct heap *from, enum counter counter) {
+    return atomic_load_relaxed(&((struct heap *)(uintptr_t)from)->counters.value[counter]);
+}
+
+static void test_published_blocks_come_back(void **state) {
+    (void)state;
+    start();
+    void *blocks[63];
+    const unsigned got = take(&heap, SIZE_CLASS_256, 63, blocks);
+    for (unsigned i = 0; i < got; i += 2) {
+        publish(blocks[i]);
+    }
+    assert_true(heap_has_remote(&heap));
+    assert_int_equal(heap_collect(&heap), 32);
+    assert_false(heap_has_remote(&heap));
+    assert_int_equal(counted(&heap, COUNTER_remote_collected), 32);
+    assert_int_equal(heap_collect(&heap), 0);
+    check();
+    void *again[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_256, 32, again), 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_ptr_equal(again[i], blocks[i * 2]);
+    }
+}
+
+static void test_last_published_block_empties_the_slab(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        void *blocks[63];
+        const unsigned got = take(&heap, i, 63, blocks);
+        for (unsigned n = 0; n < got; n++) {
+            publish(blocks[n]);
+        }
+        assert_int_equal(heap_collect(&heap), got);
+        assert_int_equal(heap.bins[i].slab_count, 0);
+        check();
+    }
+}
+
+// An announcement that arrives when the slab is gone, or has another owner: what a freer does that is
+// interrupted between setting its bits and pushing the slab.
+static void announce_late(struct heap *to, struct run *slab, uint64_t summary) {
+    assert_int_equal(atomic_or_acq_rel(&slab->remote_summary, summary), 0);
+    atomic_store_relaxed(&slab->remote_next, NULL);
+    assert_null(atomic_load_relaxed(&to->remote_slabs));
+    atomic_store_relaxed(&to->remote_slabs, slab);
+}
+
+static void test_late_announcement_of_a_slab_that_is_gone(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    start();
+    void *block = take_one(&heap, SIZE_CLASS_16);
+    struct run *slab = slab_of(block);
+    heap_put(&heap, &block, 1);
+    assert_int_equal(heap.bins[SIZE_CLASS_16].slab_count, 0);
+    announce_late(&heap, slab, UINT64_MAX);
+    assert_int_equal(heap_collect(&heap), 0);
+    check();
+}
+
+static void test_late_announcement_of_a_slab_with_fewer_words(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    start();
+    void *block = take_one(&heap, SIZE_CLASS_16);  // 64 words
+    struct run *slab = slab_of(block);
+    heap_put(&heap, &block, 1);
+    block = take_one(&heap, SIZE_CLASS_1024);  // one word, in the same place
+    assert_ptr_equal(slab_of(block), slab);
+    announce_late(&heap, slab, UINT64_MAX);
+    assert_int_equal(heap_collect(&heap), 0);
+    check();
+    publish(block);
+    assert_int_equal(heap_collect(&heap), 1);
+    check();
+}
+
+static void test_late_announcement_is_handed_on(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    start();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    struct run *slab = slab_of(block);
+    heap_put(&heap, &block, 1);
+    void *blocks[63];
+    take(&other, SIZE_CLASS_64, 63, blocks);
+    assert_ptr_equal(slab_of(blocks[0]), slab);
+    announce_late(&heap, slab, 1);
+    // A free to the new owner meanwhile finds its word's summary bit set, and need not push.
+    publish(blocks[5]);
+    assert_false(heap_has_remote(&other));
+    assert_int_equal(heap_collect(&heap), 0);
+    assert_true(heap_has_remote(&other));
+    assert_int_equal(heap_collect(&other), 1);
+    assert_int_equal(heap_check(&other), 0);
+    check();
+}
+
+// ---- Misuse, reported and ignored ----
+
+static uint64_t misuses(void) {
+    return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
+}
+
+static void expect_report(const char *text) {
+    const char *said = stderr_end();
+    if (strstr(said, text) == NULL) {
+        fail_msg("standard error says '%s', not '%s'", said, text);
+    }
+    check();
+    assert_int_equal(heap_check(&other), 0);
+}
+
+static void begin_misuse(void) {
+    options.abort = 0;
+    start();
+    stderr_begin();
+}
+
+static void test_block_put_twice(void **state) {
+    (void)state;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    take_one(&heap, SIZE_CLASS_64);
+    heap_put(&heap, &block, 1);
+    heap_put(&heap, &block, 1);
+    expect_report("double free: 0x");
+    assert_int_equal(misuses(), 1);
+}
+
+static void test_block_twice_in_one_batch(void **state) {
+    (void)state;
+    begin_misuse();
+    void *blocks[4];
+    take(&heap, SIZE_CLASS_64, 4, blocks);
+    void *batch[] = {blocks[0], blocks[1], blocks[0], blocks[2], blocks[1]};
+    heap_put(&heap, batch, 5);
+    expect_report("is a free block of 64 bytes");
+    assert_int_equal(misuses(), 2);
+    assert_int_equal(slab_of(blocks[0])->free_count, 1023);
+}
+
+static void test_double_free_of_the_slabs_last_block(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    void *batch[] = {block, block};
+    heap_put(&heap, batch, 2);
+    heap_put(&heap, batch, 1);
+    expect_report("double free: 0x");
+    assert_int_equal(misuses(), 2);
+}
+
+static void test_interior_and_foreign_pointers(void **state) {
+    (void)state;
+    begin_misuse();
+    char *block = take_one(&heap, SIZE_CLASS_64);
+    char *of_other = take_one(&other, SIZE_CLASS_64);
+    char *tail = (char *)slab_of(take_one(&heap, SIZE_CLASS_48))->start + PAGE_BYTES - 16;
+    int local = 0;
+    void *batch[] = {block + 16, block + 1, of_other, tail, &local, (void *)16, block};
+    heap_put(&heap, batch, 7);
+    expect_report("lies 16 bytes inside the 64-byte block at 0x");
+    assert_int_equal(misuses(), 6);
+    // The one good pointer among them went back.
+    assert_int_equal(slab_of(block)->free_count, 1024);
+}
+
+static void test_published_twice(void **state) {
+    (void)state;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    take_one(&heap, SIZE_CLASS_64);
+    publish(block);
+    publish(block);
+    assert_int_equal(misuses(), 1);
+    assert_int_equal(heap_collect(&heap), 1);
+    expect_report("double free: 0x");
+}
+
+static void test_published_when_held(void **state) {
+    (void)state;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    void *second = take_one(&heap, SIZE_CLASS_64);
+    heap_put(&heap, &block, 1);
+    struct run *slab = slab_of(block);
+    heap_publish(slab, 0, bit(0) | bit(1));  // the second one is a good free
+    (void)second;
+    assert_int_equal(heap_collect(&heap), 1);
+    expect_report("double free: 0x");
+    assert_int_equal(misuses(), 1);
+}
+
+static void test_put_by_the_owner_after_publishing(void **state) {
+    (void)state;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    take_one(&heap, SIZE_CLASS_64);
+    publish(block);
+    heap_put(&heap, &block, 1);
+    assert_int_equal(heap_collect(&heap), 0);
+    expect_report("double free: 0x");
+    assert_int_equal(misuses(), 1);
+}
+
+static void test_slab_destroyed_with_a_block_on_its_way_back(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    begin_misuse();
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    publish(block);
+    heap_put(&heap, &block, 1);  // the slab is empty and goes
+    heap_collect(&heap);
+    expect_report("double free: 0x");
+    assert_int_equal(misuses(), 1);
+    // Its place is as good as new.
+    void *blocks[63];
+    take(&heap, SIZE_CLASS_64, 63, blocks);
+    heap_put(&heap, blocks, 63);
+    check();
+}
+
+// ---- Hardened frees ----
+
+static void free_checked(void *block) {
+    heap_free_checked(&heap, slab_of(block), block);
+}
+
+static void test_quarantine_delays_reuse(void **state) {
+    (void)state;
+    options.quarantine_blocks = 16;
+    start();
+    void *blocks[40];
+    take(&heap, SIZE_CLASS_64, 40, blocks);
+    for (unsigned i = 0; i < 40; i++) {
+        free_checked(blocks[i]);
+        for (unsigned n = 0; n < 40; n++) {
+            assert_int_equal(heap_holds_back(&heap, blocks[n]), n <= i && n + 16 > i);
+        }
+        assert_int_equal(slab_of(blocks[0])->free_count, 1024 - 40 + (i < 16 ? 0 : i - 15));
+    }
+    check();
+}
+
+static void test_large_small_blocks_skip_the_quarantine(void **state) {
+    (void)state;
+    options.quarantine_blocks = 16;
+    start();
+    void *block = take_one(&heap, SIZE_CLASS_8192);
+    free_checked(block);
+    assert_false(heap_holds_back(&heap, block));
+}
+
+static void test_freed_memory_is_cleared(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    start();
+    unsigned char *block = take_one(&heap, SIZE_CLASS_256);
+    memset(block, 7, 256);
+    free_checked(block);
+    for (unsigned i = 0; i < 256; i++) {
+        assert_int_equal(block[i], 0);
+    }
+}
+
+static void test_checked_frees_notice_misuse(void **state) {
+    (void)state;
+    options.quarantine_blocks = 16;
+    begin_misuse();
+    char *block = take_one(&heap, SIZE_CLASS_64);
+    char *published = take_one(&heap, SIZE_CLASS_64);
+    free_checked(block + 8);
+    free_checked(block);
+    free_checked(block);  // still held back
+    publish(published);
+    free_checked(published);
+    for (unsigned i = 0; i < 16; i++) {
+        free_checked(take_one(&heap, SIZE_CLASS_128));
+    }
+    free_checked(block);  // held by the slab again
+    assert_int_equal(misuses(), 4);
+    heap_collect(&heap);
+    expect_report("double free: 0x");
+}
+
+static void test_no_memory_for_the_quarantine(void **state) {
+    (void)state;
+    options.quarantine_blocks = 256;
+    page_map_init();
+    fake_os_fail(OS_MMAP, 1, false);
+    heap_init(&heap, 2);
+    heap_init(&other, 3);
+    assert_null(heap.quarantine);
+    void *block = take_one(&heap, SIZE_CLASS_64);
+    free_checked(block);
+    assert_false(heap_holds_back(&heap, block));
+    assert_ptr_equal(take_one(&heap, SIZE_CLASS_64), block);
+}
+
+// ---- Purging of sparse slabs ----
+
+static void test_slabs_age_before_they_are_purged(void **state) {
+    (void)state;
+    start();
+    options.purge_slab_block_min = 1024;
+    void *blocks[63];
+    take(&heap, SIZE_CLASS_4096, 60, blocks);
+    void *small[63];
+    take(&heap, SIZE_CLASS_512, 60, small);
+    for (unsigned i = 0; i < 60; i++) {
+        memset(blocks[i], 1, 4096);
+    }
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    heap_put(&heap, blocks, 30);
+    heap_put(&heap, small, 50);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // aged
+    assert_int_equal(heap_purge_slabs(&heap, false), 30 * 4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // once
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), 30 * 4096);
+    // A slab in use is not aged.
+    heap_put(&heap, blocks + 30, 1);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    take_one(&heap, SIZE_CLASS_4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    assert_true(heap_purge_slabs(&heap, false) > 0);
+    // `now` asks for no age, and the option for no small blocks.
+    heap_put(&heap, blocks + 31, 1);
+    assert_true(heap_purge_slabs(&heap, true) > 0);
+    options.purge_slab_block_min = 16;
+    assert_true(heap_purge_slabs(&heap, true) > 0);
+    check();
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_random_operations_in_random_order_with_guards),
+        cmocka_unit_test(test_random_operations_keeping_many_slabs),
+        cmocka_unit_test(test_lowest_addresses_first),
+        cmocka_unit_test(test_new_slab_for_the_first_block_only),
+        cmocka_unit_test(test_second_slab_serves_the_rest),
+        cmocka_unit_test(test_empty_slabs_are_kept_as_told),
+        cmocka_unit_test(test_want_of_memory),
+        cmocka_unit_test(test_random_refill_differs_between_heaps),
+        cmocka_unit_test(test_published_blocks_come_back),
+        cmocka_unit_test(test_last_published_block_empties_the_slab),
+        cmocka_unit_test(test_late_announcement_of_a_slab_that_is_gone),
+        cmocka_unit_test(test_late_announcement_of_a_slab_with_fewer_words),
+        cmocka_unit_test(test_late_announcement_is_handed_on),
+        cmocka_unit_test(test_block_put_twice),
+        cmocka_unit_test(test_block_twice_in_one_batch),
+        cmocka_unit_test(test_double_free_of_the_slabs_last_block),
+        cmocka_unit_test(test_interior_and_foreign_pointers),
+        cmocka_unit_test(test_published_twice),
+        cmocka_unit_test(test_published_when_held),
+        cmocka_unit_test(test_put_by_the_owner_after_publishing),
+        cmocka_unit_test(test_slab_destroyed_with_a_block_on_its_way_back),
+        cmocka_unit_test(test_quarantine_delays_reuse),
+        cmocka_unit_test(test_large_small_blocks_skip_the_quarantine),
+        cmocka_unit_test(test_freed_memory_is_cleared),
+        cmocka_unit_test(test_checked_frees_notice_misuse),
+        cmocka_unit_test(test_no_memory_for_the_quarantine),
+        cmocka_unit_test(test_slabs_age_before_they_are_purged),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

@@ -1,0 +1,355 @@
+// A slab of every class, against a set of blocks.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/slab.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+enum { BLOCKS_MAX = 4096, HEAP_ID = 5 };
+
+static struct heap heap;
+static bool held[BLOCKS_MAX];  // the model: blocks the slab holds
+
+static struct run *create(uint64_t class_index) {
+    struct run *slab = slab_create(&heap, HEAP_ID, class_index);
+    assert_non_null(slab);
+    assert_int_equal(slab_check(slab), 0);
+    for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+        held[i] = i < slab->block_count;
+    }
+    return slab;
+}
+
+static void start(void) {
+    page_map_init();
+    heap_init(&heap, HEAP_ID);
+}
+
+static void *block_of(const struct run *slab, unsigned index) {
+    return (void *)(slab->start + (size_t)index * size_classes[slab->class_index].block_bytes);
+}
+
+static unsigned held_count(const struct run *slab) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < slab->block_count; i++) {
+        count += held[i];
+    }
+    return count;
+}
+
+static void compare(const struct run *slab) {
+    assert_int_equal(slab_check(slab), 0);
+    assert_int_equal(slab->free_count, held_count(slab));
+    for (unsigned i = 0; i < slab->block_count; i++) {
+        assert_int_equal(slab_holds(slab, i), held[i]);
+    }
+}
+
+// Takes and compares with the lowest blocks of the model.
+static void take(struct run *slab, unsigned want) {
+    void *blocks[BLOCKS_MAX];
+    const unsigned got = slab_take(slab, want, blocks);
+    unsigned expected = 0;
+    for (unsigned i = 0; i < slab->block_count && expected < want; i++) {
+        if (held[i]) {
+            assert_true(expected < got);
+            assert_ptr_equal(blocks[expected], block_of(slab, i));
+            held[i] = false;
+            expected++;
+        }
+    }
+    assert_int_equal(got, expected);
+}
+
+static void put(struct run *slab, unsigned word, uint64_t random) {
+    uint64_t bits = 0;
+    for (unsigned i = word * 64; i < word * 64 + 64 && i < slab->block_count; i++) {
+        if (!held[i] && (random >> i % 64 & 1) != 0) {
+            bits |= bit(i % 64);
+            held[i] = true;
+        }
+    }
+    if (bits != 0) {
+        slab_put(slab, word, bits);
+    }
+}
+
+static void put_all(struct run *slab) {
+    for (unsigned word = 0; word < slab_words(slab); word++) {
+        put(slab, word, UINT64_MAX);
+    }
+}
+
+static void test_take_and_put_of_every_class(void **state) {
+    (void)state;
+    start();
+    uint64_t random_state = test_seed();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        struct run *slab = create(class_index);
+        for (unsigned n = 0; n < 60; n++) {
+            const uint64_t dice = random_next(&random_state);
+            if (dice % 2 == 0) {
+                take(slab, 1 + (unsigned)(dice >> 8) % 200);
+            } else {
+                put(slab, (unsigned)(dice >> 8) % slab_words(slab), random_next(&random_state));
+            }
+            compare(slab);
+        }
+        take(slab, BLOCKS_MAX);
+        compare(slab);
+        assert_int_equal(slab->free_count, 0);
+        put_all(slab);
+        compare(slab);
+        slab_destroy(slab);
+        assert_int_equal(arena_check(), 0);
+    }
+}
+
+static void test_blocks_do_not_overlap_and_stay_inside(void **state) {
+    (void)state;
+    start();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        struct run *slab = create(class_index);
+        const size_t block_bytes = size_classes[class_index].block_bytes;
+        void *blocks[BLOCKS_MAX];
+        const unsigned got = slab_take(slab, BLOCKS_MAX, blocks);
+        assert_int_equal(got, size_classes[class_index].block_count);
+        for (unsigned i = 0; i < got; i++) {
+            assert_true((uintptr_t)blocks[i] >= slab->start);
+            assert_true((uintptr_t)blocks[i] + block_bytes <=
+                        slab->start + slab->page_count * PAGE_BYTES);
+            assert_true(i == 0 || (char *)blocks[i] >= (char *)blocks[i - 1] + block_bytes);
+            memset(blocks[i], 1, block_bytes);
+        }
+    }
+}
+
+static void test_index_of_every_16th_address(void **state) {
+    (void)state;
+    start();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        struct run *slab = create(class_index);
+        const size_t block_bytes = size_classes[class_index].block_bytes;
+        const size_t slab_bytes = slab->page_count * PAGE_BYTES;
+        for (size_t offset = 0; offset < slab_bytes; offset += 16) {
+            const size_t index = offset / block_bytes;
+            const bool is_block = index * block_bytes == offset && index < slab->block_count;
+            assert_int_equal(slab_index(slab, slab->start + offset), is_block ? (int)index : -1);
+            assert_int_equal(slab_index(slab, slab->start + offset + 1), -1);
+            assert_int_equal(slab_index(slab, slab->start + offset + 8), -1);
+        }
+    }
+}
+
+static void test_random_take_hands_out_every_block_once(void **state) {
+    (void)state;
+    start();
+    uint64_t random_state = test_seed();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        struct run *slab = create(class_index);
+        unsigned in_order = 0;
+        int last = -1;
+        for (unsigned n = 0; n < slab->block_count; n++) {
+            const int index = slab_index(slab, (uintptr_t)slab_take_random(slab, &random_state));
+            assert_true(index >= 0 && held[index]);
+            held[index] = false;
+            in_order += n < slab->block_count / 2u && index == last + 1;
+            last = index;
+        }
+        compare(slab);
+        // Of the first half, fewer than half came in rising order.
+        assert_true(slab->block_count < 60 || in_order < slab->block_count / 4);
+    }
+}
+
+static void test_page_map_entries(void **state) {
+    (void)state;
+    start();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index += 9) {
+        struct run *slab = create(class_index);
+        const uintptr_t first = slab->start;
+        const unsigned pages = slab->page_count;
+        for (unsigned page = 0; page < pages; page++) {
+            assert_int_equal(page_map_get(first + page * PAGE_BYTES),
+                             page_entry(HEAP_ID, class_index));
+        }
+        assert_ptr_equal(arena_find(first + pages * PAGE_BYTES - 1), slab);
+        assert_ptr_equal(atomic_load_relaxed(&slab->heap), &heap);
+        slab_destroy(slab);
+        for (unsigned page = 0; page < pages; page++) {
+            assert_int_equal(page_map_get(first + page * PAGE_BYTES), PAGE_ENTRY_NONE);
+        }
+        assert_null(atomic_load_relaxed(&slab->heap));
+        assert_int_equal(atomic_load_relaxed(&slab->kind), RUN_FREE);
+    }
+}
+
+static void test_free_counts_blocks_on_their_way_back(void **state) {
+    (void)state;
+    start();
+    struct run *slab = create(SIZE_CLASS_64);
+    take(slab, 3);
+    assert_false(slab_is_free(slab, 1));
+    atomic_store_relaxed(&slab->remote_bits[0], bit(1));
+    assert_true(slab_is_free(slab, 1));
+    assert_false(slab_holds(slab, 1));
+    assert_false(slab_is_free(slab, 2));
+    assert_true(slab_is_free(slab, 3));
+}
+
+// ---- Purging inside ----
+
+static void check_contents(const struct run *slab, unsigned index, unsigned char mark) {
+    const unsigned char *block = block_of(slab, index);
+    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+    for (size_t at = 0; at < block_bytes; at += 16) {
+        assert_int_equal(block[at], mark);
+    }
+    assert_int_equal(block[block_bytes - 1], mark);
+}
+
+// Machine pages wholly in held blocks below `fresh`, one stretch at a time, counted the slow way.
+static size_t expected_purge(const struct run *slab, unsigned fresh) {
+    const size_t page = os_page_bytes();
+    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+    size_t bytes = 0;
+    for (size_t at = 0; at < slab->page_count * PAGE_BYTES; at += page) {
+        bool all_held = true;
+        for (size_t byte = at; byte < at + page; byte += 16) {
+            const size_t index = byte / block_bytes;
+            all_held = all_held && index < fresh && held[index];
+        }
+        bytes += all_held ? page : 0;
+    }
+    return bytes;
+}
+
+static void purge_every_class(void) {
+    start();
+    uint64_t random_state = test_seed();
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        struct run *slab = create(class_index);
+        const size_t block_bytes = size_classes[class_index].block_bytes;
+        const unsigned fresh = slab->block_count * 3u / 4;
+        take(slab, fresh);
+        for (unsigned i = 0; i < fresh; i++) {
+            memset(block_of(slab, i), (int)(i % 255 + 1), block_bytes);
+        }
+        // Two thirds go back, most of them in long stretches.
+        for (unsigned word = 0; word < slab_words(slab); word++) {
+            const uint64_t random = random_next(&random_state);
+            put(slab, word, random % 3 == 0 ? random : random % 3 == 1 ? UINT64_MAX : 0);
+        }
+        if (slab_words(slab) <= 2) {
+            put(slab, 0, random_next(&random_state) << 20 | 0xfff0);
+        }
+        const size_t expected = expected_purge(slab, fresh);
+        const uint64_t before = fake_os_purged_bytes();
+        assert_int_equal(slab_purge(slab), expected);
+        assert_int_equal(fake_os_purged_bytes() - before, expected);
+        assert_int_equal(slab->purge_age, SLAB_PURGE_NONE);
+        compare(slab);
+        for (unsigned i = 0; i < fresh; i++) {
+            if (!held[i]) {
+                check_contents(slab, i, (unsigned char)(i % 255 + 1));
+            }
+        }
+        take(slab, BLOCKS_MAX);
+        put_all(slab);
+        slab_destroy(slab);
+    }
+}
+
+static void test_purge_of_every_class(void **state) {
+    (void)state;
+    purge_every_class();
+}
+
+static void test_purge_on_a_machine_with_larger_pages(void **state) {
+    (void)state;
+    fake_os_set_page_bytes(16 * KIB);
+    purge_every_class();
+}
+
+static void test_refused_purge(void **state) {
+    (void)state;
+    start();
+    struct run *slab = create(SIZE_CLASS_4096);
+    take(slab, 30);
+    memset((void *)slab->start, 1, 30 * 4096);
+    put(slab, 0, bit_range(0, 8));
+    fake_os_fail(OS_MADVISE, 1, false);
+    assert_int_equal(slab_purge(slab), 0);
+    compare(slab);
+    for (unsigned i = 8; i < 30; i++) {
+        check_contents(slab, i, 1);
+    }
+}
+
+// ---- Want of memory ----
+
+static void test_no_memory_for_the_run(void **state) {
+    (void)state;
+    start();
+    fake_os_fail(OS_MMAP, 2, true);
+    assert_null(slab_create(&heap, HEAP_ID, SIZE_CLASS_64));
+    fake_os_mend();
+    create(SIZE_CLASS_64);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_no_memory_for_the_bitmaps(void **state) {
+    (void)state;
+    start();
+    create(SIZE_CLASS_4096);
+    fake_os_fail(OS_MMAP, 1, true);
+    while (metadata_alloc(64) != NULL) {
+    }
+    struct arena_totals before;
+    arena_totals(&before);
+    assert_null(slab_create(&heap, HEAP_ID, SIZE_CLASS_16));
+    struct arena_totals after;
+    arena_totals(&after);
+    assert_int_equal(before.free_bytes, after.free_bytes);
+    // At most 64 blocks: the bitmaps are in the descriptor.
+    create(SIZE_CLASS_4096);
+    fake_os_mend();
+    create(SIZE_CLASS_16);
+    assert_int_equal(arena_check(), 0);
+}
+
+// ---- Guards ----
+
+static void test_guard_behind_a_slab(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    start();
+    struct run *slab = create(SIZE_CLASS_64);
+    assert_int_equal(fake_os_state((char *)slab->start + PAGE_BYTES), FAKE_INACCESSIBLE);
+    slab_destroy(slab);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_take_and_put_of_every_class),
+        cmocka_unit_test(test_blocks_do_not_overlap_and_stay_inside),
+        cmocka_unit_test(test_index_of_every_16th_address),
+        cmocka_unit_test(test_random_take_hands_out_every_block_once),
+        cmocka_unit_test(test_page_map_entries),
+        cmocka_unit_test(test_free_counts_blocks_on_their_way_back),
+        cmocka_unit_test(test_purge_of_every_class),
+        cmocka_unit_test(test_purge_on_a_machine_with_larger_pages),
+        cmocka_unit_test(test_refused_purge),
+        cmocka_unit_test(test_no_memory_for_the_run),
+        cmocka_unit_test(test_no_memory_for_the_bitmaps),
+        cmocka_unit_test(test_guard_behind_a_slab),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
