@@ -38,7 +38,8 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 test: setup | build ## Minutes: every test in every flavour; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang; do \
 	    echo "== build $$flavour"; \
-	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour,-- --quiet) || exit 1; \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
+	        { tail -n 60 build/$$flavour.build.log; exit 1; }; \
 	done
 	@failed=; \
 	run() { echo "== test $$1"; flavour=$$1; shift; \
@@ -64,7 +65,7 @@ tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
 
 .PHONY: format
 format: setup ## Rewrite C and Python files in the project's format
-	@git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cc' | xargs -r clang-format -i
+	@git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cc' | xargs -r clang-format-14 -i
 	@build/venv/bin/ruff format --quiet .
 
 .PHONY: docs
