@@ -48,7 +48,7 @@ test: setup | build ## Minutes: every test in every flavour; what CI runs
 	run debug --label-exclude apps; \
 	for flavour in $(SANITIZERS); do run $$flavour; done; \
 	run clang --label-exclude 'apps|stress'; \
-	echo "== tidy"; $(MAKE) --no-print-directory tidy || failed="$$failed tidy"; \
+	echo "== tidy"; $(PYTHON) tools/tidy/tidy.py --all || failed="$$failed tidy"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
 .PHONY: stress
