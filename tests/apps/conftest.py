@@ -5,6 +5,7 @@ The library comes from HAKMEM_LIBRARY; HAKMEM_* options of the caller are passed
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Ended from outside, it still removes its directory and writes the figures it has.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "every_mode: runs in every mode of the library")
     library = library_path()
     if not library.is_file():
