@@ -17,8 +17,17 @@
 // Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
 #define REQUEST_BYTES_MAX ((size_t)PTRDIFF_MAX)
 
+// Short programs may end, by _exit, before the first tick: the books are written early on as well.
+static bool is_early_slow_path(struct thread_cache *cache) {
+    const uint32_t count = atomic_load_relaxed(&cache->activity);
+    return count == 4 || count == 32 || count == 256;
+}
+
 // After a slow path. No lock is held.
 static void tick(struct thread_cache *cache) {
+    if (unlikely(is_early_slow_path(cache))) {
+        report_refresh();
+    }
     if (unlikely(maintenance_tick(cache))) {
         if (unlikely(option_live(check) != 0) && check_all() != 0) {
             os_abort();
@@ -88,6 +97,8 @@ static void *alloc_uncounted(size_t bytes) {
 }
 
 SLOW_PATH static void *alloc_slowest(size_t bytes) {
+    // The options are read below, and another thread may be loading them.
+    lifecycle_start();
     if (likely(options.mode != mode_research)) {
         return alloc_uncounted(bytes);
     }
@@ -223,6 +234,29 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
     return place;
 }
 
+// The common case of find_live without its detours: the bytes of the small block in use that starts
+// at an address, or 0 for anything else. Some programs ask for the size of every block.
+static inline size_t live_small_bytes(uintptr_t address) {
+    if (unlikely(address >> ADDRESS_BITS != 0 || options.quarantine_blocks)) {
+        return 0;
+    }
+    const uint32_t entry = page_map_get(address);
+    if (entry == PAGE_ENTRY_NONE || page_entry_kind(entry) >= SIZE_CLASS_COUNT) {
+        return 0;
+    }
+    const struct run *slab = arena_find(address);
+    if (unlikely(slab == NULL ||
+                 atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->kind) != RUN_SLAB)) {
+        return 0;
+    }
+    const int index = slab_index(slab, address);
+    if (unlikely(index < 0 || slab_is_free(slab, (unsigned)index) ||
+                 cache_freed_lately(thread_cache, slab->class_index, address))) {
+        return 0;
+    }
+    return size_classes[slab->class_index].block_bytes;
+}
+
 static void free_checked(struct run *slab, void *block) {
     struct heap *heap = atomic_load_relaxed(&slab->heap);
     if (heap == NULL) {
@@ -285,6 +319,7 @@ static void free_uncounted(void *block) {
 }
 
 SLOW_PATH static void free_slowest(void *block) {
+    lifecycle_start();
     if (likely(options.mode != mode_research)) {
         free_uncounted(block);
         return;
@@ -367,16 +402,24 @@ size_t hakmem_block_bytes(const void *block) {
     if (block == NULL) {
         return 0;
     }
+    const size_t small_bytes = live_small_bytes((uintptr_t)block);
+    if (likely(small_bytes != 0)) {
+        return small_bytes;
+    }
     const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_USABLE_SIZE);
     return place.kind == PLACE_NONE ? 0 : place.usable_bytes;
+}
+
+// A smaller request stays in its block until it needs less than half.
+static bool fits(size_t usable_bytes, size_t bytes) {
+    return bytes <= usable_bytes && bytes * 2 > usable_bytes;
 }
 
 // Where the block lies, without copying. Moves a huge block's pages: *block is then new.
 static bool resize_in_place(const struct place *place, size_t bytes, void **block) {
     switch (place->kind) {
     case PLACE_SMALL:
-        // A smaller request stays until it needs less than half.
-        return bytes <= place->usable_bytes && bytes * 2 > place->usable_bytes;
+        return fits(place->usable_bytes, bytes);
     case PLACE_LARGE:
         return bytes > SMALL_BYTES_MAX && bytes <= LARGE_BYTES_MAX &&
                large_resize(place->run, bytes);
@@ -391,15 +434,21 @@ static bool resize_in_place(const struct place *place, size_t bytes, void **bloc
     }
 }
 
-void *hakmem_resize(void *block, size_t bytes) {
-    if (block == NULL) {
-        return alloc(bytes);
+static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
+    void *moved = alloc(bytes);
+    if (unlikely(moved == NULL)) {
+        // A block that was to shrink still serves.
+        return bytes <= usable_bytes ? block : NULL;
     }
-    if (bytes > REQUEST_BYTES_MAX) {
-        return or_enomem(NULL);
-    }
+    __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
+    dealloc(block);
+    return moved;
+}
+
+// A block that is not small, or is not to be had by live_small_bytes().
+SLOW_PATH static void *resize_slow(void *block, size_t bytes) {
     const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
-    if (unlikely(place.kind == PLACE_NONE)) {
+    if (place.kind == PLACE_NONE) {
         errno = EINVAL;
         return NULL;
     }
@@ -408,16 +457,21 @@ void *hakmem_resize(void *block, size_t bytes) {
         return NULL;
     }
     const int saved_errno = errno;
-    if (resize_in_place(&place, bytes, &block)) {
-        errno = saved_errno;
-        return block;
+    const bool done = resize_in_place(&place, bytes, &block);
+    errno = saved_errno;
+    return done ? block : resize_by_copying(block, place.usable_bytes, bytes);
+}
+
+void *hakmem_resize(void *block, size_t bytes) {
+    if (block == NULL) {
+        return alloc(bytes);
     }
-    void *moved = alloc(bytes);
-    if (moved == NULL) {
-        // A block that was to shrink still serves.
-        return bytes <= place.usable_bytes ? block : NULL;
+    if (unlikely(bytes > REQUEST_BYTES_MAX)) {
+        return or_enomem(NULL);
     }
-    __builtin_memcpy(moved, block, bytes < place.usable_bytes ? bytes : place.usable_bytes);
-    dealloc(block);
-    return moved;
+    const size_t small_bytes = bytes == 0 ? 0 : live_small_bytes((uintptr_t)block);
+    if (unlikely(small_bytes == 0)) {
+        return resize_slow(block, bytes);
+    }
+    return fits(small_bytes, bytes) ? block : resize_by_copying(block, small_bytes, bytes);
 }

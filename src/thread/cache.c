@@ -19,8 +19,7 @@ static page_entry_atomic no_page_map[1];
     {                                                                                   \
         .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
         .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
-        .diverted = 1,                                         \
-        .id_entry = UINT64_MAX,                                                         \
+        .diverted = 1, .id_entry = UINT64_MAX,                                          \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
 const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
