@@ -1,0 +1,580 @@
+// Huge blocks: mappings of their own, kept for a while when freed, grown without copying.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/counters.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "heap/large.h"
+#include "space/page_map.h"
+
+static void start(void) {
+    page_map_init();
+}
+
+static char *make(size_t bytes) {
+    char *block = huge_alloc(bytes, PAGE_BYTES, false);
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % PAGE_BYTES, 0);
+    assert_int_equal(huge_check(), 0);
+    return block;
+}
+
+static struct huge *huge_of(const void *block) {
+    struct huge *huge = huge_find((uintptr_t)block);
+    assert_non_null(huge);
+    assert_int_equal(huge->start, (uintptr_t)block);
+    return huge;
+}
+
+static void drop(char *block) {
+    assert_true(huge_free(huge_of(block), (uintptr_t)block));
+    assert_int_equal(huge_check(), 0);
+}
+
+// Marks one byte per 4 KiB.
+static void mark(char *block, size_t bytes, char with) {
+    for (size_t at = 0; at < bytes; at += 4096) {
+        block[at] = with;
+    }
+}
+
+static void check_marked(const char *block, size_t bytes, char with) {
+    for (size_t at = 0; at < bytes; at += 4096) {
+        assert_int_equal(block[at], with);
+    }
+}
+
+static void check_entries(const char *block, size_t bytes, bool huge) {
+    for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
+        const uint32_t entry = page_map_get((uintptr_t)block + at);
+        assert_int_equal(page_entry_kind(entry), huge ? PAGE_KIND_HUGE : 0);
+        assert_int_equal(huge_find((uintptr_t)block + at + 100) != NULL, huge);
+    }
+}
+
+static struct huge_totals totals(void) {
+    struct huge_totals result;
+    huge_totals(&result);
+    return result;
+}
+
+static uint64_t counted(enum counter counter) {
+    return atomic_load_relaxed(&process_counters.value[counter]);
+}
+
+static void test_sizes(void **state) {
+    (void)state;
+    start();
+    for (size_t bytes = LARGE_BYTES_MAX + 1; bytes < 200 * MIB; bytes = bytes * 3 + 5000) {
+        char *block = make(bytes);
+        assert_int_equal(huge_of(block)->usable_bytes, align_up(bytes, os_page_bytes()));
+        check_entries(block, bytes, true);
+        mark(block, bytes, 1);
+        assert_int_equal(totals().live_count, 1);
+        assert_int_equal(totals().live_bytes, align_up(bytes, os_page_bytes()));
+        drop(block);
+        check_entries(block, bytes, false);
+        assert_int_equal(totals().live_bytes, 0);
+        huge_purge(0, true);
+        assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    }
+}
+
+static void test_alignment(void **state) {
+    (void)state;
+    start();
+    for (size_t alignment = 1; alignment <= 4 * GIB; alignment *= 4) {
+        static const size_t sizes[] = {1, 5000, 3 * MIB, 5 * MIB + 1};
+        for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+            char *block = huge_alloc(sizes[i], alignment, true);
+            assert_non_null(block);
+            assert_int_equal((uintptr_t)block % alignment, 0);
+            assert_int_equal((uintptr_t)block % PAGE_BYTES, 0);
+            assert_int_equal(block[sizes[i] - 1], 0);
+            block[sizes[i] - 1] = 1;
+            if (i % 2 == 0) {
+                drop(block);
+            }
+        }
+    }
+    assert_int_equal(huge_check(), 0);
+}
+
+static void test_impossible_requests(void **state) {
+    (void)state;
+    start();
+    assert_null(huge_alloc(PTRDIFF_MAX, PAGE_BYTES, false));
+    assert_null(huge_alloc(SIZE_MAX, PAGE_BYTES, false));
+    assert_null(huge_alloc((size_t)1 << 46, PAGE_BYTES, false));
+    assert_null(huge_alloc(3 * MIB, (size_t)1 << 62, false));
+    assert_null(huge_alloc(3 * MIB, (size_t)1 << 46, false));
+    assert_int_equal(huge_check(), 0);
+    char *block = make(3 * MIB);
+    assert_false(huge_resize(huge_of(block), PTRDIFF_MAX));
+    assert_false(huge_resize(huge_of(block), SIZE_MAX));
+    drop(block);
+}
+
+static void test_many_descriptors(void **state) {
+    (void)state;
+    start();
+    static char *blocks[200];
+    for (unsigned i = 0; i < 200; i++) {
+        blocks[i] = make(LARGE_BYTES_MAX + 1 + i * 70000);
+        blocks[i][0] = (char)i;
+    }
+    assert_int_equal(totals().live_count, 200);
+    for (unsigned i = 0; i < 200; i++) {
+        assert_int_equal(blocks[i][0], (char)i);
+        assert_ptr_equal(huge_find((uintptr_t)blocks[i] + 2 * MIB), huge_of(blocks[i]));
+        drop(blocks[i]);
+    }
+    assert_int_equal(totals().live_count, 0);
+}
+
+// ---- Kept mappings ----
+
+static void test_kept_mapping_is_used_again(void **state) {
+    (void)state;
+    start();
+    char *block = make(10 * MIB);
+    mark(block, 10 * MIB, 1);
+    drop(block);
+    assert_true(huge_has_kept());
+    assert_true(huge_was_freed((uintptr_t)block));
+    assert_int_equal(totals().kept_bytes, 10 * MIB);
+    const uint64_t maps = fake_os_calls(OS_MMAP);
+    assert_ptr_equal(make(9 * MIB), block);
+    assert_int_equal(fake_os_calls(OS_MMAP), maps);
+    assert_int_equal(counted(COUNTER_huge_reuses), 1);
+    assert_false(huge_has_kept());
+    assert_false(huge_was_freed((uintptr_t)block));
+    // What it has is usable.
+    assert_int_equal(huge_of(block)->usable_bytes, 10 * MIB);
+}
+
+static void test_smallest_kept_mapping_that_wastes_at_most_a_quarter(void **state) {
+    (void)state;
+    start();
+    char *first = make(10 * MIB);
+    char *second = make(12 * MIB);
+    char *third = make(20 * MIB);
+    drop(first);
+    drop(second);
+    drop(third);
+    assert_ptr_equal(make(11 * MIB), second);
+    assert_ptr_equal(make(16 * MIB), third);  // exactly a quarter more
+    assert_int_equal(counted(COUNTER_huge_reuses), 2);
+    make(7 * MIB);  // 10 MiB would waste more
+    assert_int_equal(counted(COUNTER_huge_reuses), 2);
+}
+
+static void test_reused_block_is_zero_when_asked(void **state) {
+    (void)state;
+    start();
+    char *block = make(5 * MIB);
+    for (unsigned refused = 0; refused <= 1; refused++) {
+        memset(block, 1, 5 * MIB);
+        drop(block);
+        if (refused) {
+            fake_os_fail(OS_MADVISE, 1, false);
+        }
+        char *again = huge_alloc(5 * MIB - 100, PAGE_BYTES, true);
+        assert_ptr_equal(again, block);
+        for (size_t at = 0; at < 5 * MIB - 100; at += 100) {
+            assert_int_equal(again[at], 0);
+        }
+        assert_int_equal(again[5 * MIB - 101], 0);
+    }
+    assert_int_equal(fake_os_refused(), 1);
+}
+
+static void test_kept_until_the_delay_has_passed(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    char *first = make(5 * MIB);
+    char *second = make(6 * MIB);
+    drop(first);
+    fake_os_pass_ms(300);
+    drop(second);
+    fake_os_pass_ms(199);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 0);
+    fake_os_pass_ms(1);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 5 * MIB);
+    assert_int_equal(fake_os_state(first), FAKE_UNMAPPED);
+    assert_int_equal(fake_os_state(second), FAKE_WRITABLE);
+    fake_os_pass_ms(299);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 0);
+    fake_os_pass_ms(1);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 6 * MIB);
+    assert_false(huge_has_kept());
+    assert_int_equal(huge_check(), 0);
+}
+
+static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
+    (void)state;
+    start();
+    options.huge_cache_bytes = 8 * MIB;
+    char *first = make(5 * MIB);
+    char *second = make(5 * MIB);
+    drop(first);
+    assert_int_equal(fake_os_state(first), FAKE_WRITABLE);
+    drop(second);
+    assert_int_equal(fake_os_state(second), FAKE_UNMAPPED);
+    assert_int_equal(totals().kept_bytes, 5 * MIB);
+    options.purge_delay_ms = 0;
+    char *third = make(7 * MIB);
+    drop(third);
+    assert_int_equal(fake_os_state(third), FAKE_UNMAPPED);
+}
+
+// Kept and live mappings together stay below what was live before.
+static void test_kept_mappings_make_room(void **state) {
+    (void)state;
+    start();
+    char *first = make(20 * MIB);
+    fake_os_pass_ms(1);
+    char *second = make(10 * MIB);  // at most 30 MiB were live
+    drop(first);
+    fake_os_pass_ms(1);
+    drop(second);
+    assert_int_equal(totals().kept_bytes, 30 * MIB);
+    // 15 MiB fits neither: the oldest goes, the other may stay.
+    char *third = make(15 * MIB);
+    assert_int_equal(totals().kept_bytes, 10 * MIB);
+    make(14 * MIB);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(totals().live_bytes_max, 30 * MIB);
+    drop(third);
+    make(40 * MIB);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(totals().live_bytes_max, 54 * MIB);
+}
+
+static void test_refused_unmap_is_tried_again(void **state) {
+    (void)state;
+    start();
+    char *block = make(5 * MIB);
+    drop(block);
+    fake_os_fail(OS_MUNMAP, 1, true);
+    assert_int_equal(huge_purge(0, true), 0);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().kept_bytes, 5 * MIB);
+    make(50 * MIB);  // does not wait for room that is not to be had
+    fake_os_mend();
+    assert_int_equal(huge_purge(0, true), 5 * MIB);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+}
+
+static void test_cleared_when_freed(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    start();
+    char *block = make(5 * MIB);
+    mark(block, 5 * MIB, 1);
+    drop(block);
+    check_marked(block, 5 * MIB, 0);
+    assert_ptr_equal(make(5 * MIB), block);
+    // What cannot be cleared is not kept.
+    fake_os_fail(OS_MADVISE, 1, false);
+    drop(block);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+}
+
+// ---- Resizing ----
+
+static void test_grow_in_place(void **state) {
+    (void)state;
+    start();
+    char *block = make(3 * MIB);
+    mark(block, 3 * MIB, 1);
+    assert_true(huge_resize(huge_of(block), 7 * MIB + 1));
+    assert_int_equal(huge_of(block)->usable_bytes, 7 * MIB + os_page_bytes());
+    check_marked(block, 3 * MIB, 1);
+    check_entries(block, 7 * MIB + 1, true);
+    mark(block, 7 * MIB + 1, 2);
+    assert_int_equal(counted(COUNTER_huge_moves), 0);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().live_count, 1);
+}
+
+static void test_grow_by_moving(void **state) {
+    (void)state;
+    start();
+    char *block = make(3 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 3 * MIB, 1);
+    fake_os_block_behind(block);
+    assert_true(huge_resize(huge, 9 * MIB));
+    char *moved = (char *)huge->start;
+    assert_ptr_not_equal(moved, block);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    check_entries(block, 3 * MIB, false);
+    check_entries(moved, 9 * MIB, true);
+    check_marked(moved, 3 * MIB, 1);
+    check_marked(moved + 3 * MIB, 6 * MIB, 0);
+    assert_int_equal(counted(COUNTER_huge_moves), 1);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().live_bytes, 9 * MIB);
+    drop(moved);
+}
+
+static void test_shrink(void **state) {
+    (void)state;
+    start();
+    char *block = make(20 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 20 * MIB, 1);
+    assert_true(huge_resize(huge, 5 * MIB + 1));
+    assert_int_equal(huge->start, (uintptr_t)block);
+    assert_int_equal(huge->usable_bytes, 5 * MIB + os_page_bytes());
+    check_marked(block, 5 * MIB, 1);
+    check_entries(block, 5 * MIB + 1, true);
+    check_entries(block + 5 * MIB + PAGE_BYTES, 15 * MIB - PAGE_BYTES, false);
+    assert_int_equal(fake_os_state(block + 6 * MIB), FAKE_UNMAPPED);
+    assert_int_equal(huge_check(), 0);
+    assert_true(huge_resize(huge, 5 * MIB + 2));  // nothing to do
+    // The rest is there again when it grows.
+    assert_true(huge_resize(huge, 20 * MIB));
+    check_marked((char *)huge->start + 6 * MIB, 14 * MIB, 0);
+}
+
+static void test_refused_shrink_keeps_the_longer_block(void **state) {
+    (void)state;
+    start();
+    char *block = make(20 * MIB);
+    mark(block, 20 * MIB, 1);
+    fake_os_fail(OS_MREMAP, 1, false);
+    assert_true(huge_resize(huge_of(block), 5 * MIB));
+    assert_int_equal(huge_of(block)->usable_bytes, 20 * MIB);
+    check_marked(block, 20 * MIB, 1);
+    check_entries(block, 20 * MIB, true);
+    assert_int_equal(huge_check(), 0);
+}
+
+// Each call of growing fails: in place, then the reservation, then the move.
+static void test_refused_growth_leaves_the_block_intact(void **state) {
+    (void)state;
+    start();
+    char *block = make(3 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 3 * MIB, 1);
+    fake_os_block_behind(block);
+    const size_t before = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        fake_os_fail(FAKE_ANY, nth, true);
+        assert_false(huge_resize(huge, 9 * MIB));
+        fake_os_mend();
+        assert_int_equal(huge->start, (uintptr_t)block);
+        assert_int_equal(huge->usable_bytes, 3 * MIB);
+        check_marked(block, 3 * MIB, 1);
+        check_entries(block, 3 * MIB, true);
+        assert_int_equal(huge_check(), 0);
+    }
+    // A reservation that could not be used and then not be unmapped is all that may be left.
+    const size_t after = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
+    assert_true(after - before <= 9 * MIB);
+    // A single refusal of the move leaves nothing.
+    fake_os_fail(OS_MREMAP, 2, false);
+    assert_false(huge_resize(huge, 9 * MIB));
+    assert_int_equal(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE), after);
+    assert_true(huge_resize(huge, 9 * MIB));
+}
+
+static void test_growth_over_a_window_of_the_page_map(void **state) {
+    (void)state;
+    start();
+    char *block = huge_alloc(3 * MIB, GIB, false);
+    assert_non_null(block);
+    struct huge *huge = huge_of(block);
+    fake_os_fail(OS_MPROTECT, 1, true);
+    assert_false(huge_resize(huge, 2 * GIB));
+    assert_int_equal(huge_check(), 0);
+    check_entries(block, 3 * MIB, true);
+    fake_os_mend();
+    assert_true(huge_resize(huge, 2 * GIB));
+    ((char *)huge->start)[2 * GIB - 1] = 1;
+    assert_ptr_equal(huge_find(huge->start + 2 * GIB - 1), huge);
+}
+
+// ---- Guards ----
+
+static void test_guard(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    start();
+    char *block = make(3 * MIB + 1);
+    const size_t usable = 3 * MIB + os_page_bytes();
+    assert_int_equal(fake_os_state(block + usable - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(block + usable), FAKE_INACCESSIBLE);
+    assert_false(huge_resize(huge_of(block), 5 * MIB));
+    drop(block);
+    assert_ptr_equal(make(3 * MIB), block);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
+    // A refused guard is only weaker.
+    fake_os_fail(OS_MPROTECT, 1, true);
+    block = make(3 * MIB);
+    assert_int_equal(fake_os_state(block + 3 * MIB), FAKE_WRITABLE);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+}
+
+static void test_huge_page_wishes(void **state) {
+    (void)state;
+    options.huge_pages = huge_pages_always;
+    start();
+    char *block = make(5 * MIB);
+    assert_int_equal(fake_os_wish(block + 5 * MIB - 1), OS_HUGE_PAGES_ALWAYS);
+}
+
+// ---- Want of memory ----
+
+static void test_each_call_of_an_allocation_refused(void **state) {
+    (void)state;
+    start();
+    unsigned nth = 1;
+    for (bool refused = true; refused; nth++) {
+        // A place of its own for each, so that each covers a new window.
+        const size_t alignment = 2 * GIB << nth;
+        const uint64_t before = fake_os_refused();
+        fake_os_fail(FAKE_ANY, nth, false);
+        char *block = huge_alloc(3 * MIB, alignment, true);
+        fake_os_mend();
+        refused = fake_os_refused() != before;
+        assert_int_equal(block == NULL, refused);
+        assert_int_equal(huge_check(), 0);
+        assert_int_equal(totals().live_count, refused ? 0 : 1);
+    }
+    assert_in_range(nth, 3, 6);
+}
+
+// ---- Threads ----
+
+enum { BLOCK_COUNT = 100, THREAD_COUNT = 3 };
+
+static char *shared[BLOCK_COUNT];
+static struct huge *shared_huge[BLOCK_COUNT];
+static pthread_barrier_t barrier;
+static unsigned freed[THREAD_COUNT];
+
+static void *free_all(void *argument) {
+    unsigned *mine = argument;
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < BLOCK_COUNT; i++) {
+        *mine += huge_free(shared_huge[i], (uintptr_t)shared[i]);
+    }
+    return NULL;
+}
+
+static void test_freed_once_by_many(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < BLOCK_COUNT; i++) {
+        shared[i] = make(3 * MIB);
+        shared_huge[i] = huge_of(shared[i]);
+    }
+    pthread_t threads[THREAD_COUNT];
+    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, free_all, &freed[i]), 0);
+    }
+    unsigned sum = 0;
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+        sum += freed[i];
+    }
+    assert_int_equal(sum, BLOCK_COUNT);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().live_count, 0);
+}
+
+static void *churn(void *argument) {
+    uint64_t random_state = (uintptr_t)argument;
+    char *mine[6] = {NULL};
+    size_t bytes[6];
+    for (unsigned n = 0; n < 400; n++) {
+        const unsigned i = (unsigned)(random_next(&random_state) % 6);
+        const size_t wanted = 3 * MIB + random_next(&random_state) % 64 * 100000;
+        if (mine[i] == NULL) {
+            mine[i] = huge_alloc(wanted, PAGE_BYTES, n % 2 == 0);
+            require(mine[i] != NULL);
+            bytes[i] = wanted;
+        } else if (n % 3 == 0) {
+            struct huge *huge = huge_find((uintptr_t)mine[i]);
+            require(huge_resize(huge, wanted));
+            mine[i] = (char *)huge->start;
+            bytes[i] = wanted;
+        } else {
+            require(mine[i][0] == (char)(i + 1) && mine[i][bytes[i] - 1] == (char)(i + 1));
+            require(huge_free(huge_find((uintptr_t)mine[i]), (uintptr_t)mine[i]));
+            mine[i] = NULL;
+            continue;
+        }
+        mine[i][0] = mine[i][bytes[i] - 1] = (char)(i + 1);
+        if (n % 50 == 0) {
+            huge_purge(os_clock_ms(), n % 100 == 0);
+            require(huge_check() == 0);
+        }
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        if (mine[i] != NULL) {
+            require(huge_free(huge_find((uintptr_t)mine[i]), (uintptr_t)mine[i]));
+        }
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    start();
+    const uint64_t seed = test_seed();
+    pthread_t threads[THREAD_COUNT];
+    for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
+        void *own_seed = (void *)(uintptr_t)((seed + i * 7919) | 1);
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, own_seed), 0);
+    }
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    huge_purge(0, true);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().live_bytes + totals().kept_bytes, 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_impossible_requests),
+        cmocka_unit_test(test_many_descriptors),
+        cmocka_unit_test(test_kept_mapping_is_used_again),
+        cmocka_unit_test(test_smallest_kept_mapping_that_wastes_at_most_a_quarter),
+        cmocka_unit_test(test_reused_block_is_zero_when_asked),
+        cmocka_unit_test(test_kept_until_the_delay_has_passed),
+        cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),
+        cmocka_unit_test(test_kept_mappings_make_room),
+        cmocka_unit_test(test_refused_unmap_is_tried_again),
+        cmocka_unit_test(test_cleared_when_freed),
+        cmocka_unit_test(test_grow_in_place),
+        cmocka_unit_test(test_grow_by_moving),
+        cmocka_unit_test(test_shrink),
+        cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
+        cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
+        cmocka_unit_test(test_growth_over_a_window_of_the_page_map),
+        cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_huge_page_wishes),
+        cmocka_unit_test(test_each_call_of_an_allocation_refused),
+        cmocka_unit_test(test_freed_once_by_many),
+        cmocka_unit_test(test_threads),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
