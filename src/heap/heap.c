@@ -29,16 +29,20 @@ static bool slab_is_empty(const struct run *slab) {
     return slab->free_count == slab->block_count;
 }
 
+// Blocks of one word that were freed twice: a line for each.
+static void report_double_frees(const struct run *slab, unsigned word, uint64_t bits) {
+    for (; unlikely(bits != 0); bits &= bits - 1) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
+    }
+}
+
 // All blocks are held: one that is on its way back as well was freed twice.
 static void require_nothing_remote(struct run *slab) {
     if (likely(atomic_load_relaxed(&slab->remote_summary) == 0)) {
         return;
     }
     for (unsigned w = 0; w < slab_words(slab); w++) {
-        const uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[w], 0);
-        if (unlikely(bits != 0)) {
-            misuse_report_block(MISUSE_DOUBLE_FREE, slab, w * 64 + bit_lowest(bits));
-        }
+        report_double_frees(slab, w, atomic_exchange_acquire(&slab->remote_bits[w], 0));
     }
 }
 
@@ -202,12 +206,12 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     // block that was freed twice comes here after its slab's end.
     struct heap *heap = atomic_load_relaxed(&slab->heap);
     if (unlikely(heap == NULL || word >= slab_words(slab))) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
+        report_double_frees(slab, word, bits);
         return;
     }
     const uint64_t held = atomic_load_relaxed(&slab->free_bits[word]) & bits;
     if (unlikely(held != 0)) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(held));
+        report_double_frees(slab, word, held);
         bits &= ~held;
         if (bits == 0) {
             return;
@@ -218,9 +222,7 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     if (before == 0 && atomic_or_release(&slab->remote_summary, bit(word)) == 0) {
         push_remote(heap, slab);
     }
-    if (unlikely((before & bits) != 0)) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(before & bits));
-    }
+    report_double_frees(slab, word, before & bits);
 }
 
 // Hands an announcement that reached the wrong heap on to the right one.
@@ -235,10 +237,7 @@ static void forward_remote(struct run *slab, struct heap *heap, uint64_t summary
 static void require_last_word(struct run *slab, uint64_t summary) {
     for (uint64_t rest = summary & (summary - 1); rest != 0; rest &= rest - 1) {
         const unsigned word = bit_lowest(rest);
-        const uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[word], 0);
-        if (unlikely(bits != 0)) {
-            misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
-        }
+        report_double_frees(slab, word, atomic_exchange_acquire(&slab->remote_bits[word], 0));
     }
 }
 
@@ -250,10 +249,8 @@ static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summa
         const unsigned word = bit_lowest(summary);
         uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[word], 0);
         const uint64_t held = bits & atomic_load_relaxed(&slab->free_bits[word]);
-        if (unlikely(held != 0)) {
-            misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(held));
-            bits &= ~held;
-        }
+        report_double_frees(slab, word, held);
+        bits &= ~held;
         if (bits != 0) {
             count += bit_count(bits);
             const bool last = slab->free_count + bit_count(bits) == slab->block_count;

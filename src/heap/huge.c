@@ -214,10 +214,12 @@ struct huge *huge_find(uintptr_t address) {
 
 bool huge_was_freed(uintptr_t address) {
     bool found = false;
+    lock_acquire(&table.lock);
     for (uint32_t i = 0; !found && i < table.chunk_count * CHUNK_COUNT; i++) {
         const struct huge *huge = huge_numbered(i);
         found = huge != NULL && huge->start == address && huge->state != HUGE_LIVE;
     }
+    lock_release(&table.lock);
     return found;
 }
 
