@@ -1,0 +1,728 @@
+// The thread cache: magazines, depots, slow start, decay, and the table of frees to other heaps.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/slab.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+#include "thread/cache.h"
+
+enum { OUT_MAX = 30000 };
+
+static struct thread_cache *cache, *other;
+
+static struct thread_cache *make_cache(uint32_t id) {
+    struct thread_cache *made = metadata_alloc(sizeof *made);
+    assert_non_null(made);
+    cache_init(made, id);
+    return made;
+}
+
+static void start(void) {
+    page_map_init();
+    cache = make_cache(2);
+    other = make_cache(3);
+}
+
+// What alloc.h does, without ticks.
+static void *take_from(struct thread_cache *from, uint64_t class_index) {
+    void *block = cache_pop(from, class_index);
+    if (block == NULL) {
+        block = cache_pop_depot(from, class_index);
+    }
+    return block != NULL ? block : cache_alloc_slow(from, class_index);
+}
+
+static void give_to(struct thread_cache *to, uint64_t class_index, void *block) {
+    assert_int_equal(page_map_flat == NULL ? class_index : cache_owned_class(to, (uintptr_t)block),
+                     class_index);
+    if (!cache_push(to, class_index, block) && !cache_push_depot(to, class_index, block)) {
+        cache_free_slow(to, class_index, block);
+    }
+}
+
+static void *take(uint64_t class_index) {
+    void *block = take_from(cache, class_index);
+    assert_non_null(block);
+    return block;
+}
+
+static void give(uint64_t class_index, void *block) {
+    give_to(cache, class_index, block);
+}
+
+static uint64_t counted(const struct thread_cache *of, enum counter counter) {
+    return atomic_load_relaxed(
+        &((struct thread_cache *)(uintptr_t)of)->heap.counters.value[counter]);
+}
+
+static uint64_t used_blocks(const struct thread_cache *of, uint64_t class_index) {
+    struct heap_class_totals totals;
+    heap_class_totals(&of->heap, class_index, &totals);
+    return totals.used_blocks;
+}
+
+static void check(void) {
+    assert_int_equal(cache_check(cache), 0);
+    assert_int_equal(heap_check(&cache->heap), 0);
+    assert_int_equal(cache_check(other), 0);
+    assert_int_equal(heap_check(&other->heap), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static uint32_t capacity(uint64_t class_index) {
+    return cache->magazines[class_index].capacity;
+}
+
+// ---- Against a model ----
+
+static struct out {
+    unsigned char *block;
+    uint64_t class_index;
+} out[OUT_MAX];
+static unsigned out_count;
+
+static unsigned char mark_of(const void *block) {
+    return (unsigned char)((uintptr_t)block / 16 * 37 >> 3 | 1);
+}
+
+static void take_one(uint64_t class_index) {
+    unsigned char *block = take(class_index);
+    block[0] = block[size_classes[class_index].block_bytes - 1] = mark_of(block);
+    assert_true(out_count < OUT_MAX);
+    out[out_count++] = (struct out){block, class_index};
+}
+
+static void give_one(unsigned place) {
+    const struct out one = out[place];
+    const unsigned char mark = mark_of(one.block);
+    assert_int_equal(one.block[0], mark);
+    assert_int_equal(one.block[size_classes[one.class_index].block_bytes - 1], mark);
+    // A block that is handed out twice would be found with the other's mark, or none.
+    one.block[0] = 0;
+    out[place] = out[--out_count];
+    give(one.class_index, one.block);
+}
+
+static void check_counts(void) {
+    static uint64_t live[SIZE_CLASS_COUNT];
+    memset(live, 0, sizeof live);
+    for (unsigned i = 0; i < out_count; i++) {
+        live[out[i].class_index]++;
+    }
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const uint64_t cached = cache_block_count(cache, i);
+        assert_int_equal(used_blocks(cache, i), live[i] + cached);
+        assert_true(cached <= capacity(i) || cache->magazines[i].node == NULL);
+    }
+}
+
+static void random_operations(unsigned rounds) {
+    uint64_t random_state = test_seed();
+    for (unsigned round = 0; round < rounds; round++) {
+        const uint64_t dice = random_next(&random_state);
+        const uint64_t class_index = dice % 4 == 0 ? dice / 8 % SIZE_CLASS_COUNT : dice / 8 % 3 * 7;
+        unsigned amount = 1 + (unsigned)(dice >> 32) % (dice >> 24 & 1 ? 400 : 20);
+        if (size_classes[class_index].block_bytes > 8 * KIB) {
+            amount = amount % 8 + 1;
+        }
+        if (out_count + amount < OUT_MAX && (dice >> 20 & 1) != 0) {
+            while (amount-- > 0) {
+                take_one(class_index);
+            }
+        } else {
+            while (amount-- > 0 && out_count > 0) {
+                give_one(out_count - 1 - (unsigned)(random_next(&random_state) % out_count) / 2);
+            }
+        }
+        switch (dice >> 56 & 31) {
+        case 0:
+            cache_decay(cache);
+            break;
+        case 1:
+            cache_empty(cache);
+            break;
+        default:
+            break;
+        }
+        check();
+        if (round % 16 == 0) {
+            check_counts();
+        }
+    }
+    while (out_count > 0) {
+        give_one(out_count - 1);
+    }
+    check_counts();
+    cache_empty(cache);
+    heap_release_empty(&cache->heap, 0);
+    check();
+    struct arena_totals totals;
+    arena_totals(&totals);
+    assert_int_equal(totals.free_bytes, totals.mapped_bytes);
+}
+
+static void test_random_operations(void **state) {
+    (void)state;
+    start();
+    random_operations(1500);
+}
+
+static void test_random_operations_lean(void **state) {
+    (void)state;
+    options.cache_class_bytes = 16 * KIB;
+    options.cache_heap_bytes = 256 * KIB;
+    options.cache_start_bytes = KIB;
+    options.retain_slabs = 0;
+    start();
+    random_operations(1500);
+}
+
+static void test_random_operations_diverted(void **state) {
+    (void)state;
+    options.mode = mode_research;
+    start();
+    random_operations(600);
+}
+
+static void test_random_operations_almost_without_cache(void **state) {
+    (void)state;
+    options.cache_class_bytes = 0;
+    options.refill_blocks = 1;
+    start();
+    random_operations(600);
+}
+
+static void test_random_operations_fallback_map(void **state) {
+    (void)state;
+    fake_os_fail(OS_MMAP, 1, false);
+    start();
+    random_operations(600);
+}
+
+// ---- Magazines ----
+
+static void test_last_freed_is_first_reused(void **state) {
+    (void)state;
+    start();
+    void *blocks[20];
+    for (unsigned i = 0; i < 20; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+    }
+    for (unsigned i = 20; i-- > 0;) {
+        assert_ptr_equal(take(SIZE_CLASS_64), blocks[i]);
+    }
+}
+
+static void test_fresh_blocks_come_in_rising_order(void **state) {
+    (void)state;
+    start();
+    char *first = take(SIZE_CLASS_64);
+    for (unsigned i = 1; i < 300; i++) {
+        assert_ptr_equal(take(SIZE_CLASS_64), first + (size_t)i * 64);
+    }
+    assert_in_range(counted(cache, COUNTER_refills), 5, 6);
+}
+
+static void test_new_thread_has_nothing(void **state) {
+    (void)state;
+    start();
+    struct thread_cache *none = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    assert_false(cache_is_real(none));
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_null(cache_pop(none, i));
+        assert_null(cache_pop_depot(none, i));
+        assert_false(cache_push(none, i, none));
+        assert_false(cache_push_depot(none, i, none));
+        assert_int_equal(cache_block_count(none, i), 0);
+    }
+    // It owns no address, NULL least of all.
+    assert_true(cache_owned_class(none, 0) >= SIZE_CLASS_COUNT);
+    assert_true(cache_owned_class(none, (uintptr_t)take(SIZE_CLASS_64)) >= SIZE_CLASS_COUNT);
+}
+
+static void test_owned_class(void **state) {
+    (void)state;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const uintptr_t block = (uintptr_t)take(i);
+        assert_int_equal(cache_owned_class(cache, block), i);
+        assert_int_equal(cache_owned_class(cache, block + 1), i);
+        assert_true(cache_owned_class(other, block) >= SIZE_CLASS_COUNT);
+    }
+    static const uintptr_t foreign[] = {0,
+                                        16,
+                                        UINT64_C(0x7fffffffffff),
+                                        UINT64_C(0x800000000000),
+                                        UINT64_MAX,
+                                        UINT64_C(0xffff888000000000)};
+    for (size_t i = 0; i < ARRAY_COUNT(foreign); i++) {
+        assert_true(cache_owned_class(cache, foreign[i]) >= SIZE_CLASS_COUNT);
+    }
+}
+
+static void test_freed_lately(void **state) {
+    (void)state;
+    start();
+    void *blocks[12];
+    for (unsigned i = 0; i < 12; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < 12; i++) {
+        assert_false(cache_freed_lately(cache, SIZE_CLASS_64, (uintptr_t)blocks[i]));
+        give(SIZE_CLASS_64, blocks[i]);
+        assert_true(cache_freed_lately(cache, SIZE_CLASS_64, (uintptr_t)blocks[i]));
+    }
+    assert_true(cache_freed_lately(cache, SIZE_CLASS_64, (uintptr_t)blocks[5]));
+    assert_false(cache_freed_lately(cache, SIZE_CLASS_64, (uintptr_t)blocks[0]));
+    take(SIZE_CLASS_64);
+    assert_false(cache_freed_lately(cache, SIZE_CLASS_64, (uintptr_t)blocks[11]));
+}
+
+// ---- Capacity ----
+
+// The class keeps running dry and over.
+static void churn(uint64_t class_index, unsigned blocks, unsigned rounds) {
+    static void *held[8192];
+    assert_true(blocks <= ARRAY_COUNT(held));
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned i = 0; i < blocks; i++) {
+            held[i] = take(class_index);
+        }
+        for (unsigned i = 0; i < blocks; i++) {
+            give(class_index, held[i]);
+        }
+    }
+    check();
+}
+
+static void test_slow_start(void **state) {
+    (void)state;
+    options.cache_start_bytes = 8 * KIB;
+    options.cache_class_bytes = 256 * KIB;
+    start();
+    give(SIZE_CLASS_1024, take(SIZE_CLASS_1024));
+    assert_int_equal(capacity(SIZE_CLASS_1024), 8);
+    give(SIZE_CLASS_16, take(SIZE_CLASS_16));
+    assert_int_equal(capacity(SIZE_CLASS_16), 512);
+    give(SIZE_CLASS_65536, take(SIZE_CLASS_65536));
+    assert_int_equal(capacity(SIZE_CLASS_65536), 1);
+    churn(SIZE_CLASS_1024, 300, 1);
+    const uint32_t after_one = capacity(SIZE_CLASS_1024);
+    assert_in_range(after_one, 9, 64);
+    churn(SIZE_CLASS_1024, 300, 30);
+    // At its limit, and not above.
+    assert_int_equal(capacity(SIZE_CLASS_1024), 256);
+    churn(SIZE_CLASS_65536, 50, 20);
+    assert_int_equal(capacity(SIZE_CLASS_65536), 4);
+}
+
+static void test_frees_alone_do_not_raise_the_capacity(void **state) {
+    (void)state;
+    options.cache_start_bytes = 8 * KIB;
+    start();
+    static void *blocks[4000];
+    for (unsigned i = 0; i < 4000; i++) {
+        blocks[i] = take(SIZE_CLASS_1024);
+    }
+    for (unsigned i = 0; i < 4000; i++) {
+        give(SIZE_CLASS_1024, blocks[i]);
+    }
+    assert_in_range(capacity(SIZE_CLASS_1024), 8, 16);
+    assert_true(cache_block_count(cache, SIZE_CLASS_1024) <= 16);
+    check();
+}
+
+static void test_capacity_of_a_whole_cache(void **state) {
+    (void)state;
+    options.cache_heap_bytes = 300 * KIB;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        churn(i, size_classes[i].block_bytes > 8 * KIB ? 20 : 300, 10);
+    }
+    // Classes opened late have one block at least, whatever is left.
+    uint64_t floor_bytes = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_true(capacity(i) >= 1);
+        floor_bytes += size_classes[i].block_bytes;
+    }
+    assert_true(cache->capacity_bytes <= 300 * KIB + floor_bytes);
+}
+
+static void test_caches_of_all_threads_share_a_total(void **state) {
+    (void)state;
+    options.cache_total_bytes = 640 * KIB;
+    options.cache_heap_bytes = 4 * MIB;
+    atomic_store_relaxed(&cache_count_in_use, 10);
+    start();
+    churn(SIZE_CLASS_64, 5000, 20);
+    churn(SIZE_CLASS_1024, 300, 20);
+    assert_true(cache->capacity_bytes <= 64 * KIB + 1024);
+    atomic_store_relaxed(&cache_count_in_use, 1);
+    churn(SIZE_CLASS_64, 5000, 20);
+    assert_true(cache->capacity_bytes > 64 * KIB + 1024);
+    assert_true(cache->capacity_bytes <= 640 * KIB);
+}
+
+static void test_prewarmed_capacity(void **state) {
+    (void)state;
+    options.prewarm_blocks = 100;
+    options.cache_start_bytes = 16;
+    start();
+    take(SIZE_CLASS_4096);
+    assert_int_equal(capacity(SIZE_CLASS_4096), 100);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_4096), 62);
+    check();
+}
+
+static void test_refill_size(void **state) {
+    (void)state;
+    options.refill_blocks = 5;
+    start();
+    take(SIZE_CLASS_16);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_16), 4);
+    assert_int_equal(counted(cache, COUNTER_refilled_blocks), 5);
+}
+
+// ---- Depot ----
+
+static void test_depot_takes_what_the_magazine_cannot(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { COUNT = 2000 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    check();
+    assert_int_equal(counted(cache, COUNTER_flushes), 0);
+    const uint64_t refills = counted(cache, COUNTER_refills);
+    assert_true(cache_block_count(cache, SIZE_CLASS_16) >= COUNT);
+    assert_in_range(atomic_load_relaxed(&cache->magazines[SIZE_CLASS_16].depot_count), 30, 33);
+    // And gives it back, the latest first, without the heap.
+    for (unsigned i = COUNT; i-- > 0;) {
+        assert_ptr_equal(take(SIZE_CLASS_16), blocks[i]);
+    }
+    assert_int_equal(counted(cache, COUNTER_refills), refills);
+    assert_true(counted(cache, COUNTER_depot_swaps) >= 60);
+    check();
+}
+
+static void test_alternating_at_the_border_of_a_node(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    static void *blocks[130];
+    for (unsigned i = 0; i < 130; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    const uint64_t metadata = metadata_bytes();
+    for (unsigned round = 0; round < 1000; round++) {
+        for (unsigned i = 1; i < 128; i++) {
+            give(SIZE_CLASS_16, blocks[i]);
+        }
+        for (unsigned i = 1; i < 128; i++) {
+            blocks[i] = take(SIZE_CLASS_16);
+        }
+    }
+    // The empty node is kept for the next crossing.
+    assert_true(metadata_bytes() - metadata <= 4 * NODE_BYTES);
+    check();
+}
+
+// ---- Decay ----
+
+static void test_idle_magazine_shrinks(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    static void *blocks[60];
+    for (unsigned i = 0; i < 60; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < 60; i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+    }
+    cache_decay(cache);  // it was active since
+    const uint64_t count = cache_block_count(cache, SIZE_CLASS_64);
+    assert_true(count >= 60);
+    cache_decay(cache);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), count - count / 2);
+    for (unsigned i = 0; i < 10; i++) {
+        cache_decay(cache);
+    }
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 1);
+    check();
+}
+
+static void test_depot_nodes_not_needed_go(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { COUNT = 1000 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    cache_decay(cache);
+    _Atomic(uint16_t) *depot_count = &cache->magazines[SIZE_CLASS_16].depot_count;  // relaxed
+    const unsigned before = atomic_load_relaxed(depot_count);
+    assert_true(before >= 15);
+    // Meanwhile the thread needs some of them.
+    for (unsigned i = 0; i < 300; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    const unsigned low = atomic_load_relaxed(depot_count);
+    for (unsigned i = 0; i < 300; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    cache_decay(cache);
+    assert_in_range(atomic_load_relaxed(depot_count), before - low - 1, before - low + 1);
+    cache_decay(cache);
+    assert_int_equal(atomic_load_relaxed(depot_count), 0);
+    check();
+}
+
+// ---- Want of memory ----
+
+// Nothing is mapped any more, and what was mapped is used up.
+static void exhaust_metadata(void) {
+    fake_os_fail(FAKE_ANY, 1, true);
+    while (metadata_alloc(NODE_BYTES) != NULL) {
+    }
+    while (metadata_alloc(64) != NULL) {
+    }
+}
+
+static void test_without_memory_for_a_node(void **state) {
+    (void)state;
+    start();
+    take(SIZE_CLASS_64);
+    // A slab to serve from, but no magazine.
+    void *spare;
+    assert_int_equal(heap_take(&cache->heap, SIZE_CLASS_1024, 1, &spare), 1);
+    exhaust_metadata();
+    void *block = take(SIZE_CLASS_1024);
+    assert_null(cache->magazines[SIZE_CLASS_1024].node);
+    give(SIZE_CLASS_1024, block);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_1024), 0);
+    assert_ptr_equal(take(SIZE_CLASS_1024), block);
+    check();
+    fake_os_mend();
+    give(SIZE_CLASS_1024, block);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_1024), 1);
+    check();
+}
+
+static void test_without_memory_for_another_node(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { COUNT = 500 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    exhaust_metadata();
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+        check();
+    }
+    assert_true(cache_block_count(cache, SIZE_CLASS_64) <= NODE_BLOCKS_MAX);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), cache_block_count(cache, SIZE_CLASS_64));
+}
+
+// ---- Modes ----
+
+static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
+    (void)state;
+    options.mode = mode_research;
+    start();
+    for (unsigned i = 0; i < 10; i++) {
+        assert_null(cache_pop(cache, SIZE_CLASS_64));
+        void *block = cache_alloc_slow(cache, SIZE_CLASS_64);
+        assert_non_null(block);
+        assert_false(cache_push(cache, SIZE_CLASS_64, block));
+        cache_free_slow(cache, SIZE_CLASS_64, block);
+        assert_ptr_equal(cache_alloc_slow(cache, SIZE_CLASS_64), block);
+    }
+    // The magazine works behind it.
+    assert_int_equal(counted(cache, COUNTER_refills), 1);
+    check();
+}
+
+static void test_checked_cache_holds_nothing(void **state) {
+    (void)state;
+    options.immediate_double_free = 1;
+    start();
+    void *block = take(SIZE_CLASS_64);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 1);
+    assert_false(cache_push(cache, SIZE_CLASS_64, block));
+}
+
+// ---- Emptying and forgetting ----
+
+static void test_empty_gives_all_blocks_back(void **state) {
+    (void)state;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        churn(i, size_classes[i].block_bytes > 8 * KIB ? 20 : 400, 4);
+    }
+    void *foreign = take_from(other, SIZE_CLASS_64);
+    cache_free_remote(cache, arena_find((uintptr_t)foreign), foreign);
+    cache_empty(cache);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_int_equal(cache_block_count(cache, i), 0);
+        assert_int_equal(used_blocks(cache, i), 0);
+    }
+    assert_true(heap_has_remote(&other->heap));
+    check();
+    churn(SIZE_CLASS_64, 100, 2);
+}
+
+static void test_forget(void **state) {
+    (void)state;
+    start();
+    churn(SIZE_CLASS_64, 500, 4);
+    void *foreign = take_from(other, SIZE_CLASS_64);
+    cache_free_remote(cache, arena_find((uintptr_t)foreign), foreign);
+    const uint64_t used = used_blocks(cache, SIZE_CLASS_64);
+    cache_forget(cache);
+    check();
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), used);
+    cache_publish_remote(cache);
+    assert_false(heap_has_remote(&other->heap));
+    churn(SIZE_CLASS_64, 500, 4);
+}
+
+// ---- Frees to other heaps ----
+
+static void free_remote(void *block) {
+    cache_free_remote(cache, arena_find((uintptr_t)block), block);
+}
+
+static void test_64_frees_are_one_publication(void **state) {
+    (void)state;
+    start();
+    static void *blocks[64];
+    for (unsigned i = 0; i < 64; i++) {
+        blocks[i] = take_from(other, SIZE_CLASS_64);
+    }
+    assert_int_equal((uintptr_t)blocks[0] % (64 * 64), 0);
+    for (unsigned i = 0; i < 63; i++) {
+        free_remote(blocks[i]);
+    }
+    assert_false(heap_has_remote(&other->heap));
+    free_remote(blocks[63]);
+    assert_true(heap_has_remote(&other->heap));
+    assert_int_equal(counted(cache, COUNTER_remote_publishes), 1);
+    assert_int_equal(counted(cache, COUNTER_remote_blocks), 64);
+    assert_int_equal(heap_collect(&other->heap), 64);
+    check();
+}
+
+static void test_remote_frees_of_many_slabs(void **state) {
+    (void)state;
+    start();
+    enum { COUNT = 20000 };
+    static void *blocks[COUNT];
+    uint64_t random_state = test_seed();
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take_from(other, random_next(&random_state) % 30);
+    }
+    for (unsigned i = COUNT; i-- > 0;) {
+        const unsigned place = (unsigned)(random_next(&random_state) % (i + 1));
+        void *block = blocks[place];
+        blocks[place] = blocks[i];
+        free_remote(block);
+    }
+    cache_publish_remote(cache);
+    assert_int_equal(counted(cache, COUNTER_remote_blocks), COUNT);
+    assert_int_equal(heap_collect(&other->heap), COUNT);
+    cache_empty(other);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_int_equal(used_blocks(other, i), 0);
+    }
+    check();
+}
+
+static uint64_t misuses(void) {
+    return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
+}
+
+static void test_remote_misuse(void **state) {
+    (void)state;
+    options.abort = 0;
+    start();
+    stderr_begin();
+    char *block = take_from(other, SIZE_CLASS_64);
+    struct run *slab = arena_find((uintptr_t)block);
+    free_remote(block + 16);
+    assert_int_equal(misuses(), 1);
+    cache_free_remote(cache, slab, (char *)slab->start + 63 * 64);  // never handed out
+    const uint64_t after = misuses();
+    free_remote(block);
+    free_remote(block);  // still in the table
+    assert_int_equal(misuses(), after + 1);
+    cache_publish_remote(cache);
+    free_remote(block);  // on its way back
+    cache_publish_remote(cache);
+    assert_int_equal(misuses(), after + 2);
+    heap_collect(&other->heap);
+    cache_empty(other);
+    free_remote(block);  // held by its slab
+    assert_int_equal(misuses(), after + 3);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    check();
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_random_operations_lean),
+        cmocka_unit_test(test_random_operations_diverted),
+        cmocka_unit_test(test_random_operations_almost_without_cache),
+        cmocka_unit_test(test_random_operations_fallback_map),
+        cmocka_unit_test(test_last_freed_is_first_reused),
+        cmocka_unit_test(test_fresh_blocks_come_in_rising_order),
+        cmocka_unit_test(test_new_thread_has_nothing),
+        cmocka_unit_test(test_owned_class),
+        cmocka_unit_test(test_freed_lately),
+        cmocka_unit_test(test_slow_start),
+        cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
+        cmocka_unit_test(test_capacity_of_a_whole_cache),
+        cmocka_unit_test(test_caches_of_all_threads_share_a_total),
+        cmocka_unit_test(test_prewarmed_capacity),
+        cmocka_unit_test(test_refill_size),
+        cmocka_unit_test(test_depot_takes_what_the_magazine_cannot),
+        cmocka_unit_test(test_alternating_at_the_border_of_a_node),
+        cmocka_unit_test(test_idle_magazine_shrinks),
+        cmocka_unit_test(test_depot_nodes_not_needed_go),
+        cmocka_unit_test(test_without_memory_for_a_node),
+        cmocka_unit_test(test_without_memory_for_another_node),
+        cmocka_unit_test(test_diverted_cache_sends_every_call_the_slow_way),
+        cmocka_unit_test(test_checked_cache_holds_nothing),
+        cmocka_unit_test(test_empty_gives_all_blocks_back),
+        cmocka_unit_test(test_forget),
+        cmocka_unit_test(test_64_frees_are_one_publication),
+        cmocka_unit_test(test_remote_frees_of_many_slabs),
+        cmocka_unit_test(test_remote_misuse),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

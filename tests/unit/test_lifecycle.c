@@ -1,0 +1,492 @@
+// Threads come and go, and fork: whose cache is whose, and nothing is lost.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/slab.h"
+#include "thread/fork.h"
+#include "thread/lifecycle.h"
+
+static void check(void) {
+    assert_int_equal(check_all(), 0);
+}
+
+static uint64_t counted(enum counter counter) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[counter];
+}
+
+static struct run *slab_of(const void *block) {
+    struct run *slab = arena_find((uintptr_t)block);
+    assert_non_null(slab);
+    return slab;
+}
+
+static struct heap *heap_of(const void *block) {
+    return atomic_load_relaxed(&slab_of(block)->heap);
+}
+
+static void run_thread(void *(*work)(void *), void *argument) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, work, argument), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+// ---- Attaching ----
+
+static void test_starts_once(void **state) {
+    (void)state;
+    lifecycle_start();
+    const uint64_t maps = fake_os_calls(OS_MMAP);
+    lifecycle_start();
+    assert_int_equal(fake_os_calls(OS_MMAP), maps);
+    assert_int_equal(late_heap()->id, 1);
+    assert_null(lifecycle_caches());
+    assert_int_equal(lifecycle_count(), 0);
+}
+
+static void test_attach_and_detach(void **state) {
+    (void)state;
+    struct thread_cache *cache = lifecycle_attach();
+    assert_non_null(cache);
+    assert_ptr_equal(thread_cache, cache);
+    assert_ptr_equal(lifecycle_attach(), cache);
+    assert_true(cache_is_real(cache));
+    assert_int_equal(cache->heap.id, 2);
+    assert_int_equal(lifecycle_count(), 1);
+    assert_int_equal(lifecycle_count_in_use(), 1);
+    lifecycle_detach();
+    assert_ptr_equal(thread_cache, &cache_of_ended_thread);
+    assert_null(lifecycle_attach());
+    lifecycle_detach();
+    assert_int_equal(lifecycle_count_in_use(), 0);
+    assert_int_equal(lifecycle_count(), 1);
+    check();
+}
+
+static void *attach(void *result) {
+    *(struct thread_cache **)result = lifecycle_attach();
+    return NULL;
+}
+
+static void test_caches_pass_to_the_next_thread(void **state) {
+    (void)state;
+    struct thread_cache *mine = lifecycle_attach();
+    struct thread_cache *first = NULL;
+    run_thread(attach, &first);
+    assert_ptr_not_equal(first, mine);
+    for (unsigned i = 0; i < 100; i++) {
+        struct thread_cache *next = NULL;
+        run_thread(attach, &next);
+        assert_ptr_equal(next, first);
+    }
+    assert_int_equal(lifecycle_count(), 2);
+    assert_int_equal(lifecycle_count_in_use(), 1);
+    assert_int_equal(counted(COUNTER_threads_attached), 102);
+    assert_int_equal(counted(COUNTER_heaps_created), 2);
+}
+
+static pthread_barrier_t barrier;
+
+static void *attach_and_wait(void *result) {
+    attach(result);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+static void test_the_latest_left_is_the_first_taken(void **state) {
+    (void)state;
+    lifecycle_start();
+    enum { COUNT = 5 };
+    pthread_t threads[COUNT];
+    struct thread_cache *caches[COUNT];
+    pthread_barrier_init(&barrier, NULL, COUNT + 1);
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, attach_and_wait, &caches[i]), 0);
+    }
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < COUNT; i++) {
+        for (unsigned n = 0; n < i; n++) {
+            assert_ptr_not_equal(caches[i], caches[n]);
+            assert_int_not_equal(caches[i]->heap.id, caches[n]->heap.id);
+        }
+    }
+    assert_int_equal(lifecycle_count_in_use(), COUNT);
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    unsigned walked = 0;
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        walked++;
+        assert_int_equal(atomic_load_relaxed(&cache->state), CACHE_UNUSED);
+    }
+    assert_int_equal(walked, COUNT);
+    lifecycle_attach();
+    assert_int_equal(lifecycle_count(), COUNT);
+}
+
+// ---- A thread's end ----
+
+struct made {
+    void *blocks[200];
+    unsigned count;
+    struct thread_cache *cache;
+};
+
+static void *allocate_some(void *argument) {
+    struct made *made = argument;
+    for (made->count = 0; made->count < ARRAY_COUNT(made->blocks); made->count++) {
+        const size_t bytes = 16 + made->count * 20;
+        void *block = hakmem_alloc(bytes);
+        require(block != NULL);
+        memset(block, (int)made->count, bytes);
+        made->blocks[made->count] = block;
+    }
+    // Half of them end up in the cache, and are given back at the end.
+    while (made->count > ARRAY_COUNT(made->blocks) / 2) {
+        hakmem_dealloc(made->blocks[--made->count]);
+    }
+    made->cache = thread_cache;
+    return NULL;
+}
+
+static uint64_t used_blocks(const struct heap *heap) {
+    uint64_t used = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct heap_class_totals totals;
+        heap_class_totals(heap, i, &totals);
+        used += totals.used_blocks;
+    }
+    return used;
+}
+
+static void check_contents(const struct made *made) {
+    for (unsigned i = 0; i < made->count; i++) {
+        const unsigned char *block = made->blocks[i];
+        for (size_t at = 0; at < 16 + i * 20; at++) {
+            assert_int_equal(block[at], i);
+        }
+    }
+}
+
+static void test_ended_thread_leaves_only_what_is_in_use(void **state) {
+    (void)state;
+    lifecycle_attach();
+    struct made made;
+    run_thread(allocate_some, &made);
+    check();
+    assert_int_equal(used_blocks(&made.cache->heap), made.count);
+    check_contents(&made);
+    // What it left is freed from here.
+    for (unsigned i = 0; i < made.count; i++) {
+        hakmem_dealloc(made.blocks[i]);
+    }
+    cache_publish_remote(thread_cache);
+    assert_true(heap_has_remote(&made.cache->heap));
+    // And taken back by its successor.
+    struct made next;
+    run_thread(allocate_some, &next);
+    assert_ptr_equal(next.cache, made.cache);
+    assert_int_equal(used_blocks(&made.cache->heap), next.count);
+    check_contents(&next);
+    check();
+}
+
+static void *free_it(void *block) {
+    hakmem_dealloc(block);
+    return NULL;
+}
+
+static void test_ended_thread_frees_to_others(void **state) {
+    (void)state;
+    void *block = hakmem_alloc(100);
+    run_thread(free_it, block);
+    // It was in that thread's table, which its end has emptied.
+    assert_true(heap_has_remote(&thread_cache->heap));
+    lock_acquire(&thread_cache->heap.lock);
+    assert_int_equal(heap_collect(&thread_cache->heap), 1);
+    lock_release(&thread_cache->heap.lock);
+    check();
+}
+
+// A destructor of a thread-specific key runs after or before the allocator's own.
+static pthread_key_t keys[3];
+
+static void allocate_in_destructor(void *value) {
+    hakmem_dealloc(value);
+    void *block = hakmem_alloc(500);
+    require(block != NULL);
+    memset(block, 1, 500);
+    hakmem_dealloc(block);
+}
+
+static void *set_keys(void *argument) {
+    for (unsigned i = 0; i < ARRAY_COUNT(keys); i++) {
+        pthread_setspecific(keys[i], hakmem_alloc(64));
+    }
+    return argument;
+}
+
+static void test_key_destructors_find_a_heap(void **state) {
+    (void)state;
+    pthread_key_create(&keys[0], allocate_in_destructor);
+    lifecycle_attach();
+    pthread_key_create(&keys[1], allocate_in_destructor);
+    pthread_key_create(&keys[2], allocate_in_destructor);
+    for (unsigned i = 0; i < 50; i++) {
+        run_thread(set_keys, NULL);
+    }
+    check();
+    assert_int_equal(lifecycle_count(), 2);
+    assert_int_equal(counted(COUNTER_late_operations), 0);
+    struct stats stats;
+    stats_collect(&stats);
+    assert_int_equal(stats.gauge[GAUGE_live_blocks], 0);
+}
+
+// ---- Without a cache ----
+
+static void test_late_heap_serves_an_ended_thread(void **state) {
+    (void)state;
+    void *earlier = hakmem_alloc(64);
+    struct thread_cache *cache = thread_cache;
+    options.retain_slabs = 100;
+    lifecycle_detach();
+    enum { COUNT = 300 };
+    static unsigned char *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        const size_t bytes = i * 37;
+        blocks[i] = hakmem_alloc(bytes);
+        assert_non_null(blocks[i]);
+        assert_ptr_equal(heap_of(blocks[i]), late_heap());
+        memset(blocks[i], (int)i, bytes);
+    }
+    check();
+    hakmem_dealloc(earlier);
+    assert_true(heap_has_remote(&cache->heap));
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_true(i == 0 || (blocks[i][0] == (unsigned char)i &&
+                               blocks[i][i * 37 - 1] == (unsigned char)i));
+        hakmem_dealloc(blocks[i]);
+    }
+    assert_int_equal(counted(COUNTER_late_operations), 2 * COUNT + 1);
+    // What was freed serves the next request.
+    const uint64_t slabs = counted(COUNTER_slabs_created);
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_non_null(hakmem_alloc(i * 37));
+    }
+    assert_int_equal(counted(COUNTER_slabs_created), slabs);
+    void *large = hakmem_alloc(100000);
+    assert_non_null(large);
+    large = hakmem_resize(large, 5 * MIB);
+    assert_non_null(large);
+    hakmem_dealloc(large);
+    check();
+}
+
+static void test_late_misuse(void **state) {
+    (void)state;
+    lifecycle_attach();
+    options.abort = 0;
+    lifecycle_detach();
+    char *block = hakmem_alloc(64);
+    hakmem_alloc(64);
+    stderr_begin();
+    hakmem_dealloc(block + 16);
+    hakmem_dealloc(block);
+    hakmem_dealloc(block);
+    int local = 0;
+    hakmem_dealloc(&local);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_int_equal(counted(COUNTER_misuses), 3);
+    check();
+}
+
+static void test_without_memory_for_a_cache(void **state) {
+    (void)state;
+    lifecycle_start();
+    // The thread's cache cannot be made, then it can.
+    fake_os_fail(OS_MMAP, 1, true);
+    assert_null(lifecycle_attach());
+    assert_ptr_equal(thread_cache, &cache_of_new_thread);
+    assert_null(late_alloc(SIZE_CLASS_64));
+    fake_os_fail(OS_MMAP, 1, false);
+    void *block = hakmem_alloc(64);  // attaching fails, the late heap serves
+    assert_non_null(block);
+    assert_ptr_equal(heap_of(block), late_heap());
+    fake_os_mend();
+    assert_non_null(lifecycle_attach());
+    hakmem_dealloc(block);
+    check();
+}
+
+// ---- Threads at once ----
+
+enum { THREAD_COUNT = 4 };
+
+static void *live_short_lives(void *argument) {
+    struct made made;
+    return allocate_some(&made) == NULL ? argument : NULL;
+}
+
+static void *start_short_lives(void *argument) {
+    for (unsigned i = 0; i < 40; i++) {
+        pthread_t thread;
+        require(pthread_create(&thread, NULL, live_short_lives, NULL) == 0);
+        require(pthread_join(thread, NULL) == 0);
+    }
+    return argument;
+}
+
+static void test_threads_start_and_end_at_once(void **state) {
+    (void)state;
+    pthread_t threads[THREAD_COUNT];
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, start_short_lives, NULL), 0);
+    }
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    check();
+    assert_in_range(lifecycle_count(), 1, THREAD_COUNT);
+    assert_int_equal(lifecycle_count_in_use(), 0);
+    assert_int_equal(counted(COUNTER_threads_attached), THREAD_COUNT * 40);
+}
+
+// ---- fork ----
+
+static int in_fork_child(int (*work)(void)) {
+    fork_prepare();
+    const pid_t child = fork();
+    if (child == 0) {
+        fork_child();
+        _exit(work());
+    }
+    fork_parent();
+    int status = -1;
+    assert_true(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+static void *block_of_parent;
+
+static int use_heap_in_child(void) {
+    require(check_all() == 0);
+    for (unsigned i = 0; i < 1000; i++) {
+        void *block = hakmem_alloc(i);
+        require(block != NULL);
+        hakmem_dealloc(block);
+    }
+    hakmem_dealloc(block_of_parent);
+    require(check_all() == 0);
+    return 0;
+}
+
+static void test_fork_of_one_thread(void **state) {
+    (void)state;
+    block_of_parent = hakmem_alloc(100);
+    assert_int_equal(in_fork_child(use_heap_in_child), 0);
+    hakmem_dealloc(block_of_parent);
+    check();
+}
+
+static struct made others;
+
+static void *allocate_and_wait(void *argument) {
+    allocate_some(argument);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+static int use_orphan_in_child(void) {
+    require(check_all() == 0);
+    // The other thread is not here: its cache passes to the next one, without what was in it.
+    require(atomic_load_relaxed(&others.cache->state) == CACHE_ORPHAN);
+    require(lifecycle_count_in_use() == 1);
+    const uint64_t used = used_blocks(&others.cache->heap);
+    require(used >= others.count);
+    struct thread_cache *mine = thread_cache;
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    require(lifecycle_attach() == others.cache);
+    require(check_all() == 0);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        require(cache_block_count(thread_cache, i) == 0);
+    }
+    require(used_blocks(&others.cache->heap) == used);
+    for (unsigned i = 0; i < others.count; i++) {
+        require(*(unsigned char *)others.blocks[i] == (unsigned char)i);
+        hakmem_dealloc(others.blocks[i]);
+    }
+    cache_empty(thread_cache);
+    require(used_blocks(&others.cache->heap) == used - others.count);
+    require(check_all() == 0);
+    thread_cache = mine;
+    return use_heap_in_child();
+}
+
+static void test_fork_beside_another_thread(void **state) {
+    (void)state;
+    block_of_parent = hakmem_alloc(100);
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_and_wait, &others), 0);
+    pthread_barrier_wait(&barrier);
+    assert_int_equal(in_fork_child(use_orphan_in_child), 0);
+    // The parent's other thread goes on as if nothing had been.
+    check_contents(&others);
+    assert_int_equal(atomic_load_relaxed(&others.cache->state), CACHE_IN_USE);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+    check();
+}
+
+// Allocating between prepare and the fork itself, as other libraries' handlers do.
+static void test_fork_handlers_may_allocate(void **state) {
+    (void)state;
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_and_wait, &others), 0);
+    pthread_barrier_wait(&barrier);
+    fork_prepare();
+    for (unsigned i = 0; i < 100; i++) {
+        void *block = hakmem_alloc(i * 1000);
+        assert_non_null(block);
+        hakmem_dealloc(block);
+    }
+    fork_parent();
+    check();
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_starts_once),
+        cmocka_unit_test(test_attach_and_detach),
+        cmocka_unit_test(test_caches_pass_to_the_next_thread),
+        cmocka_unit_test(test_the_latest_left_is_the_first_taken),
+        cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
+        cmocka_unit_test(test_ended_thread_frees_to_others),
+        cmocka_unit_test(test_key_destructors_find_a_heap),
+        cmocka_unit_test(test_late_heap_serves_an_ended_thread),
+        cmocka_unit_test(test_late_misuse),
+        cmocka_unit_test(test_without_memory_for_a_cache),
+        cmocka_unit_test(test_threads_start_and_end_at_once),
+        cmocka_unit_test(test_fork_of_one_thread),
+        cmocka_unit_test(test_fork_beside_another_thread),
+        cmocka_unit_test(test_fork_handlers_may_allocate),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

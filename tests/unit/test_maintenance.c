@@ -1,0 +1,361 @@
+// What happens now and then: ticks by the clock, idle heaps, reclaiming everything.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "heap/slab.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+
+static void start(void) {
+    assert_non_null(lifecycle_attach());
+    // The first look at the clock starts all clocks.
+    thread_cache->pace_ticks = 0;
+    assert_true(maintenance_tick(thread_cache));
+}
+
+// Lets time pass and ticks once.
+static void tick_after(uint64_t ms) {
+    fake_os_pass_ms(ms);
+    thread_cache->pace_ticks = 0;
+    assert_true(maintenance_tick(thread_cache));
+    assert_int_equal(check_all(), 0);
+}
+
+static uint64_t counted(enum counter counter) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[counter];
+}
+
+static uint64_t gauge(enum gauge gauge) {
+    struct stats stats;
+    stats_collect(&stats);
+    return stats.gauge[gauge];
+}
+
+static uint64_t slab_bytes(const struct thread_cache *cache) {
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct heap_class_totals totals;
+        heap_class_totals(&cache->heap, i, &totals);
+        bytes += totals.slab_bytes;
+    }
+    return bytes;
+}
+
+static void test_looks_at_the_clock_only_now_and_then(void **state) {
+    (void)state;
+    start();
+    const uint64_t looks = fake_os_calls(OS_CLOCK);
+    thread_cache->pace_ticks = os_ticks();
+    for (unsigned i = 0; i < 100; i++) {
+        thread_cache->pace_ticks = os_ticks();
+        assert_false(maintenance_tick(thread_cache));
+    }
+    assert_int_equal(fake_os_calls(OS_CLOCK), looks);
+    tick_after(0);
+    assert_int_equal(fake_os_calls(OS_CLOCK), looks + 1);
+}
+
+static void test_tick_decays_the_cache(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    static void *blocks[50];
+    for (unsigned i = 0; i < 50; i++) {
+        blocks[i] = hakmem_alloc(64);
+    }
+    for (unsigned i = 0; i < 50; i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    tick_after(100);  // active until now
+    const uint64_t cached = cache_block_count(thread_cache, SIZE_CLASS_64);
+    tick_after(99);
+    assert_int_equal(cache_block_count(thread_cache, SIZE_CLASS_64), cached);
+    tick_after(1);
+    assert_int_equal(cache_block_count(thread_cache, SIZE_CLASS_64), cached - cached / 2);
+}
+
+static void test_tick_publishes_remote_frees(void **state) {
+    (void)state;
+    start();
+    lock_acquire(&late_heap()->lock);
+    void *block = NULL;
+    assert_int_equal(heap_take(late_heap(), SIZE_CLASS_64, 1, &block), 1);
+    lock_release(&late_heap()->lock);
+    hakmem_dealloc(block);
+    assert_false(heap_has_remote(late_heap()));
+    tick_after(0);
+    assert_true(heap_has_remote(late_heap()));
+}
+
+static void test_tick_purges_runs_that_are_due(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    hakmem_dealloc(hakmem_alloc(MIB));
+    assert_int_equal(gauge(GAUGE_dirty_bytes), MIB);
+    tick_after(0);
+    tick_after(499);
+    assert_int_equal(gauge(GAUGE_dirty_bytes), MIB);
+    tick_after(1);
+    assert_int_equal(gauge(GAUGE_dirty_bytes), 0);
+    assert_int_equal(counted(COUNTER_purged_bytes), MIB);
+}
+
+static void test_tick_purges_kept_mappings(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    hakmem_dealloc(hakmem_alloc(5 * MIB));
+    assert_int_equal(gauge(GAUGE_huge_cached_bytes), 5 * MIB);
+    tick_after(499);
+    assert_true(huge_has_kept());
+    tick_after(1);
+    assert_false(huge_has_kept());
+}
+
+static void test_tick_purges_sparse_slabs(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    options.cache_class_bytes = 0;
+    static void *blocks[60];
+    for (unsigned i = 0; i < 60; i++) {
+        blocks[i] = hakmem_alloc(4096);
+        memset(blocks[i], 1, 4096);
+    }
+    for (unsigned i = 0; i < 50; i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    cache_empty(thread_cache);
+    tick_after(1000);  // ages
+    assert_int_equal(counted(COUNTER_slab_purged_bytes), 0);
+    tick_after(1000);
+    assert_true(counted(COUNTER_slab_purged_bytes) >= 50 * 4096);
+    for (unsigned i = 50; i < 60; i++) {
+        assert_int_equal(*(char *)blocks[i], 1);
+    }
+}
+
+// ---- Idle heaps of other threads ----
+
+struct idle {
+    pthread_t thread;
+    pthread_barrier_t barrier;
+    struct thread_cache *cache;
+    void *kept[10];
+};
+
+static void *allocate_and_idle(void *argument) {
+    struct idle *idle = argument;
+    static __thread void *blocks[2000];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = hakmem_alloc(1024);
+        memset(blocks[i], 1, 1024);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        if (i % 200 == 100) {
+            idle->kept[i / 200] = blocks[i];
+        } else {
+            hakmem_dealloc(blocks[i]);
+        }
+    }
+    cache_empty(thread_cache);
+    idle->cache = thread_cache;
+    pthread_barrier_wait(&idle->barrier);
+    pthread_barrier_wait(&idle->barrier);
+    return NULL;
+}
+
+static void begin_idle(struct idle *idle) {
+    pthread_barrier_init(&idle->barrier, NULL, 2);
+    assert_int_equal(pthread_create(&idle->thread, NULL, allocate_and_idle, idle), 0);
+    pthread_barrier_wait(&idle->barrier);
+}
+
+static void end_idle(struct idle *idle) {
+    pthread_barrier_wait(&idle->barrier);
+    pthread_join(idle->thread, NULL);
+    assert_int_equal(check_all(), 0);
+}
+
+static void test_idle_heap_is_cleaned_up(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    options.slab_purge_delay_ms = 1000;
+    struct idle idle;
+    begin_idle(&idle);
+    const uint64_t purged = counted(COUNTER_slab_purged_bytes);
+    tick_after(1);  // sees that it moved
+    tick_after(999);
+    assert_int_equal(counted(COUNTER_slab_purged_bytes), purged);
+    tick_after(1);  // idle long enough
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    assert_true(counted(COUNTER_slab_purged_bytes) > purged + 500 * KIB);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(*(char *)idle.kept[i], 1);
+    }
+    // Once is enough.
+    tick_after(5000);
+    tick_after(5000);
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    end_idle(&idle);
+}
+
+static void test_remote_frees_to_an_idle_heap_are_collected(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    options.slab_purge_delay_ms = 100000;
+    struct idle idle;
+    begin_idle(&idle);
+    const uint64_t before = slab_bytes(idle.cache);
+    tick_after(1);
+    for (unsigned i = 0; i < 10; i++) {
+        hakmem_dealloc(idle.kept[i]);
+    }
+    tick_after(1);  // published
+    assert_true(heap_has_remote(&idle.cache->heap));
+    tick_after(100);
+    assert_false(heap_has_remote(&idle.cache->heap));
+    assert_int_equal(counted(COUNTER_remote_collected), 10);
+    assert_true(slab_bytes(idle.cache) < before);
+    end_idle(&idle);
+}
+
+static void test_busy_heap_is_left_alone(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    struct idle idle;
+    begin_idle(&idle);
+    for (unsigned i = 0; i < 10; i++) {
+        atomic_bump_owned(&idle.cache->activity, 1u);
+        tick_after(900);
+    }
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    // A held lock is no reason to wait.
+    lock_acquire(&idle.cache->heap.lock);
+    fake_os_pass_ms(5000);
+    thread_cache->pace_ticks = 0;
+    assert_true(maintenance_tick(thread_cache));
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    lock_release(&idle.cache->heap.lock);
+    end_idle(&idle);
+}
+
+static void test_many_idle_heaps_are_cleaned_up_in_turn(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    enum { COUNT = 20 };
+    static struct idle idles[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        begin_idle(&idles[i]);
+    }
+    tick_after(1);
+    fake_os_pass_ms(1000);
+    // Not all of them in one tick.
+    uint64_t before = counted(COUNTER_harvests);
+    for (unsigned ticks = 0; ticks < 4; ticks++) {
+        tick_after(0);
+        const uint64_t harvests = counted(COUNTER_harvests);
+        assert_true(harvests - before <= 8);
+        before = harvests;
+    }
+    assert_int_equal(counted(COUNTER_harvests), COUNT);
+    for (unsigned i = 0; i < COUNT; i++) {
+        end_idle(&idles[i]);
+    }
+}
+
+// ---- Reclaiming ----
+
+static void test_reclaim_gives_everything_back(void **state) {
+    (void)state;
+    start();
+    struct idle idle;
+    begin_idle(&idle);
+    static void *blocks[3000];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = hakmem_alloc(i * 7);
+    }
+    void *large = hakmem_alloc(MIB);
+    void *huge = hakmem_alloc(10 * MIB);
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    hakmem_dealloc(large);
+    hakmem_dealloc(huge);
+    for (unsigned i = 0; i < 10; i++) {
+        hakmem_dealloc(idle.kept[i]);
+    }
+    assert_true(maintenance_reclaim() > 10 * MIB);
+    struct stats stats;
+    stats_collect(&stats);
+    assert_int_equal(stats.gauge[GAUGE_live_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_cached_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_slab_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_dirty_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_huge_cached_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_mapped_bytes], SUPERSLAB_BYTES);
+    assert_int_equal(maintenance_reclaim(), 0);
+    end_idle(&idle);
+}
+
+static void test_reclaim_does_not_wait_for_a_heap(void **state) {
+    (void)state;
+    start();
+    struct idle idle;
+    begin_idle(&idle);
+    lock_acquire(&idle.cache->heap.lock);
+    maintenance_reclaim();
+    lock_release(&idle.cache->heap.lock);
+    assert_true(slab_bytes(idle.cache) > 0);
+    end_idle(&idle);
+}
+
+static void test_reclaim_ends_the_quarantine(void **state) {
+    (void)state;
+    lifecycle_start();
+    options.quarantine_blocks = 64;
+    options.zero_on_free = 1;
+    assert_non_null(lifecycle_attach());
+    for (unsigned i = 0; i < 50; i++) {
+        hakmem_dealloc(hakmem_alloc(64));
+    }
+    assert_int_equal(gauge(GAUGE_live_blocks), 50);
+    maintenance_reclaim();
+    assert_int_equal(gauge(GAUGE_live_blocks), 0);
+    assert_int_equal(gauge(GAUGE_slab_bytes), 0);
+    assert_int_equal(check_all(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_looks_at_the_clock_only_now_and_then),
+        cmocka_unit_test(test_tick_decays_the_cache),
+        cmocka_unit_test(test_tick_publishes_remote_frees),
+        cmocka_unit_test(test_tick_purges_runs_that_are_due),
+        cmocka_unit_test(test_tick_purges_kept_mappings),
+        cmocka_unit_test(test_tick_purges_sparse_slabs),
+        cmocka_unit_test(test_idle_heap_is_cleaned_up),
+        cmocka_unit_test(test_remote_frees_to_an_idle_heap_are_collected),
+        cmocka_unit_test(test_busy_heap_is_left_alone),
+        cmocka_unit_test(test_many_idle_heaps_are_cleaned_up_in_turn),
+        cmocka_unit_test(test_reclaim_gives_everything_back),
+        cmocka_unit_test(test_reclaim_does_not_wait_for_a_heap),
+        cmocka_unit_test(test_reclaim_ends_the_quarantine),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
