@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#define ROOM_BYTES (1 * GIB)
+#define ROOM_BYTES (4 * GIB)
 #define GOAL_BYTES (256 * MIB)
 // What is freed and not yet given back, and what other processes take meanwhile.
 #define EXTRA_BYTES (512 * MIB)
@@ -50,7 +50,7 @@ static void be_loaded(void) {
     if (getenv("OVERCOMMIT_SIMULATED") == NULL) {
         require_that(charged < GOAL_BYTES + EXTRA_BYTES, "%zu MiB are charged", charged / MIB);
     }
-    for (size_t bytes = 4 * GIB; bytes <= 64 * GIB; bytes *= 2) {
+    for (size_t bytes = 2 * ROOM_BYTES; bytes <= 16 * ROOM_BYTES; bytes *= 2) {
         errno = 0;
         require(malloc(opaque(bytes)) == NULL && errno == ENOMEM);
         errno = 0;

@@ -43,7 +43,7 @@ int main(int count, char **values) {
     size_t busy = rss_bytes();
     uint64_t end = now_ms() + 4000;
     uint64_t seed = 5;
-    while (now_ms() < end) {
+    for (unsigned int rounds = 0; now_ms() < end || rounds < 300; rounds++) {
         void *blocks[500];
         for (int i = 0; i < 500; i++) {
             blocks[i] = malloc(16 + random_below(&seed, 3000));

@@ -53,8 +53,9 @@ int main(void) {
     for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
         start_thread(&threads[i], 0, work, (void *)(i + 1));
     }
-    uint64_t end = now_ms() + 1500;
-    while (now_ms() < end) {
+    // The timer runs on processor time: on a busy machine this takes longer.
+    uint64_t end = now_ms() + 20000;
+    while (ticks < 600 && now_ms() < end) {
         sleep_ms(20);
     }
     stop = true;
@@ -62,7 +63,7 @@ int main(void) {
         require(pthread_join(threads[i], NULL) == 0);
     }
     behaviour_say("%u ticks", ticks);
-    require(ticks > 100);
+    require(ticks >= 600);
     behaviour_require_sound_heap();
     return 0;
 }
