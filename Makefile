@@ -45,9 +45,9 @@ test: setup | build ## Minutes: every test in every flavour; what CI runs
 	run() { echo "== test $$1"; flavour=$$1; shift; \
 	    $(call ctest,$$flavour,--parallel $(JOBS) "$$@") || failed="$$failed $$flavour"; }; \
 	run release; \
-	run debug --label-exclude apps; \
+	run debug --label-exclude 'apps|stress'; \
 	for flavour in $(SANITIZERS); do run $$flavour; done; \
-	run clang --label-exclude 'apps|stress'; \
+	run clang --label-regex 'quick|unit'; \
 	echo "== tidy"; $(PYTHON) tools/tidy/tidy.py --all || failed="$$failed tidy"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
