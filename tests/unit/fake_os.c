@@ -263,11 +263,12 @@ static void remove_ranges(uintptr_t start, size_t bytes) {
 // Counts a call; true when it is to be refused.
 static bool refuse(enum os_call call) {
     atomic_add_relaxed(&os_call_counters.calls[call], 1);
-    if (machine.countdown != 0 && (machine.kind == call || machine.kind == FAKE_ANY)) {
+    const bool meant = machine.kind == call || (machine.kind == FAKE_ANY && call != OS_RANDOM);
+    if (machine.countdown != 0 && meant) {
         machine.countdown--;
         machine.failing = machine.countdown == 0;
     }
-    const bool refused = machine.failing && (machine.kind == call || machine.kind == FAKE_ANY);
+    const bool refused = machine.failing && meant;
     if (refused && !machine.from_then_on) {
         machine.failing = false;
     }
@@ -448,9 +449,9 @@ uint64_t os_clock_ms(void) {
 
 uint64_t os_random(void) {
     enter();
-    const uint64_t value =
-        refuse(OS_RANDOM) ? machine.clock_ms : random_next(&machine.random_state);
-    leave();
+    const bool refused = refuse(OS_RANDOM);
+    const uint64_t value = refused ? machine.clock_ms : random_next(&machine.random_state);
+    answer(!refused);
     return value;
 }
 

@@ -27,7 +27,8 @@ void fake_os_pass_ms(uint64_t ms);
 
 // ---- Failures ----
 
-// The calls that may fail. os_random() may fail too, but has an answer all the same.
+// Any kind of call that a request may end in NULL for. os_random() may be made to fail as well, but
+// has an answer all the same.
 #define FAKE_ANY OS_CALL_COUNT
 
 // The nth call from now on (1: the next) of a kind, or of any kind that may fail, is refused; with

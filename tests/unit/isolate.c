@@ -13,6 +13,7 @@
 
 #define TEST_SECONDS_MAX 300
 #define SCENARIO_SECONDS_MAX 60
+#define REQUIRE_STATUS 101
 
 // Options come from the tests alone.
 static void clear_options(void) {
@@ -81,30 +82,37 @@ int run_isolated(int argument_count, char **arguments, const struct CMUnitTest *
     return failed;
 }
 
-int run_scenario(int (*scenario)(const void *context), const void *context) {
+static int status_of_child(int (*scenario)(const void *context), const void *context, bool quiet) {
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
         alarm(SCENARIO_SECONDS_MAX);
+        signal(SIGABRT, SIG_DFL);
+        if (quiet) {
+            dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+        }
         _exit(scenario(context));
     }
     assert_true(child > 0);
-    const int status = wait_for(child);
+    return wait_for(child);
+}
+
+int run_scenario(int (*scenario)(const void *context), const void *context) {
+    const int status = status_of_child(scenario, context, false);
     if (!WIFEXITED(status) || WEXITSTATUS(status) >= 100) {
         fail_msg("the scenario ended with wait status %#x", (unsigned)status);
     }
     return WEXITSTATUS(status);
 }
 
+void expect_failure(int (*scenario)(const void *context), const void *context) {
+    const int status = status_of_child(scenario, context, true);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), REQUIRE_STATUS);
+}
+
 void expect_abort(int (*scenario)(const void *context)) {
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(SCENARIO_SECONDS_MAX);
-        signal(SIGABRT, SIG_DFL);
-        _exit(scenario(NULL));
-    }
-    const int status = wait_for(child);
+    const int status = status_of_child(scenario, NULL, true);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGABRT);
 }
@@ -112,7 +120,7 @@ void expect_abort(int (*scenario)(const void *context)) {
 void require_that(bool holds, const char *file, int line, const char *condition) {
     if (!holds) {
         fprintf(stderr, "%s:%d: not so: %s\n", file, line, condition);
-        _exit(101);
+        _exit(REQUIRE_STATUS);
     }
 }
 

@@ -21,6 +21,9 @@ int run_isolated(int argument_count, char **arguments, const struct CMUnitTest *
 // cmocka do not work in there: use require().
 int run_scenario(int (*scenario)(const void *context), const void *context);
 
+// Runs `scenario` in a child process, where a require() must fail: the control of a test.
+void expect_failure(int (*scenario)(const void *context), const void *context);
+
 // Runs `scenario` in a child process, which must end with SIGABRT.
 void expect_abort(int (*scenario)(const void *context));
 

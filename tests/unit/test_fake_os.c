@@ -50,6 +50,16 @@ static void test_refused_purge_leaves_unknown_contents(void **state) {
     assert_int_equal(fake_os_purged_bytes(), 0);
 }
 
+static void test_random_fails_only_when_meant(void **state) {
+    (void)state;
+    fake_os_fail(FAKE_ANY, 1, true);
+    os_random();
+    assert_int_equal(fake_os_refused(), 0);
+    fake_os_fail(OS_RANDOM, 1, false);
+    os_random();
+    assert_int_equal(fake_os_refused(), 1);
+}
+
 static void test_clock_moves_by_hand(void **state) {
     (void)state;
     const uint64_t start_ms = os_clock_ms();
@@ -136,7 +146,6 @@ static void test_breaches_are_noticed(void **state) {
 
 static int break_the_contract(const void *context) {
     (void)context;
-    stderr_begin();
     os_unmap((char *)PAGE, PAGE);
     return 0;
 }
@@ -151,6 +160,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_nth_call_fails_once),
         cmocka_unit_test(test_failing_from_then_on),
         cmocka_unit_test(test_refused_purge_leaves_unknown_contents),
+        cmocka_unit_test(test_random_fails_only_when_meant),
         cmocka_unit_test(test_clock_moves_by_hand),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_states_and_bytes),
