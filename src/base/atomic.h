@@ -24,6 +24,8 @@
     atomic_fetch_or_explicit((field), (value), memory_order_acq_rel)
 #define atomic_add_relaxed(field, value) \
     atomic_fetch_add_explicit((field), (value), memory_order_relaxed)
+#define atomic_add_release(field, value) \
+    atomic_fetch_add_explicit((field), (value), memory_order_release)
 #define atomic_sub_relaxed(field, value) \
     atomic_fetch_sub_explicit((field), (value), memory_order_relaxed)
 #define atomic_cas_acquire(field, expected, desired)                                              \

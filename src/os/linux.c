@@ -49,7 +49,7 @@ static bool is_error(long result) {
 
 static long counted_call(enum os_call call, long number, long a, long b, long c, long d, long e,
                          long f) {
-    atomic_add_relaxed(&os_call_counters.calls[call], 1);
+    atomic_add_release(&os_call_counters.calls[call], 1);
     const long result = system_call(number, a, b, c, d, e, f);
     if (unlikely(is_error(result)) && call != OS_FUTEX) {
         atomic_add_relaxed(&os_call_counters.failures, 1);
@@ -57,9 +57,16 @@ static long counted_call(enum os_call call, long number, long a, long b, long c,
     return result;
 }
 
+// After a call that brought addresses: see os_call_counters.
+static void follow_former_users(void) {
+    (void)atomic_load_acquire(&os_call_counters.calls[OS_MUNMAP]);
+    (void)atomic_load_acquire(&os_call_counters.calls[OS_MREMAP]);
+}
+
 static void *map_anonymous(void *hint, size_t bytes, int protection, int extra_flags) {
     const long result = counted_call(OS_MMAP, __NR_mmap, (long)hint, (long)bytes, protection,
                                      MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
+    follow_former_users();
     return is_error(result) ? NULL : (void *)result;
 }
 
@@ -144,8 +151,10 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
 }
 
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
-    return !is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
-                                  (long)new_bytes, 0, 0, 0));
+    const long result = counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
+                                     (long)new_bytes, 0, 0, 0);
+    follow_former_users();
+    return !is_error(result);
 }
 
 void *os_reserve_aligned(size_t bytes, size_t alignment) {

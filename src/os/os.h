@@ -22,8 +22,10 @@ enum os_call {
 };
 
 struct os_call_counters {
-    // Relaxed: any thread adds, any thread reads; a count pairs with nothing.
+    // Any thread adds, any thread reads. Release before each call, acquire after a call that brought
+    // addresses: whoever gave them up did so before, as the kernel knows and the language does not.
     _Atomic(uint64_t) calls[OS_CALL_COUNT];
+    // Relaxed: pairs with nothing.
     _Atomic(uint64_t) failures;
 };
 

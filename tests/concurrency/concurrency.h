@@ -84,10 +84,8 @@ static inline unsigned char block_byte(const struct block *block) {
     return (unsigned char)(block->mark >> 7 | 1);
 }
 
-// Allocates `bytes` (at least 32) and fills both ends, where a neighbour would write.
-static inline struct block *block_new(size_t bytes) {
-    struct block *block = hakmem_alloc(bytes);
-    REQUIRE(block != NULL);
+// Writes what the block is, and fills both ends, where a neighbour would write. At least 32 bytes.
+static inline struct block *block_mark(struct block *block, size_t bytes) {
     REQUIRE(((uintptr_t)block & 15) == 0);
     block->bytes = bytes;
     block->mark = ((uintptr_t)block ^ bytes) * UINT64_C(0x9E3779B97F4A7C15);
@@ -97,6 +95,12 @@ static inline struct block *block_new(size_t bytes) {
     memset(data, block_byte(block), edge);
     memset(data + rest - edge, block_byte(block), edge);
     return block;
+}
+
+static inline struct block *block_new(size_t bytes) {
+    struct block *block = hakmem_alloc(bytes);
+    REQUIRE(block != NULL);
+    return block_mark(block, bytes);
 }
 
 static inline void block_verify(const struct block *block) {
@@ -141,7 +145,8 @@ static inline void run_workers(unsigned count, void (*work)(struct worker *worke
     REQUIRE(count <= THREADS_MAX);
     REQUIRE(pthread_barrier_init(&start, NULL, count) == 0);
     for (unsigned i = 0; i < count; i++) {
-        workers[i] = (struct worker){.index = i, .random = random_start(i), .start = &start, .work = work};
+        workers[i] =
+            (struct worker){.index = i, .random = random_start(i), .start = &start, .work = work};
         REQUIRE(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) == 0);
     }
     for (unsigned i = 0; i < count; i++) {
