@@ -94,9 +94,9 @@ void stats_collect(struct stats *stats) {
     struct arena_totals arena;
     arena_totals(&arena);
     gauge[GAUGE_large_bytes] = large.bytes;
-    gauge[GAUGE_huge_bytes] = huge.live_bytes;
+    gauge[GAUGE_huge_bytes] = huge.usable_bytes;
     gauge[GAUGE_huge_cached_bytes] = huge.kept_bytes;
-    gauge[GAUGE_live_bytes] += large.bytes + huge.live_bytes;
+    gauge[GAUGE_live_bytes] += large.bytes + huge.usable_bytes;
     gauge[GAUGE_live_blocks] += large.count + huge.live_count;
     gauge[GAUGE_dirty_bytes] = arena.dirty_bytes;
     gauge[GAUGE_mapped_bytes] = arena.mapped_bytes + huge.live_bytes + huge.kept_bytes;

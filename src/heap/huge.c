@@ -354,6 +354,7 @@ bool huge_has_kept(void) {
 void huge_totals(struct huge_totals *totals) {
     lock_acquire(&table.lock);
     totals->live_count = table.live_count;
+    totals->usable_bytes = table.live_bytes - table.live_count * guard_bytes();
     totals->live_bytes = table.live_bytes;
     totals->live_bytes_max = table.peak_bytes;
     totals->kept_bytes = atomic_load_relaxed(&table.kept_bytes);

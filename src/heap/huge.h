@@ -46,8 +46,9 @@ size_t huge_purge(uint64_t now_ms, bool everything);
 // Whether there are kept mappings.
 bool huge_has_kept(void);
 
+// live_bytes and kept_bytes are of mappings, guards included; usable_bytes of live blocks alone.
 struct huge_totals {
-    uint64_t live_count, live_bytes, live_bytes_max, kept_bytes;
+    uint64_t live_count, usable_bytes, live_bytes, live_bytes_max, kept_bytes;
 };
 void huge_totals(struct huge_totals *totals);
 

@@ -1,6 +1,7 @@
 // What happens when the program hands over a pointer it should not: one line on standard error that
 // names the pointer and what it is, then abort (HAKMEM_ABORT=0: nothing, the call is ignored).
-// Allocates nothing, takes no lock, and may be called with any lock held.
+// Allocates nothing, and takes no lock but that of the huge blocks, so it may be called with a
+// heap's lock held.
 #pragma once
 
 #include "base/base.h"

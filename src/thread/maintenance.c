@@ -39,7 +39,8 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
         return false;
     }
     // Visits come from all other threads, however close together: time tells, not their number.
-    const uint64_t idle_ms = now_ms - cache->activity_ms;
+    // The visitor that saw it move may have read the clock after this one.
+    const uint64_t idle_ms = now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
     bool cleaned = false;
     if (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms)) {
         give_back(heap, (unsigned)option_live(retain_slabs));

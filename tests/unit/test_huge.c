@@ -413,6 +413,8 @@ static void test_guard(void **state) {
     const size_t usable = 3 * MIB + os_page_bytes();
     assert_int_equal(fake_os_state(block + usable - 1), FAKE_WRITABLE);
     assert_int_equal(fake_os_state(block + usable), FAKE_INACCESSIBLE);
+    assert_int_equal(totals().usable_bytes, usable);
+    assert_int_equal(totals().live_bytes, usable + PAGE_BYTES);
     assert_false(huge_resize(huge_of(block), 5 * MIB));
     drop(block);
     assert_ptr_equal(make(3 * MIB), block);

@@ -1,0 +1,493 @@
+// The entry points, on simulated machines of several kinds and in every mode.
+#include "isolate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "heap/slab.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+#include "workload.h"
+
+static uint64_t counted(enum counter counter) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[counter];
+}
+
+static void check(void) {
+    assert_int_equal(check_all(), 0);
+}
+
+// A byte in each 4 KiB and the last one.
+static void mark(char *block, size_t bytes, char with) {
+    for (size_t at = 0; at < bytes; at += 4096) {
+        block[at] = with;
+    }
+    if (bytes > 0) {
+        block[bytes - 1] = with;
+    }
+}
+
+static void check_marked(const char *block, size_t bytes, char with) {
+    for (size_t at = 0; at < bytes; at += 4096) {
+        assert_int_equal(block[at], with);
+    }
+}
+
+static const size_t sizes[] = {
+    1,     15,    16,    17,    100,    1023, 1024,    1025,        4096,
+    10000, 65535, 65536, 65537, 100000, MIB,  2 * MIB, 2 * MIB + 1, 5 * MIB,
+};
+
+// ---- alloc and dealloc ----
+
+static void test_every_small_size(void **state) {
+    (void)state;
+    for (size_t bytes = 0; bytes <= SMALL_BYTES_MAX; bytes += bytes < 2048 ? 1 : 61) {
+        char *block = hakmem_alloc(bytes);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % BLOCK_ALIGN, 0);
+        const size_t usable = hakmem_block_bytes(block);
+        assert_int_equal(usable, size_classes[size_class_index(bytes)].block_bytes);
+        memset(block, 1, usable);
+        if (bytes % 3 != 0) {
+            hakmem_dealloc(block);
+        }
+    }
+    check();
+}
+
+static void test_two_blocks_of_no_bytes_differ(void **state) {
+    (void)state;
+    void *first = hakmem_alloc(0);
+    void *second = hakmem_alloc(0);
+    assert_non_null(first);
+    assert_non_null(second);
+    assert_ptr_not_equal(first, second);
+    hakmem_dealloc(first);
+    hakmem_dealloc(second);
+    hakmem_dealloc(NULL);
+    check();
+}
+
+static void test_free_leaves_errno_alone(void **state) {
+    (void)state;
+    lifecycle_start();
+    options.purge_delay_ms = 0;
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        void *block = hakmem_alloc(sizes[i]);
+        fake_os_fail(FAKE_ANY, 1, true);
+        errno = 1234;
+        hakmem_dealloc(block);
+        hakmem_dealloc(NULL);
+        assert_int_equal(errno, 1234);
+        fake_os_mend();
+    }
+    check();
+}
+
+static void test_success_leaves_errno_alone(void **state) {
+    (void)state;
+    errno = 1234;
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        void *block = hakmem_alloc(sizes[i]);
+        void *zeroed = hakmem_alloc_zeroed(sizes[i]);
+        void *aligned = hakmem_alloc_aligned(4096, sizes[i]);
+        block = hakmem_resize(block, sizes[i] * 2);
+        assert_true(block != NULL && zeroed != NULL && aligned != NULL);
+        assert_int_equal(errno, 1234);
+    }
+}
+
+static void test_impossible_sizes(void **state) {
+    (void)state;
+    static const size_t impossible[] = {
+        SIZE_MAX,        SIZE_MAX - 15,  SIZE_MAX / 2 + 1, PTRDIFF_MAX, (size_t)PTRDIFF_MAX - 4096,
+        (size_t)1 << 47, (size_t)1 << 46};
+    void *block = hakmem_alloc(100);
+    for (size_t i = 0; i < ARRAY_COUNT(impossible); i++) {
+        errno = 0;
+        assert_null(hakmem_alloc(impossible[i]));
+        assert_int_equal(errno, ENOMEM);
+        errno = 0;
+        assert_null(hakmem_alloc_zeroed(impossible[i]));
+        assert_int_equal(errno, ENOMEM);
+        for (size_t alignment = 1; alignment <= GIB; alignment *= 32) {
+            errno = 0;
+            assert_null(hakmem_alloc_aligned(alignment, impossible[i]));
+            assert_int_equal(errno, ENOMEM);
+        }
+        errno = 0;
+        assert_null(hakmem_resize(block, impossible[i]));
+        assert_int_equal(errno, ENOMEM);
+        assert_int_equal(hakmem_block_bytes(block), 112);
+        errno = 0;
+        assert_null(hakmem_resize(NULL, impossible[i]));
+        assert_int_equal(errno, ENOMEM);
+    }
+    assert_int_equal(counted(COUNTER_failures), ARRAY_COUNT(impossible) * 11);
+    check();
+}
+
+static void test_refused_once_is_tried_again(void **state) {
+    (void)state;
+    hakmem_dealloc(hakmem_alloc(MIB));
+    // What is kept serves when the system refuses: 20 MiB fit where 16 MiB and 5 MiB were kept.
+    char *first = hakmem_alloc(16 * MIB);
+    hakmem_dealloc(first);
+    fake_os_limit_bytes(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE) + 6 * MIB);
+    char *second = hakmem_alloc(21 * MIB);
+    assert_non_null(second);
+    mark(second, 21 * MIB, 1);
+    errno = 0;
+    assert_null(hakmem_alloc(21 * MIB));
+    assert_int_equal(errno, ENOMEM);
+    hakmem_dealloc(second);
+    check();
+}
+
+// ---- alloc_zeroed ----
+
+static void test_zeroed_memory(void **state) {
+    (void)state;
+    for (unsigned round = 0; round < 3; round++) {
+        char *blocks[ARRAY_COUNT(sizes)];
+        for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+            blocks[i] = hakmem_alloc_zeroed(sizes[i]);
+            assert_non_null(blocks[i]);
+            for (size_t at = 0; at < sizes[i]; at++) {
+                if (blocks[i][at] != 0) {
+                    fail_msg("byte %zu of %zu", at, sizes[i]);
+                }
+            }
+            memset(blocks[i], 0xff, hakmem_block_bytes(blocks[i]));
+        }
+        for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+            hakmem_dealloc(blocks[i]);
+        }
+        if (round == 1) {
+            maintenance_reclaim();
+        }
+    }
+    check();
+}
+
+// ---- alloc_aligned ----
+
+static void test_alignments(void **state) {
+    (void)state;
+    for (size_t alignment = 1; alignment <= 256 * MIB; alignment *= 2) {
+        for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+            char *block = hakmem_alloc_aligned(alignment, sizes[i]);
+            assert_non_null(block);
+            assert_int_equal((uintptr_t)block % alignment, 0);
+            assert_int_equal((uintptr_t)block % BLOCK_ALIGN, 0);
+            assert_true(hakmem_block_bytes(block) >= sizes[i]);
+            mark(block, sizes[i], 1);
+            hakmem_dealloc(block);
+        }
+        char *empty = hakmem_alloc_aligned(alignment, 0);
+        assert_non_null(empty);
+        assert_int_equal((uintptr_t)empty % alignment, 0);
+        hakmem_dealloc(empty);
+    }
+    check();
+}
+
+static void test_odd_alignments_are_raised(void **state) {
+    (void)state;
+    static const size_t odd[][2] = {{0, 16},    {3, 16},      {17, 32},         {24, 32},
+                                    {100, 128}, {4097, 8192}, {100000, 131072}, {3 * MIB, 4 * MIB}};
+    for (size_t i = 0; i < ARRAY_COUNT(odd); i++) {
+        char *block = hakmem_alloc_aligned(odd[i][0], 1000);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % odd[i][1], 0);
+        hakmem_dealloc(block);
+    }
+    static const size_t impossible[] = {SIZE_MAX, (size_t)1 << 63, ((size_t)1 << 62) + 1,
+                                        (size_t)1 << 62, (size_t)1 << 47};
+    for (size_t i = 0; i < ARRAY_COUNT(impossible); i++) {
+        errno = 0;
+        assert_null(hakmem_alloc_aligned(impossible[i], 1));
+        assert_int_equal(errno, ENOMEM);
+    }
+    check();
+}
+
+// ---- resize ----
+
+static void test_resize_keeps_contents_between_all_kinds(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        for (size_t n = 0; n < ARRAY_COUNT(sizes); n++) {
+            char *block = hakmem_alloc(sizes[i]);
+            mark(block, sizes[i], 7);
+            block = hakmem_resize(block, sizes[n]);
+            assert_non_null(block);
+            assert_true(hakmem_block_bytes(block) >= sizes[n]);
+            check_marked(block, sizes[i] < sizes[n] ? sizes[i] : sizes[n], 7);
+            if (sizes[n] >= sizes[i]) {
+                assert_int_equal(block[sizes[i] - 1], 7);
+            }
+            mark(block, sizes[n], 8);
+            hakmem_dealloc(block);
+        }
+    }
+    check();
+    maintenance_reclaim();
+    struct stats stats;
+    stats_collect(&stats);
+    assert_int_equal(stats.gauge[GAUGE_live_bytes], 0);
+}
+
+static void test_resize_edge_cases(void **state) {
+    (void)state;
+    char *block = hakmem_resize(NULL, 100);
+    assert_non_null(block);
+    // Little changes stay in place, also downward to half.
+    assert_ptr_equal(hakmem_resize(block, 112), block);
+    assert_ptr_equal(hakmem_resize(block, 57), block);
+    char *smaller = hakmem_resize(block, 40);
+    assert_int_equal(hakmem_block_bytes(smaller), 48);
+    assert_null(hakmem_resize(smaller, 0));
+    options.abort = 0;
+    stderr_begin();
+    errno = 0;
+    assert_null(hakmem_resize(smaller, 10));
+    assert_int_equal(errno, EINVAL);
+    assert_non_null(strstr(stderr_end(), "realloc of a freed block: 0x"));
+    check();
+}
+
+static void test_refused_shrink_keeps_the_block(void **state) {
+    (void)state;
+    char *block = hakmem_alloc(60000);
+    mark(block, 60000, 3);
+    hakmem_alloc(16);
+    fake_os_fail(FAKE_ANY, 1, true);
+    static const size_t until_none[] = {MIB, 65537, 1000};
+    for (size_t i = 0; i < ARRAY_COUNT(until_none); i++) {
+        while (hakmem_alloc(until_none[i]) != NULL) {
+        }
+    }
+    char *same = hakmem_resize(block, 1000);
+    assert_ptr_equal(same, block);
+    check_marked(same, 60000, 3);
+    errno = 0;
+    assert_null(hakmem_resize(block, MIB));
+    assert_int_equal(errno, ENOMEM);
+    check_marked(block, 60000, 3);
+    check();
+}
+
+static void test_huge_blocks_grow_without_copying(void **state) {
+    (void)state;
+    char *block = hakmem_alloc(4 * MIB);
+    mark(block, 4 * MIB, 1);
+    for (size_t bytes = 5 * MIB; bytes <= 40 * MIB; bytes += MIB) {
+        if (bytes % (4 * MIB) == 0) {
+            fake_os_block_behind(block);
+        }
+        block = hakmem_resize(block, bytes);
+        assert_non_null(block);
+        check_marked(block, bytes - MIB, 1);
+        mark(block, bytes, 1);
+    }
+    assert_true(counted(COUNTER_huge_moves) >= 9);
+    assert_int_equal(counted(COUNTER_huge_allocs), 1);
+    check();
+}
+
+// ---- Misuse ----
+
+static uint64_t misuses;
+
+// The call is reported with this text, ignored, and the heap is sound.
+#define expect_report(call, text)                              \
+    do {                                                       \
+        stderr_begin();                                        \
+        call;                                                  \
+        const char *line = stderr_end();                       \
+        if (strstr(line, (text)) == NULL) {                    \
+            fail_msg("said '%s', not '%s'", line, (text));     \
+        }                                                      \
+        assert_int_equal(counted(COUNTER_misuses), ++misuses); \
+        check();                                               \
+    } while (0)
+
+static void test_misuse_is_reported_and_ignored(void **state) {
+    (void)state;
+    char *small = hakmem_alloc(100);
+    char *large = hakmem_alloc(100000);
+    char *huge = hakmem_alloc(5 * MIB);
+    options.abort = 0;
+    misuses = 0;
+    int local = 0;
+    char *const high = (char *)UINT64_C(0x900000000000);
+    expect_report(hakmem_dealloc(high), "invalid free: 0x900000000000 is above the 47-bit");
+    expect_report(hakmem_dealloc(&local), "is not from this heap");
+    expect_report(hakmem_dealloc((void *)16), "nothing is mapped there");
+    expect_report(hakmem_dealloc(large + 16), "lies 16 bytes inside the large block at 0x");
+    expect_report(hakmem_dealloc(large + 65536), "lies 65536 bytes inside the large block at 0x");
+    expect_report(hakmem_dealloc(huge + 4096), "lies 4096 bytes inside the large block at 0x");
+    expect_report(assert_int_equal(hakmem_block_bytes(small + 1), 0), "invalid malloc_usable_size");
+    expect_report(assert_int_equal(hakmem_block_bytes(&local), 0), "invalid malloc_usable_size");
+    expect_report(assert_null(hakmem_resize(small + 16, 10)), "lies 16 bytes inside the 112-byte");
+    expect_report(assert_null(hakmem_resize(huge + 16, 10)), "invalid realloc");
+    hakmem_dealloc(large);
+    expect_report(hakmem_dealloc(large), "double free: 0x");
+    expect_report(assert_int_equal(hakmem_block_bytes(large), 0), "of a freed block: 0x");
+    hakmem_dealloc(huge);
+    expect_report(hakmem_dealloc(huge), "double free: 0x");
+    maintenance_reclaim();
+    expect_report(hakmem_dealloc(huge), "hakmem: ");
+    // A small block meets its bitmap when the cache is emptied.
+    hakmem_dealloc(small);
+    hakmem_dealloc(small);
+    expect_report(cache_empty(thread_cache), "double free: 0x");
+    assert_int_equal(hakmem_block_bytes(NULL), 0);
+}
+
+static void test_hardened_mode_notices_at_once(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "hardened", 1);
+    char *small = hakmem_alloc(100);
+    char *sized = hakmem_alloc(100);
+    options.abort = 0;
+    misuses = 0;
+    expect_report(hakmem_dealloc(small + 16), "lies 16 bytes inside the 112-byte block at 0x");
+    expect_report(dealloc_sized(sized, 16, 200), "is a block of 112 bytes, not of 200");
+    dealloc_sized(sized, 16, 100);
+    expect_report(dealloc_sized(sized, 16, 100), "double free: 0x");
+    memset(small, 5, 100);
+    hakmem_dealloc(small);
+    expect_report(hakmem_dealloc(small), "double free: 0x");
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(small[i], 0);
+    }
+}
+
+static int free_twice(const void *context) {
+    (void)context;
+    void *block = hakmem_alloc(100000);
+    hakmem_dealloc(block);
+    hakmem_dealloc(block);
+    return 0;
+}
+
+static void test_misuse_aborts(void **state) {
+    (void)state;
+    expect_abort(free_twice);
+}
+
+// ---- Every kind of machine, every mode ----
+
+static void run_workload(void) {
+    struct workload workload;
+    workload_start(&workload, test_seed(), 6 * MIB);
+    workload_run(&workload, 6000);
+    assert_int_equal(workload.refused, 0);
+    workload_check();
+    workload_free_all();
+    maintenance_reclaim();
+    maintenance_reclaim();
+    struct stats stats;
+    stats_collect(&stats);
+    assert_int_equal(stats.gauge[GAUGE_live_bytes], 0);
+    assert_int_equal(stats.gauge[GAUGE_slab_bytes], 0);
+    assert_int_equal(stats.counter[COUNTER_misuses], 0);
+    assert_true(stats.gauge[GAUGE_mapped_bytes] <= SUPERSLAB_BYTES);
+    check();
+}
+
+static void test_workload_fast(void **state) {
+    (void)state;
+    run_workload();
+}
+
+static void test_workload_lean(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "lean", 1);
+    run_workload();
+}
+
+static void test_workload_hardened(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "hardened", 1);
+    run_workload();
+}
+
+static void test_workload_research(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "research", 1);
+    run_workload();
+    assert_true(counted(COUNTER_mallocs_seen) > 1000);
+    assert_true(counted(COUNTER_frees_seen) > 1000);
+}
+
+static void test_workload_fallback_map(void **state) {
+    (void)state;
+    fake_os_fail(OS_MMAP, 1, false);
+    lifecycle_start();
+    run_workload();
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), 0);
+}
+
+static void test_workload_with_pages_of_16_kib(void **state) {
+    (void)state;
+    fake_os_set_page_bytes(16 * KIB);
+    run_workload();
+}
+
+static void test_workload_with_pages_of_64_kib(void **state) {
+    (void)state;
+    fake_os_set_page_bytes(64 * KIB);
+    setenv("HAKMEM_MODE", "hardened", 1);
+    run_workload();
+}
+
+static void test_workload_checked_all_the_time(void **state) {
+    (void)state;
+    setenv("HAKMEM_CHECK", "1", 1);
+    setenv("HAKMEM_PURGE_DELAY_MS", "0", 1);
+    setenv("HAKMEM_CACHE_CLASS_BYTES", "0", 1);
+    run_workload();
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_small_size),
+        cmocka_unit_test(test_two_blocks_of_no_bytes_differ),
+        cmocka_unit_test(test_free_leaves_errno_alone),
+        cmocka_unit_test(test_success_leaves_errno_alone),
+        cmocka_unit_test(test_impossible_sizes),
+        cmocka_unit_test(test_refused_once_is_tried_again),
+        cmocka_unit_test(test_zeroed_memory),
+        cmocka_unit_test(test_alignments),
+        cmocka_unit_test(test_odd_alignments_are_raised),
+        cmocka_unit_test(test_resize_keeps_contents_between_all_kinds),
+        cmocka_unit_test(test_resize_edge_cases),
+        cmocka_unit_test(test_refused_shrink_keeps_the_block),
+        cmocka_unit_test(test_huge_blocks_grow_without_copying),
+        cmocka_unit_test(test_misuse_is_reported_and_ignored),
+        cmocka_unit_test(test_hardened_mode_notices_at_once),
+        cmocka_unit_test(test_misuse_aborts),
+        cmocka_unit_test(test_workload_fast),
+        cmocka_unit_test(test_workload_lean),
+        cmocka_unit_test(test_workload_hardened),
+        cmocka_unit_test(test_workload_research),
+        cmocka_unit_test(test_workload_fallback_map),
+        cmocka_unit_test(test_workload_with_pages_of_16_kib),
+        cmocka_unit_test(test_workload_with_pages_of_64_kib),
+        cmocka_unit_test(test_workload_checked_all_the_time),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
