@@ -54,8 +54,8 @@ static int measure(size_t bytes, size_t keep_every, size_t bound) {
     }
     size_t table_bytes = count * sizeof *blocks;
     size_t freed = rss_bytes();
-    // The pages of sparse slabs wait two seconds, longer than empty runs.
-    little_activity(3000);
+    // Free pages inside slabs are looked at every two seconds and go at the second look.
+    little_activity(5000);
     size_t after = rss_bytes();
     bool ok = after < before + table_bytes + bound;
     behaviour_say("%zu-byte blocks, one in %zu kept: start %zu KiB, freed %zu KiB, later %zu KiB%s",
