@@ -1,5 +1,7 @@
 // Memory goes back to the system by itself: after everything is freed, two and a half seconds with
-// a little activity bring the resident size back near where it was. No malloc_trim.
+// a little activity bring the resident size back near where it was, and as long again brings the
+// rest (free pages inside slabs wait longer than empty runs). No malloc_trim. Each phase is a process
+// of its own, all at once: most of the time they wait.
 #include "behaviour.h"
 
 enum { THREAD_COUNT = 3 };
