@@ -1,0 +1,215 @@
+// What a thread cache may hold: slow start, limits, the depot, and what it gives back when idle.
+#include "isolate.h"
+
+#include "config/options.h"
+#include "two_caches.h"
+
+static void test_slow_start(void **state) {
+    (void)state;
+    options.cache_start_bytes = 8 * KIB;
+    options.cache_class_bytes = 256 * KIB;
+    start();
+    give(SIZE_CLASS_1024, take(SIZE_CLASS_1024));
+    assert_int_equal(capacity(SIZE_CLASS_1024), 8);
+    give(SIZE_CLASS_16, take(SIZE_CLASS_16));
+    assert_int_equal(capacity(SIZE_CLASS_16), 512);
+    give(SIZE_CLASS_65536, take(SIZE_CLASS_65536));
+    assert_int_equal(capacity(SIZE_CLASS_65536), 1);
+    churn(SIZE_CLASS_1024, 300, 1);
+    const uint32_t after_one = capacity(SIZE_CLASS_1024);
+    assert_in_range(after_one, 9, 64);
+    churn(SIZE_CLASS_1024, 300, 30);
+    // At its limit, and not above.
+    assert_int_equal(capacity(SIZE_CLASS_1024), 256);
+    churn(SIZE_CLASS_65536, 50, 20);
+    assert_int_equal(capacity(SIZE_CLASS_65536), 4);
+}
+
+static void test_frees_alone_do_not_raise_the_capacity(void **state) {
+    (void)state;
+    options.cache_start_bytes = 8 * KIB;
+    start();
+    static void *blocks[4000];
+    for (unsigned i = 0; i < 4000; i++) {
+        blocks[i] = take(SIZE_CLASS_1024);
+    }
+    for (unsigned i = 0; i < 4000; i++) {
+        give(SIZE_CLASS_1024, blocks[i]);
+    }
+    assert_in_range(capacity(SIZE_CLASS_1024), 8, 16);
+    assert_true(cache_block_count(cache, SIZE_CLASS_1024) <= 16);
+    check();
+}
+
+static void test_capacity_of_a_whole_cache(void **state) {
+    (void)state;
+    options.cache_heap_bytes = 300 * KIB;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        churn(i, size_classes[i].block_bytes > 8 * KIB ? 20 : 300, 10);
+    }
+    // Classes opened late have one block at least, whatever is left.
+    uint64_t floor_bytes = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_true(capacity(i) >= 1);
+        floor_bytes += size_classes[i].block_bytes;
+    }
+    assert_true(cache->capacity_bytes <= 300 * KIB + floor_bytes);
+}
+
+static void test_caches_of_all_threads_share_a_total(void **state) {
+    (void)state;
+    options.cache_total_bytes = 640 * KIB;
+    options.cache_heap_bytes = 4 * MIB;
+    atomic_store_relaxed(&cache_count_in_use, 10);
+    start();
+    churn(SIZE_CLASS_64, 5000, 20);
+    churn(SIZE_CLASS_1024, 300, 20);
+    assert_true(cache->capacity_bytes <= 64 * KIB + 1024);
+    atomic_store_relaxed(&cache_count_in_use, 1);
+    churn(SIZE_CLASS_64, 5000, 20);
+    assert_true(cache->capacity_bytes > 64 * KIB + 1024);
+    assert_true(cache->capacity_bytes <= 640 * KIB);
+}
+
+static void test_prewarmed_capacity(void **state) {
+    (void)state;
+    options.prewarm_blocks = 100;
+    options.cache_start_bytes = 16;
+    start();
+    take(SIZE_CLASS_4096);
+    assert_int_equal(capacity(SIZE_CLASS_4096), 100);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_4096), 62);
+    check();
+}
+
+static void test_refill_size(void **state) {
+    (void)state;
+    options.refill_blocks = 5;
+    start();
+    take(SIZE_CLASS_16);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_16), 4);
+    assert_int_equal(counted(cache, COUNTER_refilled_blocks), 5);
+}
+
+// ---- Depot ----
+
+static void test_depot_takes_what_the_magazine_cannot(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { COUNT = 2000 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    check();
+    assert_int_equal(counted(cache, COUNTER_flushes), 0);
+    const uint64_t refills = counted(cache, COUNTER_refills);
+    assert_true(cache_block_count(cache, SIZE_CLASS_16) >= COUNT);
+    assert_in_range(atomic_load_relaxed(&cache->magazines[SIZE_CLASS_16].depot_count), 30, 33);
+    // And gives it back, the latest first, without the heap.
+    for (unsigned i = COUNT; i-- > 0;) {
+        assert_ptr_equal(take(SIZE_CLASS_16), blocks[i]);
+    }
+    assert_int_equal(counted(cache, COUNTER_refills), refills);
+    assert_true(counted(cache, COUNTER_depot_swaps) >= 60);
+    check();
+}
+
+static void test_alternating_at_the_border_of_a_node(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    static void *blocks[130];
+    for (unsigned i = 0; i < 130; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    const uint64_t metadata = metadata_bytes();
+    for (unsigned round = 0; round < 1000; round++) {
+        for (unsigned i = 1; i < 128; i++) {
+            give(SIZE_CLASS_16, blocks[i]);
+        }
+        for (unsigned i = 1; i < 128; i++) {
+            blocks[i] = take(SIZE_CLASS_16);
+        }
+    }
+    // The empty node is kept for the next crossing.
+    assert_true(metadata_bytes() - metadata <= 4 * NODE_BYTES);
+    check();
+}
+
+// ---- Decay ----
+
+static void test_idle_magazine_shrinks(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    static void *blocks[60];
+    for (unsigned i = 0; i < 60; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < 60; i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+    }
+    cache_decay(cache);  // it was active since
+    const uint64_t count = cache_block_count(cache, SIZE_CLASS_64);
+    assert_true(count >= 60);
+    cache_decay(cache);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), count - count / 2);
+    for (unsigned i = 0; i < 10; i++) {
+        cache_decay(cache);
+    }
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 1);
+    check();
+}
+
+static void test_depot_nodes_not_needed_go(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { COUNT = 1000 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    cache_decay(cache);
+    _Atomic(uint16_t) *depot_count = &cache->magazines[SIZE_CLASS_16].depot_count;  // relaxed
+    const unsigned before = atomic_load_relaxed(depot_count);
+    assert_true(before >= 15);
+    // Meanwhile the thread needs some of them.
+    for (unsigned i = 0; i < 300; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    const unsigned low = atomic_load_relaxed(depot_count);
+    for (unsigned i = 0; i < 300; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    cache_decay(cache);
+    assert_in_range(atomic_load_relaxed(depot_count), before - low - 1, before - low + 1);
+    cache_decay(cache);
+    assert_int_equal(atomic_load_relaxed(depot_count), 0);
+    check();
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slow_start),
+        cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
+        cmocka_unit_test(test_capacity_of_a_whole_cache),
+        cmocka_unit_test(test_caches_of_all_threads_share_a_total),
+        cmocka_unit_test(test_prewarmed_capacity),
+        cmocka_unit_test(test_refill_size),
+        cmocka_unit_test(test_depot_takes_what_the_magazine_cannot),
+        cmocka_unit_test(test_alternating_at_the_border_of_a_node),
+        cmocka_unit_test(test_idle_magazine_shrinks),
+        cmocka_unit_test(test_depot_nodes_not_needed_go),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
