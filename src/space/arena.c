@@ -303,6 +303,7 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
 
 // Tries again to make stuck pages accessible. They hold what they held before they became guards.
 static void free_stuck(struct superslab *superslab) {
+    const bool was_spare = is_spare(superslab);
     for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
         if (!lift_guard(superslab, place)) {
@@ -311,7 +312,10 @@ static void free_stuck(struct superslab *superslab) {
         superslab->stuck &= ~bit(place);
         superslab->free |= bit(place);
         superslab->dirty_young |= bit(place);
-        refile(superslab);
+    }
+    refile(superslab);
+    if (was_spare && !is_spare(superslab)) {
+        arena.spare_count--;
     }
 }
 
@@ -347,13 +351,13 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     return bit_count(purged) * PAGE_BYTES;
 }
 
-// Wholly free superslabs are on the last list by length, clean and dirty ones alike. One that the
-// system refuses to unmap is tried again in the next round.
+// Unmaps the wholly free and clean superslabs beyond the few that are kept; those with stuck pages
+// too, whose guards end with them. One that the system refuses to unmap is tried again in the next
+// round.
 static void unmap_spares(void) {
-    const struct list *whole = &arena.by_length[SUPERSLAB_PAGES];
-    struct list *link = whole->next;
-    while (link != whole && arena.spare_count > SPARE_SUPERSLABS) {
-        struct superslab *superslab = CONTAINER_OF(link, struct superslab, length_link);
+    struct list *link = arena.all.next;
+    while (link != &arena.all && arena.spare_count > SPARE_SUPERSLABS) {
+        struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
         link = link->next;
         if (is_spare(superslab) && !unmap_superslab(superslab)) {
             break;

@@ -199,8 +199,17 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     return full[NODE_BLOCKS_MAX];
 }
 
+// A program may live on its depots alone: every so many swaps it takes the slow path, which ticks.
+#define SWAPS_PER_TICK 64
+
+static bool is_time_to_tick(const struct thread_cache *cache) {
+    const _Atomic(uint64_t) *swaps = &cache->heap.counters.value[COUNTER_depot_swaps];
+    return atomic_load_relaxed((_Atomic(uint64_t) *)(uintptr_t)swaps) % SWAPS_PER_TICK == 0;
+}
+
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
-    return cache->magazines[class_index].depot == NULL || unlikely(cache->diverted)
+    return cache->magazines[class_index].depot == NULL || unlikely(cache->diverted) ||
+                   is_time_to_tick(cache)
                ? NULL
                : pop_depot(cache, class_index);
 }
@@ -227,8 +236,8 @@ static bool depot_has_room(const struct magazine *magazine) {
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (magazine->node == NULL || unlikely(cache->diverted) || !depot_has_room(magazine) ||
-        !park_node(cache, class_index)) {
+    if (magazine->node == NULL || unlikely(cache->diverted) || is_time_to_tick(cache) ||
+        !depot_has_room(magazine) || !park_node(cache, class_index)) {
         return false;
     }
     magazine->node[1] = block;
