@@ -64,7 +64,8 @@ int main(int count, char **values) {
     load_shrink(1);
     size_t again = load_grow(4 * limit, 256 * KIB);
     behaviour_say("%zu KiB after everything was freed", again / KIB);
-    require(again >= got / 10 * 8);
+    // In hardened mode guards at random places leave superslabs in pieces.
+    require(again >= got / 10 * (in_hardened_mode() ? 6 : 8));
     // Threads at the wall, and with all the room.
     for (int room = 0; room < 2; room++) {
         pthread_t threads[3];
