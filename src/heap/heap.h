@@ -8,9 +8,10 @@
 // Remote frees. A thread that frees a block of a foreign heap sets the block's bit in the slab's
 // remote_bits, then the word's bit in remote_summary; the one that turns the summary from zero
 // pushes the slab on the heap's `remote_slabs`. The owner takes the whole list with one exchange,
-// then each summary, then each word. A push may come late, when the slab is gone or belongs to
-// another heap: the collector then hands it on, or drops it (heap_collect). The model of this
-// protocol is tests/model/remote_free.pml.
+// then each summary, then each word. Where a block was freed twice a push may come late, when the
+// slab is gone or belongs to another heap: the collector then hands it on, or drops it
+// (heap_collect). Why the steps have this order: docs/MEMORY_ORDER.md; the model of the protocol:
+// tests/protocols/remote_free.pml.
 #pragma once
 
 #include "base/atomic.h"

@@ -33,6 +33,9 @@ CLEAN = {
         "}\n"
     ),
     "src/api/alloc.c": '#ifdef __x86_64__\n#endif\n#include "heap/slab.h"\n',
+    "docs/MEMORY_ORDER.md": (
+        "### src/heap/slab.h\n\n| atomic | order |\n|---|---|\n| `remote`, `other` | release |\n"
+    ),
     "README.md": "Set HAKMEM_MODE=lean or HAKMEM_CONF=mode:lean.\n",
 }
 
@@ -76,6 +79,30 @@ def test_clean_tree_has_no_findings(tmp_path: Path) -> None:
         ("atomics", 1, "src/heap/builtin.c", "    __atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
         ("atomics", 1, "src/heap/implicit.c", "    atomic_store(&x, 1); // relaxed\n"),
         ("atomics", 1, "src/heap/raw.c", "    atomic_load_explicit(&x, order); // relaxed\n"),
+        (
+            "atomics",
+            3,
+            "src/heap/line.h",
+            "#pragma once\nstruct a {\n    _Alignas(LINE) _Atomic(struct run *) list;\n};\n",
+        ),
+        (
+            "memory-order",
+            3,
+            "src/heap/field.h",
+            "#pragma once\n// Relaxed.\n_Atomic(uint32_t) unknown;\n",
+        ),
+        (
+            "memory-order",
+            2,
+            "src/heap/field.c",
+            "// Relaxed.\nstatic _Alignas(64) _Atomic(struct a *) unknown[8] = {NULL};\n",
+        ),
+        (
+            "memory-order",
+            2,
+            "src/heap/slab.c",
+            "// Relaxed.\nstatic _Atomic(int) remote;\n",
+        ),
         ("lengths", 600, "src/heap/long.c", "int x;\n" * 801),
         ("lengths", 600, "tools/long.py", "x = 1\n" * 801),
         ("wording", 1, "docs/NOTE.md", "Get it from https://pypi.org/simple.\n"),
@@ -84,8 +111,29 @@ def test_clean_tree_has_no_findings(tmp_path: Path) -> None:
     ],
 )
 def test_rule_catches(tmp_path: Path, rule: str, line: int, path: str, text: str) -> None:
-    findings = find(tmp_path, {path: text})
+    # An atomic that breaks another rule is not in the document either.
+    own = {rule} if rule == "memory-order" else set(rules.RULES) - {"memory-order"}
+    findings = [finding for finding in find(tmp_path, {path: text}) if finding.rule in own]
     assert [(f.rule, f.path, f.line, f.warning) for f in findings] == [(rule, path, line, False)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "### src/heap/slab.h\n| `remote` |\n| `other` |\n| `gone` |\n",
+            "src/heap/slab.h has no gone",
+        ),
+        (
+            "### src/heap/slab.h\n| `remote`, `other` |\n### src/heap/no.h\n| `x` |\n",
+            "no.h has no x",
+        ),
+    ],
+)
+def test_row_without_its_atomic(tmp_path: Path, row: str, message: str) -> None:
+    findings = find(tmp_path, {"docs/MEMORY_ORDER.md": row})
+    assert [(f.rule, f.path) for f in findings] == [("memory-order", "docs/MEMORY_ORDER.md")]
+    assert message in findings[0].message
 
 
 @pytest.mark.parametrize("path", ["src/heap/long.c", "tests/unit/long.c"])

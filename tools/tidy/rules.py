@@ -137,10 +137,15 @@ ATOMIC_NOTE = re.compile(r"\b(pairs?|relaxed|acquires?|releases?|as `\w+`)", re.
 COMMENT = re.compile(r"^\s*(//|/\*|\*)")
 
 
+def _bare(line: str) -> str:
+    """The line without its comment, its alignment and the type that is atomic."""
+    code = line.split("//")[0].rstrip()
+    return re.sub(r"_Alignas\s*\([^()]*\)", "", re.sub(r"_Atomic\s*\([^()]*\)", "_Atomic", code))
+
+
 def _declares_atomic(line: str) -> bool:
     """A field or a variable of an atomic type; no parameter, no cast, no local pointer to one."""
-    code = line.split("//")[0].rstrip()
-    bare = re.sub(r"_Atomic\s*\([^()]*\)", "_Atomic", code)
+    bare = _bare(line)
     if not re.search(r"\b_Atomic\b|\batomic_(bool|int|uint|size_t|uintptr_t|u?int\w*_t)\b", bare):
         return False
     if bare.lstrip().startswith("#"):
@@ -185,6 +190,41 @@ def atomics(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, index + 1, "atomics", message)
 
 
+MEMORY_ORDER = "docs/MEMORY_ORDER.md"
+
+
+def _documented_atomics(tree: Tree) -> dict[tuple[str, str], int]:
+    """(source file, name) of each row of the document, and its line."""
+    rows: dict[tuple[str, str], int] = {}
+    source = ""
+    for number, line in tree.lines(MEMORY_ORDER):
+        if line.startswith("#"):
+            source = line.removeprefix("### ").strip()
+        elif source.startswith("src/") and line.startswith("| `"):
+            for name in re.findall(r"`(\w+)`", line.split("|")[1].split("(")[0]):
+                rows[source, name] = number
+    return rows
+
+
+def memory_order(tree: Tree) -> Iterator[Finding]:
+    """Every atomic has its row in docs/MEMORY_ORDER.md, and every row its atomic."""
+    rows = _documented_atomics(tree) if MEMORY_ORDER in tree.files(".md") else {}
+    for path in tree.files(*C_SUFFIXES, under=("src/",)):
+        for number, line in tree.lines(path):
+            if not _declares_atomic(line) or line.startswith("extern"):
+                continue
+            head = _bare(line).split("=")[0].split("_Atomic")[-1]
+            for name in re.findall(r"\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?\s*(?=[,;{]|$)", head):
+                if (path, name) not in rows:
+                    message = f"{name} has no row in {MEMORY_ORDER}"
+                    yield Finding(path, number, "memory-order", message)
+    for (source, name), number in rows.items():
+        known = source in tree.files(*C_SUFFIXES, under=("src/",))
+        if not known or not re.search(rf"\b{name}\b", tree.text(source)):
+            message = f"{source} has no {name} (any more)"
+            yield Finding(MEMORY_ORDER, number, "memory-order", message)
+
+
 def lengths(tree: Tree) -> Iterator[Finding]:
     """A long file is split by idea."""
     for path in tree.files(
@@ -223,6 +263,7 @@ RULES: dict[str, Rule] = {
     "platform": platform,
     "options": options,
     "atomics": atomics,
+    "memory-order": memory_order,
     "lengths": lengths,
     "wording": wording,
 }
