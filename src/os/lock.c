@@ -48,6 +48,39 @@ SLOW_PATH void lock_release_slow(struct lock *lock) {
     os_futex_wake_one(&lock->state);
 }
 
+// How many locks of each rank this thread holds; a build without checks does not have it. While a
+// fork is under way nothing is noted: locks are passed through, and all are released at its end.
+#define NOTES_WANTED (HAKMEM_CHECKS && !lock_passes_for_fork())
+static __thread uint32_t held[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
+
+void lock_check_rank(const struct lock *lock) {
+    if (!NOTES_WANTED) {
+        return;
+    }
+    for (uint32_t rank = lock->rank; rank < LOCK_RANK_COUNT; rank++) {
+        const bool all_heaps =
+            rank == LOCK_RANK_HEAP && lock->rank == rank && held[LOCK_RANK_REGISTRY] != 0;
+        if (held[rank] != 0 && !all_heaps) {
+            static const char message[] = "hakmem: check: a lock is waited for out of rank\n";
+            os_write(2, message, sizeof message - 1);
+            os_abort();
+        }
+    }
+}
+
+void lock_note_held(const struct lock *lock) {
+    if (NOTES_WANTED) {
+        held[lock->rank]++;
+    }
+}
+
+void lock_note_released(const struct lock *lock) {
+    // A lock made while the fork was under way was not noted.
+    if (NOTES_WANTED && held[lock->rank] != 0) {
+        held[lock->rank]--;
+    }
+}
+
 void lock_fork_begin(void) {
     atomic_store_relaxed(&lock_fork_owner, thread_pointer());
 }

@@ -1,8 +1,9 @@
 // A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
-// Rank order: registry < late < heap < huge < arena < page map < metadata. Two heap locks are
-// never held together, except by fork, which takes all of them in registry order.
+// Rank order: registry < heap < huge < arena < page map < metadata. Two heap locks are never held
+// together, except by fork, which holds the registry's and takes all of them in its order. Builds
+// with internal checks abort where a thread waits for a lock out of rank.
 //
 // fork: the forking thread holds every lock while other fork handlers may still allocate in it.
 // While `lock_fork_owner` is set, that one thread passes through locks it already holds.
@@ -13,12 +14,12 @@
 
 enum lock_rank {
     LOCK_RANK_REGISTRY = 1,
-    LOCK_RANK_LATE,
     LOCK_RANK_HEAP,
     LOCK_RANK_HUGE,
     LOCK_RANK_ARENA,
     LOCK_RANK_PAGE_MAP,
     LOCK_RANK_METADATA,
+    LOCK_RANK_COUNT,
 };
 
 struct lock {
@@ -40,17 +41,32 @@ void lock_acquire_slow(struct lock *lock);
 void lock_release_slow(struct lock *lock);
 bool lock_passes_for_fork(void);
 
+// Internal checks: the ranks that the calling thread holds.
+void lock_check_rank(const struct lock *lock);
+void lock_note_held(const struct lock *lock);
+void lock_note_released(const struct lock *lock);
+
 static inline void lock_acquire(struct lock *lock) {
+    if (HAKMEM_CHECKS) {
+        lock_check_rank(lock);
+    }
     uint32_t expected = 0;
     if (unlikely(!atomic_cas_acquire(&lock->state, &expected, 1))) {
         lock_acquire_slow(lock);
+    }
+    if (HAKMEM_CHECKS) {
+        lock_note_held(lock);
     }
 }
 
 // Never sleeps. False also while fork is under way in this thread.
 static inline bool lock_try_acquire(struct lock *lock) {
     uint32_t expected = 0;
-    return atomic_cas_acquire(&lock->state, &expected, 1);
+    const bool taken = atomic_cas_acquire(&lock->state, &expected, 1);
+    if (HAKMEM_CHECKS && taken) {
+        lock_note_held(lock);
+    }
+    return taken;
 }
 
 static inline void lock_release(struct lock *lock) {
@@ -58,6 +74,9 @@ static inline void lock_release(struct lock *lock) {
         if (lock_passes_for_fork()) {
             return;
         }
+    }
+    if (HAKMEM_CHECKS) {
+        lock_note_released(lock);
     }
     if (unlikely(atomic_exchange_release(&lock->state, 0) == 2)) {
         lock_release_slow(lock);

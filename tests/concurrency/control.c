@@ -1,5 +1,6 @@
-// What the sanitizers of each flavour must find, or their silence about the other tests means
-// nothing: a planted fault for each, in the ways the allocator's own state could go wrong.
+// What the sanitizers and the internal checks of each flavour must find, or their silence about the
+// other tests means nothing: a planted fault for each, in the ways the allocator's own state could go
+// wrong.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -41,6 +42,16 @@ static int shift(volatile unsigned count) {
     return (int)((UINT64_C(1) << count) & 1);
 }
 
+// Two heaps' locks, and the order that could be the other way round in another thread.
+static int rank(void) {
+    static struct lock heap, other_heap;
+    lock_init(&heap, LOCK_RANK_HEAP);
+    lock_init(&other_heap, LOCK_RANK_HEAP);
+    lock_acquire(&heap);
+    lock_acquire(&other_heap);
+    return 0;
+}
+
 int main(int count, char **values) {
     if (count == 2 && strcmp(values[1], "race") == 0) {
         return race();
@@ -51,6 +62,9 @@ int main(int count, char **values) {
     if (count == 2 && strcmp(values[1], "shift") == 0) {
         return shift((unsigned)count + 62);
     }
-    fprintf(stderr, "usage: control race|overflow|shift\n");
+    if (count == 2 && strcmp(values[1], "rank") == 0) {
+        return rank();
+    }
+    fprintf(stderr, "usage: control race|overflow|shift|rank\n");
     return 2;
 }
