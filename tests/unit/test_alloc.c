@@ -137,10 +137,30 @@ static void test_impossible_sizes(void **state) {
     check();
 }
 
-static void test_refused_once_is_tried_again(void **state) {
+// What is kept goes when the system refuses, and the request is made again.
+static void test_reclaims_when_refused(void **state) {
+    (void)state;
+    hakmem_alloc(100);
+    hakmem_dealloc(hakmem_alloc(40 * MIB));
+    // Room for superslabs only in place of the kept mapping.
+    fake_os_limit_bytes(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE));
+    for (unsigned i = 0; i < 16; i++) {
+        assert_non_null(hakmem_alloc(MIB));
+    }
+    assert_int_equal(fake_os_refused(), 1);
+    fake_os_limit_bytes(0);
+    hakmem_dealloc(hakmem_alloc(60 * MIB));
+    fake_os_limit_bytes(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE));
+    for (unsigned i = 0; i < 4000; i++) {
+        assert_non_null(hakmem_alloc(8192));
+    }
+    assert_int_equal(fake_os_refused(), 2);
+    check();
+}
+
+static void test_kept_mappings_go_before_a_larger_one_comes(void **state) {
     (void)state;
     hakmem_dealloc(hakmem_alloc(MIB));
-    // What is kept serves when the system refuses: 20 MiB fit where 16 MiB and 5 MiB were kept.
     char *first = hakmem_alloc(16 * MIB);
     hakmem_dealloc(first);
     fake_os_limit_bytes(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE) + 6 * MIB);
@@ -469,7 +489,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_free_leaves_errno_alone),
         cmocka_unit_test(test_success_leaves_errno_alone),
         cmocka_unit_test(test_impossible_sizes),
-        cmocka_unit_test(test_refused_once_is_tried_again),
+        cmocka_unit_test(test_reclaims_when_refused),
+        cmocka_unit_test(test_kept_mappings_go_before_a_larger_one_comes),
         cmocka_unit_test(test_zeroed_memory),
         cmocka_unit_test(test_alignments),
         cmocka_unit_test(test_odd_alignments_are_raised),

@@ -12,7 +12,7 @@
 
 // ---- The model: who has each page of each superslab ----
 
-enum { SUPERSLABS_MAX = 64, RUNS_MAX = 400, FREE_PAGE = -1, STUCK_PAGE = -2 };
+enum { RUNS_MAX = 400, SUPERSLABS_MAX = RUNS_MAX + 1, FREE_PAGE = -1, STUCK_PAGE = -2 };
 
 struct taken {
     struct run *run;

@@ -365,6 +365,10 @@ static void test_late_announcement_of_a_slab_with_fewer_words(void **state) {
     heap_put(&heap, &block, 1);
     block = take_one(&heap, SIZE_CLASS_1024);  // one word, in the same place
     assert_ptr_equal(slab_of(block), slab);
+    // Its neighbours' descriptors, behind its one word, are in use.
+    for (uint64_t i = SIZE_CLASS_16; i <= SIZE_CLASS_512; i++) {
+        take_one(&heap, i);
+    }
     announce_late(&heap, slab, UINT64_MAX);
     assert_int_equal(heap_collect(&heap), 0);
     check();

@@ -220,6 +220,25 @@ static void test_ended_thread_frees_to_others(void **state) {
     check();
 }
 
+static void *end_with_remote_frees(void *argument) {
+    struct thread_cache **result = argument;
+    void *block = hakmem_alloc(100);
+    *result = thread_cache;
+    struct run *slab = arena_find((uintptr_t)block);
+    heap_publish(slab, 0, bit((unsigned)slab_index(slab, (uintptr_t)block)));
+    require(heap_has_remote(&thread_cache->heap));
+    return NULL;
+}
+
+static void test_ending_thread_takes_back_what_others_freed(void **state) {
+    (void)state;
+    struct thread_cache *cache = NULL;
+    run_thread(end_with_remote_frees, &cache);
+    assert_false(heap_has_remote(&cache->heap));
+    assert_int_equal(used_blocks(&cache->heap), 0);
+    check();
+}
+
 // A destructor of a thread-specific key runs after or before the allocator's own.
 static pthread_key_t keys[3];
 
@@ -479,6 +498,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
         cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
         cmocka_unit_test(test_ended_thread_frees_to_others),
+        cmocka_unit_test(test_ending_thread_takes_back_what_others_freed),
         cmocka_unit_test(test_key_destructors_find_a_heap),
         cmocka_unit_test(test_late_heap_serves_an_ended_thread),
         cmocka_unit_test(test_late_misuse),
