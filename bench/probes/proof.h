@@ -1,0 +1,40 @@
+/* The proof, from inside the measured process, of which allocator served it:
+ *
+ *   {"malloc": {"loader": FILE, "map": FILE}, "free": ..., "realloc": ..., "calloc": ...,
+ *    "build_id": HEX, "moved": {"counter": NAME, "before": N, "after": N}}
+ *
+ * - loader: the file that the dynamic loader says holds the function this process calls;
+ *   map: the file that the kernel says is mapped there. Two witnesses, neither asks the other.
+ * - build_id: of the file that serves malloc, read from its notes in memory.
+ * - moved: a counter that cannot stand still in an allocator that works, read before and after.
+ *   The allocator's own where one is exported by the file that serves malloc; otherwise
+ *   "data_hash", a hash of that file's writable data. The file is a single allocator with its state
+ *   there (or, for a proxy, in the libraries it needs).
+ *
+ * Nothing here allocates, and nothing is read that would bring untouched pages into memory. The
+ * code that is linked with this calls malloc by the same look-up as the rest of the process, unless
+ * the program has a malloc of its own that it does not export: see bindings.h for that.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "text.h"
+
+/* A loaded object, as the loader's list gives it. */
+struct proof_module {
+    const char *name; /* as the loader names it; "" for the program itself */
+    uintptr_t base;
+    const void *headers; /* ElfW(Phdr)[] */
+    size_t header_count;
+};
+
+/* Reads the counter for the first time: as early as possible, before the first use of malloc. */
+void proof_before(void);
+
+/* Reads it again and adds the proof to the text. */
+void proof_add(struct text *text);
+
+/* The object that an address lies in; false when it lies in none. */
+bool proof_module_of(uintptr_t address, struct proof_module *module);
