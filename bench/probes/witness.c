@@ -1,0 +1,161 @@
+/* witness: preloaded next to an allocator into real programs, it states for each process which
+ * allocator served it and what memory it took. One JSON line per process that ends in order is
+ * appended to the file named by HAKMEM_BENCH_WITNESS; without that variable it is silent.
+ *
+ *   {"pid": N, "parent": N, "exe": FILE, "peak_rss_bytes": N, "end_rss_bytes": N,
+ *    "idle_rss_bytes": N or absent, "user_ns": N, "system_ns": N, "minor_faults": N,
+ *    "major_faults": N, "voluntary_switches": N, "involuntary_switches": N,
+ *    "strays": [...], "importers": N, "proof": {...}}
+ *
+ * The figures are those of this process alone, without its children. They are read when the process
+ * begins to exit: in the destructors, after the program's own, or in _exit. With
+ * HAKMEM_BENCH_IDLE_MS it then stays for that long without a call of malloc and looks once more:
+ * what has an allocator given back by itself?
+ *
+ * It allocates nothing and has no thread-local data, and what it reads it reads after the figures.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bindings.h"
+#include "proof.h"
+#include "text.h"
+
+enum { STATEMENT_BYTES = 32768, IDLE_MS_MAX = 60000 };
+
+static char statements_file[1024];
+static uint64_t idle_ms;
+/* The process that this image was started as, and the last one that has spoken. A child made by
+ * fork has a copy of both; one made by vfork shares them. */
+static pid_t started_pid, stated_pid;
+
+static size_t file_read(const char *path, char *buffer, size_t size) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    for (ssize_t got = 1; file >= 0 && got > 0 && used + 1 < size; used += (size_t)got) {
+        got = read(file, buffer + used, size - 1 - used);
+        got = got < 0 ? 0 : got;
+    }
+    buffer[used] = '\0';
+    if (file >= 0) {
+        close(file);
+    }
+    return used;
+}
+
+/* A line "KEY   N kB" in bytes; 0 when there is none. */
+static uint64_t kilobytes(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    return at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10) * 1024;
+}
+
+/* Counted page by page: the count in /proc/self/status is late by up to 64 pages per CPU. */
+static uint64_t rss_bytes(void) {
+    char rollup[2048];
+    file_read("/proc/self/smaps_rollup", rollup, sizeof rollup);
+    return kilobytes(rollup, "\nRss:");
+}
+
+static uint64_t peak_rss_bytes(void) {
+    char status[4096];
+    file_read("/proc/self/status", status, sizeof status);
+    return kilobytes(status, "\nVmHWM:");
+}
+
+static uint64_t nanoseconds(struct timeval time) {
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_usec * 1000u;
+}
+
+static void sleep_ms(uint64_t ms) {
+    struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static void append(const struct text *text) {
+    const int file = open(statements_file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file >= 0) {
+        /* One write: lines of processes that end at the same time do not mix. */
+        const ssize_t ignored = write(file, text->start, text->used);
+        (void)ignored;
+        close(file);
+    }
+}
+
+static void state(void) {
+    static char buffer[STATEMENT_BYTES];
+    char exe[1024];
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    const uint64_t end = rss_bytes();
+    const uint64_t peak = peak_rss_bytes();
+    const ssize_t exe_bytes = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[exe_bytes > 0 ? exe_bytes : 0] = '\0';
+    struct text text = text_in(buffer, sizeof buffer);
+    text_add(&text, "{\"pid\":%d,\"parent\":%d,\"exe\":", (int)getpid(), (int)getppid());
+    text_add_string(&text, exe);
+    text_add(&text, ",\"peak_rss_bytes\":%" PRIu64 ",\"end_rss_bytes\":%" PRIu64 ",",
+             peak > end ? peak : end, end);
+    if (idle_ms != 0 && getpid() == started_pid) {
+        sleep_ms(idle_ms);
+        text_add(&text, "\"idle_rss_bytes\":%" PRIu64 ",", rss_bytes());
+    }
+    text_add(&text,
+             "\"user_ns\":%" PRIu64 ",\"system_ns\":%" PRIu64
+             ",\"minor_faults\":%ld,\"major_faults\":%ld,\"voluntary_switches\":%ld"
+             ",\"involuntary_switches\":%ld,",
+             nanoseconds(usage.ru_utime), nanoseconds(usage.ru_stime), usage.ru_minflt,
+             usage.ru_majflt, usage.ru_nvcsw, usage.ru_nivcsw);
+    bindings_add(&text);
+    text_add(&text, ",\"proof\":");
+    proof_add(&text);
+    text_add(&text, "}\n");
+    if (!text.cut) {
+        append(&text);
+    }
+}
+
+static void state_once(void) {
+    if (statements_file[0] != '\0' && stated_pid != getpid()) {
+        stated_pid = getpid();
+        state();
+    }
+}
+
+__attribute__((constructor)) static void witness_start(void) {
+    const char *file = getenv("HAKMEM_BENCH_WITNESS");
+    const char *idle = getenv("HAKMEM_BENCH_IDLE_MS");
+    if (file == NULL || strlen(file) >= sizeof statements_file) {
+        return;
+    }
+    strcpy(statements_file, file);
+    idle_ms = idle == NULL ? 0 : strtoull(idle, NULL, 10);
+    idle_ms = idle_ms > IDLE_MS_MAX ? IDLE_MS_MAX : idle_ms;
+    started_pid = getpid();
+    proof_before();
+}
+
+__attribute__((destructor)) static void witness_end(void) {
+    state_once();
+}
+
+/* A program may leave without running destructors. A child between fork or vfork and exec is not a
+ * program of its own, and says nothing here. */
+__attribute__((noreturn, visibility("default"))) void _exit(int status) {
+    if (getpid() == started_pid) {
+        state_once();
+    }
+    for (;;) {
+        syscall(SYS_exit_group, status);
+    }
+}
+
+__attribute__((noreturn, visibility("default"), alias("_exit"))) void _Exit(int status);
