@@ -11,8 +11,9 @@
 
 #define FLOOR_EXPORT __attribute__((visibility("default")))
 
-enum { BLOCK_ALIGNMENT = 16 };
-static const size_t chunk_bytes = (size_t)1 << 20;
+enum { BLOCK_ALIGNMENT = 16, MAPPINGS_MAX = 1 << 16 };
+/* Untouched pages of a chunk cost nothing. */
+static const size_t chunk_bytes = (size_t)16 << 20;
 
 /* The range this thread takes blocks from: `next` moves up to `end`. */
 static __thread struct {
@@ -30,10 +31,39 @@ FLOOR_EXPORT void *memalign(size_t alignment, size_t bytes);
 /* This thread's blocks come from a circle of `bytes` from here on; 0 gives the circle back. */
 FLOOR_EXPORT void floor_circle(size_t bytes);
 
+/* Every mapping, so that realloc can tell how far it may read. A mapping is never given back. */
+static struct {
+    uintptr_t start;
+    _Atomic uintptr_t end; /* release when both are written, pairs with mapping_end's acquire */
+} mappings[MAPPINGS_MAX];
+static _Atomic size_t mapping_count; /* claimed entries: release and acquire as above */
+
 static uintptr_t range_map(size_t bytes) {
+    size_t index = atomic_fetch_add_explicit(&mapping_count, 1, memory_order_acq_rel);
+    if (index >= MAPPINGS_MAX) {
+        return 0;
+    }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? 0 : (uintptr_t)memory;
+    if (memory == MAP_FAILED) {
+        return 0;
+    }
+    mappings[index].start = (uintptr_t)memory;
+    atomic_store_explicit(&mappings[index].end, (uintptr_t)memory + bytes, memory_order_release);
+    return (uintptr_t)memory;
+}
+
+/* The end of the mapping that holds the block: most often one of the newest. */
+static uintptr_t mapping_end(uintptr_t block) {
+    size_t index = atomic_load_explicit(&mapping_count, memory_order_acquire);
+    index = index < MAPPINGS_MAX ? index : MAPPINGS_MAX;
+    while (index-- > 0) {
+        uintptr_t end = atomic_load_explicit(&mappings[index].end, memory_order_acquire);
+        if (block < end && block >= mappings[index].start) {
+            return end;
+        }
+    }
+    return block;
 }
 
 /* Circles of threads that have ended, for their successors: without them every generation of
@@ -134,10 +164,13 @@ int posix_memalign(void **block, size_t alignment, size_t bytes) {
 }
 
 void *realloc(void *block, size_t bytes) {
-    /* The old size is not known. Blocks are taken upwards, so the new one lies above the old one or
-     * in another mapping, and reading on from the old block stays inside mapped memory. */
+    /* The old size is not known: what follows the old block is copied too, as far as it is mapped. */
     void *made = malloc(bytes);
-    return block == NULL || made == NULL ? made : memmove(made, block, bytes);
+    if (block == NULL || made == NULL) {
+        return made;
+    }
+    size_t readable = mapping_end((uintptr_t)block) - (uintptr_t)block;
+    return memmove(made, block, bytes < readable ? bytes : readable);
 }
 
 void floor_circle(size_t bytes) {

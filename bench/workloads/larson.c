@@ -22,12 +22,12 @@ static pthread_cond_t done_changed = PTHREAD_COND_INITIALIZER;
 static void chain_replace(struct chain *chain, uint64_t replacements) {
     const struct frame_options *options = chain->options;
     uint64_t checksum = 0;
-    frame_floor_circle(options->slot_count * (options->bytes_min + options->bytes_max) / 2 + 65536);
+    frame_floor_circle(options->slot_count * frame_bytes_mean(options) + 65536);
     for (uint64_t i = 0; i < replacements; i++) {
         uint64_t bits = frame_random_next(&chain->random);
         struct frame_slot *slot = &chain->slots[frame_random_below(bits, options->slot_count)];
         checksum += frame_drop(slot, options->check);
-        frame_take(slot, frame_bytes_pick(options, bits), bits * 0x9e3779b97f4a7c15u);
+        frame_take(slot, frame_bytes_pick(options, bits), frame_random_mix(bits));
     }
     frame_floor_circle(0);
     chain->checksum += checksum;
@@ -72,8 +72,14 @@ static void chains_wait(unsigned count) {
     pthread_mutex_unlock(&done_lock);
 }
 
+static const struct frame_workload larson = {
+    .name = "larson",
+    .unit = "blocks replaced",
+};
+
 int main(int argc, char **argv) {
     struct frame_options options = {
+        .workload = &larson,
         .seed = 4141,
         .ops = 8000000,
         .warm_ops = 1,
@@ -84,7 +90,7 @@ int main(int argc, char **argv) {
         .thread_count = 1,
         .check = true,
     };
-    frame_options_parse(&options, "larson", argc, argv);
+    frame_options_parse(&options, argc, argv);
     const unsigned count = options.thread_count;
     struct chain *chains = frame_map(count * sizeof *chains);
     uint64_t checksum = 0;
@@ -108,11 +114,9 @@ int main(int argc, char **argv) {
     chains_wait(count);
     frame_stop();
     for (unsigned i = 0; i < count; i++) {
-        for (size_t slot = 0; slot < options.slot_count; slot++) {
-            chains[i].checksum += frame_drop(&chains[i].slots[slot], options.check);
-        }
         checksum += chains[i].checksum;
+        checksum += frame_drop_all(chains[i].slots, options.slot_count, options.check);
     }
-    frame_print(&options, "larson", "blocks replaced", options.ops / count * count, checksum);
+    frame_report(&options, options.ops / count * count, checksum);
     return 0;
 }

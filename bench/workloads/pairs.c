@@ -16,26 +16,32 @@ static void rounds_run(const struct frame_options *options, void **blocks, uint6
 }
 
 /* The tightest loop: one block, no array. */
-static void single_run(size_t bytes, uint64_t pairs) {
-    for (uint64_t i = 0; i < pairs; i++) {
+static void single_run(size_t bytes, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
         free(malloc(bytes));
     }
 }
 
 /* Never inlined, and visible by its name: callgrind counts what happens inside. */
 __attribute__((noinline)) void pairs_run(const struct frame_options *options, void **blocks,
-                                         uint64_t pairs);
+                                         uint64_t count);
 
-void pairs_run(const struct frame_options *options, void **blocks, uint64_t pairs) {
+void pairs_run(const struct frame_options *options, void **blocks, uint64_t count) {
     if (options->slot_count == 1) {
-        single_run(options->bytes_min, pairs);
+        single_run(options->bytes_min, count);
     } else {
-        rounds_run(options, blocks, pairs / options->slot_count);
+        rounds_run(options, blocks, count / options->slot_count);
     }
 }
 
+static const struct frame_workload pairs = {
+    .name = "pairs",
+    .unit = "pairs of malloc and free",
+};
+
 int main(int argc, char **argv) {
     struct frame_options options = {
+        .workload = &pairs,
         .seed = 1,
         .ops = 20000000,
         .warm_ops = 10000,
@@ -46,14 +52,13 @@ int main(int argc, char **argv) {
         .thread_count = 1,
         .check = false,
     };
-    frame_options_parse(&options, "pairs", argc, argv);
+    frame_options_parse(&options, argc, argv);
     void **blocks = frame_map(options.slot_count * sizeof *blocks);
     frame_floor_circle(2 * options.slot_count * options.bytes_min);
     pairs_run(&options, blocks, options.warm_ops);
     frame_start();
     pairs_run(&options, blocks, options.ops);
     frame_stop();
-    frame_print(&options, "pairs", "pairs of malloc and free",
-                options.ops / options.slot_count * options.slot_count, 0);
+    frame_report(&options, options.ops / options.slot_count * options.slot_count, 0);
     return 0;
 }

@@ -1,109 +1,102 @@
-/* queue: pairs of threads. One allocates and sends, the other receives and frees, through a ring
- * that publishes its position once per 64 blocks, so that the ring is not what is measured. */
-#include "frame.h"
+/* queue: producers allocate and send, consumers receive and free (the asymmetric pattern of
+ * xmalloc-test, Lever and Boreham, "malloc() performance in a multithreaded Linux environment",
+ * USENIX 2000). Blocks travel through rings in batches. With one producer and several consumers, or
+ * the other way round, the one that is alone serves the others in turn. */
+#include "ring.h"
 
-#include <sched.h>
-#include <stdatomic.h>
+static uint64_t consumer_count = 1;
 
-enum { RING_SLOTS = 4096, PUBLISH_EVERY = 64, LOOKS_BEFORE_YIELD = 512 };
-
-struct ring {
-    /* Written by the producer with release, read by the consumer with acquire: slots below it hold
-     * blocks. Each position has a cache line of its own. */
-    _Alignas(128) _Atomic uint64_t sent;
-    /* Written by the consumer with release, read by the producer with acquire: slots below it are
-     * free again. */
-    _Alignas(128) _Atomic uint64_t received;
-    _Alignas(128) struct frame_slot slots[RING_SLOTS];
-};
-
-struct pair {
-    struct ring *ring;
-    uint64_t blocks;
-    uint64_t checksum; /* the consumer's */
+static const struct frame_workload queue = {
+    .name = "queue",
+    .unit = "blocks passed on",
+    .own = (const struct frame_own_option[]){{"--consumers", &consumer_count}, {NULL, NULL}},
 };
 
 struct plan {
     const struct frame_options *options;
-    struct pair *pairs;
+    struct ring **rings;
+    unsigned producer_count, ring_count;
+    uint64_t blocks;           /* through each ring */
+    _Atomic uint64_t checksum; /* relaxed; read when all have been joined */
 };
 
-static uint64_t wait_until(_Atomic uint64_t *position, uint64_t goal) {
-    uint64_t seen;
-    for (unsigned looks = 1; (seen = atomic_load_explicit(position, memory_order_acquire)) < goal;
-         looks++) {
-        if (looks % LOOKS_BEFORE_YIELD == 0) {
-            sched_yield();
-        } else {
-            frame_relax();
+/* Passes one batch, or what is left of it, into the ring. */
+static void batch_send(const struct frame_options *options, struct ring *ring,
+                       struct frame_random *random, uint64_t blocks) {
+    for (uint64_t i = 0; i < blocks; i++) {
+        unsigned looks = 0;
+        struct frame_slot *slot;
+        while ((slot = ring_free_slot(ring)) == NULL) {
+            ring_wait(&looks);
         }
-    }
-    return seen;
-}
-
-static void produce(const struct frame_options *options, struct pair *pair, unsigned index) {
-    struct ring *ring = pair->ring;
-    struct frame_random random = frame_random_make(options->seed, index);
-    uint64_t received = 0;
-    /* The consumer lags at most one ring and one batch behind. */
-    frame_floor_circle((RING_SLOTS + PUBLISH_EVERY) * options->bytes_max);
-    for (uint64_t i = 0; i < pair->blocks; i++) {
-        if (i >= received + RING_SLOTS) {
-            atomic_store_explicit(&ring->sent, i, memory_order_release);
-            received = wait_until(&ring->received, i - RING_SLOTS + 1);
-        }
-        uint64_t bits = frame_random_next(&random);
-        frame_take(&ring->slots[i % RING_SLOTS], frame_bytes_pick(options, bits), bits);
-        if ((i + 1) % PUBLISH_EVERY == 0) {
-            atomic_store_explicit(&ring->sent, i + 1, memory_order_release);
-        }
-    }
-    atomic_store_explicit(&ring->sent, pair->blocks, memory_order_release);
-}
-
-static void consume(const struct frame_options *options, struct pair *pair) {
-    struct ring *ring = pair->ring;
-    uint64_t sent = 0, checksum = 0;
-    for (uint64_t i = 0; i < pair->blocks; i++) {
-        if (i >= sent) {
-            atomic_store_explicit(&ring->received, i, memory_order_release);
-            sent = wait_until(&ring->sent, i + 1);
-        }
-        checksum += frame_drop(&ring->slots[i % RING_SLOTS], options->check);
-        if ((i + 1) % PUBLISH_EVERY == 0) {
-            atomic_store_explicit(&ring->received, i + 1, memory_order_release);
-        }
-    }
-    pair->checksum += checksum;
-}
-
-static void worker(unsigned index, void *argument) {
-    struct plan *plan = argument;
-    struct pair *pair = &plan->pairs[index / 2];
-    if (index % 2 == 0) {
-        produce(plan->options, pair, index);
-    } else {
-        consume(plan->options, pair);
+        uint64_t bits = frame_random_next(random);
+        frame_take(slot, frame_bytes_pick(options, bits), bits);
+        ring_fill(ring);
     }
 }
 
-static uint64_t pairs_run(const struct frame_options *options, uint64_t blocks) {
-    const unsigned pair_count = options->thread_count / 2;
-    struct plan plan = {options, frame_map(pair_count * sizeof *plan.pairs)};
+static uint64_t batch_receive(const struct frame_options *options, struct ring *ring,
+                              uint64_t blocks) {
     uint64_t checksum = 0;
-    for (unsigned i = 0; i < pair_count; i++) {
-        plan.pairs[i].ring = frame_map(sizeof *plan.pairs[i].ring);
-        plan.pairs[i].blocks = blocks / pair_count;
-    }
-    frame_threads_run(2 * pair_count, worker, &plan);
-    for (unsigned i = 0; i < pair_count; i++) {
-        checksum += plan.pairs[i].checksum;
+    for (uint64_t i = 0; i < blocks; i++) {
+        unsigned looks = 0;
+        struct frame_slot *slot;
+        while ((slot = ring_full_slot(ring)) == NULL) {
+            ring_wait(&looks);
+        }
+        checksum += frame_drop(slot, options->check);
+        ring_empty(ring);
     }
     return checksum;
 }
 
+static uint64_t batch_blocks(const struct plan *plan, uint64_t passed) {
+    return plan->blocks - passed < RING_BATCH ? plan->blocks - passed : RING_BATCH;
+}
+
+/* Serves every ring whose number is `index` modulo the number of producers. */
+static void produce(const struct plan *plan, unsigned index) {
+    const unsigned own_rings = plan->ring_count / plan->producer_count;
+    struct frame_random random = frame_random_make(plan->options->seed, index);
+    /* The consumers lag at most one ring and one batch behind. */
+    frame_floor_circle(own_rings * (RING_SLOTS + RING_BATCH) * plan->options->bytes_max);
+    for (uint64_t passed = 0; passed < plan->blocks; passed += RING_BATCH) {
+        for (unsigned i = index; i < plan->ring_count; i += plan->producer_count) {
+            batch_send(plan->options, plan->rings[i], &random, batch_blocks(plan, passed));
+        }
+    }
+    for (unsigned i = index; i < plan->ring_count; i += plan->producer_count) {
+        ring_publish(plan->rings[i]);
+    }
+}
+
+static void consume(struct plan *plan, unsigned index) {
+    uint64_t checksum = 0;
+    for (uint64_t passed = 0; passed < plan->blocks; passed += RING_BATCH) {
+        for (unsigned i = index; i < plan->ring_count; i += (unsigned)consumer_count) {
+            checksum += batch_receive(plan->options, plan->rings[i], batch_blocks(plan, passed));
+        }
+    }
+    atomic_fetch_add_explicit(&plan->checksum, checksum, memory_order_relaxed);
+}
+
+static void worker(unsigned index, void *argument) {
+    struct plan *plan = argument;
+    if (index < plan->producer_count) {
+        produce(plan, index);
+    } else {
+        consume(plan, index - plan->producer_count);
+    }
+}
+
+static void blocks_pass(struct plan *plan, uint64_t blocks) {
+    plan->blocks = blocks / plan->ring_count;
+    frame_threads_run(plan->options->thread_count, worker, plan);
+}
+
 int main(int argc, char **argv) {
     struct frame_options options = {
+        .workload = &queue,
         .seed = 7,
         .ops = 8000000,
         .warm_ops = 500000,
@@ -114,14 +107,23 @@ int main(int argc, char **argv) {
         .thread_count = 2,
         .check = true,
     };
-    frame_options_parse(&options, "queue", argc, argv);
-    if (options.thread_count % 2 != 0) {
-        frame_fail("producers and consumers come in pairs: an even number of threads");
+    frame_options_parse(&options, argc, argv);
+    if (consumer_count == 0 || consumer_count >= options.thread_count) {
+        frame_fail("queue: 1 <= consumers < threads");
     }
-    const unsigned pair_count = options.thread_count / 2;
-    uint64_t checksum = pairs_run(&options, options.warm_ops);
-    checksum += pairs_run(&options, options.ops);
-    frame_print(&options, "queue", "blocks passed on", options.ops / pair_count * pair_count,
-                checksum);
+    const unsigned consumers = (unsigned)consumer_count;
+    struct plan plan = {.options = &options, .producer_count = options.thread_count - consumers};
+    plan.ring_count = consumers > plan.producer_count ? consumers : plan.producer_count;
+    if (plan.ring_count % consumers != 0 || plan.ring_count % plan.producer_count != 0) {
+        frame_fail("queue: as many producers as consumers, or a multiple of the one");
+    }
+    plan.rings = frame_map(plan.ring_count * sizeof(struct ring *));
+    for (unsigned i = 0; i < plan.ring_count; i++) {
+        plan.rings[i] = frame_map(sizeof *plan.rings[i]);
+    }
+    blocks_pass(&plan, options.warm_ops);
+    blocks_pass(&plan, options.ops);
+    frame_stop();
+    frame_report(&options, options.ops / plan.ring_count * plan.ring_count, plan.checksum);
     return 0;
 }

@@ -2,6 +2,8 @@
  * The live set fits the first-level cache: what is measured is the two calls. */
 #include "frame.h"
 
+enum { LIFO, FIFO };
+
 static uint64_t rounds_run(const struct frame_options *options, struct frame_slot *slots,
                            uint64_t rounds) {
     struct frame_random random = frame_random_make(options->seed, 0);
@@ -13,7 +15,7 @@ static uint64_t rounds_run(const struct frame_options *options, struct frame_slo
             /* Each block bears a mark of its own, so that no two can overlap unseen. */
             frame_take(&slots[i], options->bytes_min, stamp + ((uint64_t)i << 33));
         }
-        if (options->order == FRAME_LIFO) {
+        if (options->variant == LIFO) {
             for (size_t i = count; i-- > 0;) {
                 checksum += frame_drop(&slots[i], options->check);
             }
@@ -26,8 +28,15 @@ static uint64_t rounds_run(const struct frame_options *options, struct frame_slo
     return checksum;
 }
 
+static const struct frame_workload tiny = {
+    .name = "tiny",
+    .unit = "calls of malloc or free",
+    .variants = (const char *const[]){"lifo", "fifo", NULL},
+};
+
 int main(int argc, char **argv) {
     struct frame_options options = {
+        .workload = &tiny,
         .seed = 1,
         .ops = 60000000,
         .warm_ops = 2000000,
@@ -38,7 +47,7 @@ int main(int argc, char **argv) {
         .thread_count = 1,
         .check = true,
     };
-    frame_options_parse(&options, "tiny", argc, argv);
+    frame_options_parse(&options, argc, argv);
     struct frame_slot *slots = frame_map(options.slot_count * sizeof *slots);
     const uint64_t calls_per_round = 2 * options.slot_count;
     const uint64_t rounds = (options.ops + calls_per_round - 1) / calls_per_round;
@@ -48,6 +57,6 @@ int main(int argc, char **argv) {
     frame_start();
     checksum += rounds_run(&options, slots, rounds);
     frame_stop();
-    frame_print(&options, "tiny", "calls of malloc or free", rounds * calls_per_round, checksum);
+    frame_report(&options, rounds * calls_per_round, checksum);
     return 0;
 }

@@ -94,7 +94,7 @@ def test_overlapping_blocks_are_noticed(
 @pytest.mark.parametrize(
     "arguments",
     [("--ops",), ("--ops", "x"), ("--ops", "0"), ("--min", "4"), ("--min", "64", "--max", "32"),
-     ("--order", "random"), ("--colour", "1"), ("--threads", "0")],
+     ("--variant", "random"), ("--colour", "1"), ("--threads", "0")],
 )  # fmt: skip
 def test_options_are_checked(built: Path, arguments: tuple[str, ...]) -> None:
     done = run(built, "tiny", *arguments)
