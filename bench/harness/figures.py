@@ -1,14 +1,20 @@
-"""From raw rows to figures: medians, spread, paired ratios with an interval, verdicts."""
+"""From raw rows to figures: medians, spread, paired ratios with an interval, verdicts, trends.
+
+All of it is about values of which less is better: times and bytes.
+"""
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 RESAMPLES = 2000
+# Percentiles of the resampled figures: the ends of a 95 % interval.
+INTERVAL = (2.5, 97.5)
 # Two allocators whose whole interval lies this close together are called the same.
 SAME_WITHIN = 0.03
 
@@ -35,12 +41,23 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """In terms of a value of which more is better."""
+        """Of times. `same`: the whole interval is within SAME_WITHIN of 1; `inconclusive`: the
+        interval holds 1 and reaches further, so that the noise hides which is faster."""
         if self.low >= 1 - SAME_WITHIN and self.high <= 1 + SAME_WITHIN:
             return "same"
-        if self.low > 1:
+        if self.high < 1:
             return "faster"
-        return "slower" if self.high < 1 else "inconclusive"
+        return "slower" if self.low > 1 else "inconclusive"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A trend over a series, in percent of its median from one end to the other, with a 95 %
+    interval."""
+
+    percent: float
+    low: float
+    high: float
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -57,22 +74,59 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_ratio(values: Sequence[float], baseline: Sequence[float], seed: int = 1) -> Ratio:
-    """Median of value/baseline over blocks, and where it lies when the blocks are drawn anew.
+    """Median of value/baseline over blocks, and where it lies when the blocks are drawn anew (the
+    percentile bootstrap: Efron, "Bootstrap Methods", 1979).
 
     Both sequences hold one value per block, in the same order: what disturbed a whole block
-    cancels out.
+    cancels out. One pair alone has an interval that says nothing: from 0 to infinity.
     """
     logs = [math.log(value / base) for value, base in zip(values, baseline, strict=True)]
-    source = random.Random(seed)
-    medians = sorted(statistics.median(source.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    return Ratio(
-        median=math.exp(statistics.median(logs)),
-        low=math.exp(medians[int(0.025 * RESAMPLES)]),
-        high=math.exp(medians[int(0.975 * RESAMPLES) - 1]),
-        pairs=len(logs),
-    )
+    median = math.exp(statistics.median(logs))
+    if len(logs) == 1:
+        return Ratio(median=median, low=0.0, high=math.inf, pairs=1)
+    drawn = np.random.default_rng(seed).choice(logs, size=(RESAMPLES, len(logs)))
+    low, high = np.exp(np.percentile(np.median(drawn, axis=1), INTERVAL))
+    return Ratio(median=median, low=float(low), high=float(high), pairs=len(logs))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
     """The mean for ratios."""
     return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def slope(at: Sequence[float], values: Sequence[float]) -> float:
+    """The median of the slopes between all pairs of points: a few wild ones do not move it (Theil
+    1950, Sen 1968)."""
+    slopes = [
+        (values[j] - values[i]) / (at[j] - at[i])
+        for i in range(len(at))
+        for j in range(i + 1, len(at))
+        if at[j] > at[i]
+    ]
+    return statistics.median(slopes)
+
+
+DRIFT_SEGMENTS = 24
+DRIFT_RESAMPLES = 400
+
+
+def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
+    """How far a series moves over its length, by the robust slope through the medians of at most
+    DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew."""
+    size = max(1, len(values) // DRIFT_SEGMENTS)
+    count = len(values) // size
+    if count < 3:
+        raise ValueError("a trend needs at least three points")
+    times = [statistics.fmean(at[i * size : (i + 1) * size]) for i in range(count)]
+    points = [statistics.median(values[i * size : (i + 1) * size]) for i in range(count)]
+    middle = statistics.median(points)
+    scale = 100 * (at[-1] - at[0]) / middle if middle else 0.0
+    trend = slope(times, points)
+    residuals = [point - trend * time for point, time in zip(points, times, strict=True)]
+    drawn = np.random.default_rng(seed).choice(residuals, size=(DRIFT_RESAMPLES, count))
+    slopes = [
+        slope(times, [trend * time + float(rest) for time, rest in zip(times, line, strict=True)])
+        for line in drawn
+    ]
+    low, high = (float(end) * scale for end in np.percentile(slopes, INTERVAL))
+    return Drift(percent=trend * scale, low=low, high=high)

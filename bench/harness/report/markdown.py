@@ -1,0 +1,87 @@
+"""Reports as Markdown text, which is also what a terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import facts, sections, standing
+from .cells import Cell, Table
+from .results import Results
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """A table; the first columns are text, the others are figures."""
+    ruler = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
+    escaped = [[field.replace("|", "\\|").replace("\n", " ") for field in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ruler, *escaped]) + "\n"
+
+
+def _field(cell: Cell) -> str:
+    return f"**{cell.text}**" if cell.first else cell.text
+
+
+def section(of: Table, level: int = 2) -> str:
+    """A table with its title and note. An empty one says so."""
+    rows = [[_field(cell) for cell in row] for row in of.rows]
+    body = table(of.header, rows, of.text_columns) if rows else "None.\n"
+    note = f"{of.note}\n\n" if of.note else ""
+    return f"{'#' * level} {of.title}\n\n{note}{body}"
+
+
+def headline(results: Results) -> str:
+    """One sentence about the subject."""
+    parts = []
+    for what in standing.WHAT:
+        all_rows = standing.standings(results, what)
+        behind = standing.losses(results, what)
+        if all_rows:
+            worst = (
+                f" (widest gap {behind[0].factor:.2f}x, {behind[0].case.name})" if behind else ""
+            )
+            parts.append(
+                f"in {what} on {len(all_rows) - len(behind)} of {len(all_rows)} rows{worst}"
+            )
+    if not parts:
+        return f"{results.subject} was measured without any peer."
+    return f"{results.subject} is first " + " and ".join(parts) + "."
+
+
+def summary(results: Results) -> str:
+    """What a terminal shows at the end of a run."""
+    parts = [sections.scoreboard(results)]
+    parts += [sections.losses(results, what) for what in standing.WHAT]
+    lost = facts.refused(results)
+    if lost is not None:
+        parts.append(lost)
+    text = "\n".join(section(part) for part in parts)
+    return f"{text}\n{headline(results)}\n"
+
+
+def report(results: Results) -> str:
+    """Everything, for table.md."""
+    parts = [
+        f"# {results.manifest.get('kind', 'Results')}, {results.manifest.get('machine', '')}\n"
+    ]
+    if results.manifest.get("state") not in (None, "complete"):
+        parts.append(f"This run is {results.manifest['state']}: not all rows are here.\n")
+    parts.append(f"    {results.manifest.get('command', '')}\n\n{headline(results)}\n")
+    tables = [
+        sections.scoreboard(results),
+        *(sections.relative(results, what) for what in standing.WHAT),
+        *(sections.losses(results, what) for what in standing.WHAT),
+        *facts.latency(results),
+    ]
+    tables += [
+        each
+        for each in (
+            facts.os_calls(results),
+            facts.idle_memory(results),
+            facts.refused(results),
+        )
+        if each is not None
+    ]
+    tables += [facts.allocators(results), facts.machine(results)]
+    parts += [section(each) for each in tables]
+    parts.append("## Every row\n")
+    parts += [section(sections.detail(results, case), level=3) for case in results.cases]
+    return "\n".join(parts)

@@ -1,0 +1,185 @@
+"""A result folder read back: rows by case and allocator, counts, refusals, the manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BenchError
+
+Row = dict[str, Any]
+
+METRICS = {"wall": "wall_ns", "cpu": "cpu_ns", "user": "user_ns", "system": "system_ns"}
+METRIC_WORDS = {
+    "wall": "wall time",
+    "cpu": "CPU time of all threads",
+    "user": "user time of all threads",
+    "system": "system time of all threads",
+}
+# The floor hands out memory without keeping any books: a limit to look at, not an allocator.
+FLOOR = "floor"
+SUBJECT = "hakmem"
+GROUPS = {"real": "real programs", "synthetic": "synthetic workloads"}
+
+
+@dataclass(frozen=True)
+class CaseFacts:
+    """What the reports say about a row of the matrix."""
+
+    name: str
+    about: str = ""
+    group: str = "synthetic"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a folder holds; `metric` chooses the time."""
+
+    folder: Path
+    metric: str
+    manifest: Mapping[str, Any]
+    cases: list[CaseFacts]
+    allocators: list[str]
+    rows: Mapping[tuple[str, str], list[Row]]
+    counts: Mapping[tuple[str, str], Row] = field(default_factory=dict)
+    refused: list[Row] = field(default_factory=list)
+
+    def case(self, name: str) -> CaseFacts:
+        """The facts of one case."""
+        return next(case for case in self.cases if case.name == name)
+
+    def of(self, case: str, allocator: str) -> list[Row]:
+        """The rows of a pair, by block; none when it was not measured."""
+        return self.rows.get((case, allocator), [])
+
+    def values(self, case: str, allocator: str, what: str) -> list[float]:
+        """Times in ns (`what` is "time") or bytes ("memory") of a pair, one per block."""
+        return [self.value(row, what) for row in self.of(case, allocator)]
+
+    def value(self, row: Row, what: str) -> float:
+        """Time: of the chosen metric. Memory: the peak RSS, less what the workload's own frame
+        holds for its books and says so."""
+        if what == "time":
+            return float(row[METRICS[self.metric]])
+        bytes_own = float(row["peak_rss_bytes"]) - float(extra(row, "frame_bytes") or 0)
+        if bytes_own <= 0:
+            raise BenchError(f"{row['case']} on {row['allocator']}: frame_bytes exceeds the peak")
+        return bytes_own
+
+    def paired(self, case: str, one: str, other: str, what: str) -> tuple[list[float], list[float]]:
+        """The values of two allocators in the blocks that both have."""
+        own = {int(row["block"]): self.value(row, what) for row in self.of(case, one)}
+        base = {int(row["block"]): self.value(row, what) for row in self.of(case, other)}
+        blocks = sorted(own.keys() & base.keys())
+        return [own[block] for block in blocks], [base[block] for block in blocks]
+
+    @property
+    def subject(self) -> str:
+        """The allocator whose losses are listed: hakmem, or the first when it took no part."""
+        real = [name for name in self.allocators if name != FLOOR]
+        return SUBJECT if SUBJECT in real else (real or self.allocators)[0]
+
+    @property
+    def baseline(self) -> str:
+        """What the verdicts compare with: as the run was told, else glibc, else the first peer."""
+        wanted = (self.manifest.get("baseline"), "glibc", *self.peers, self.allocators[0])
+        return next(str(name) for name in wanted if name in self.allocators)
+
+    @property
+    def contenders(self) -> list[str]:
+        """Among whom the best of a row is found: the subject and its peers, or all that there is.
+        The subject's other modes and the floor stand beside."""
+        return [name for name in self.allocators if name in (self.subject, *self.peers)]
+
+    @property
+    def peers(self) -> list[str]:
+        """Whom the subject is compared with: everyone but its own modes and the floor."""
+        return [
+            name
+            for name in self.allocators
+            if name not in (FLOOR, self.subject) and not name.startswith(f"{self.subject}_")
+        ]
+
+
+def extra(row: Row, name: str) -> float | None:
+    """A figure that only some workloads have."""
+    value = (row.get("extra") or {}).get(name)
+    return None if value is None else float(value)
+
+
+def read_lines(file: Path) -> list[Row]:
+    """The objects of a .jsonl file; none when there is no such file. A last line that was cut off
+    by a full disk or a kill is an error with its place, not a shorter result."""
+    if not file.is_file():
+        return []
+    rows = []
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise BenchError(f"{file}:{number}: not a row: {error}") from error
+    return rows
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a result folder."""
+    file = folder / "manifest.json"
+    if not file.is_file():
+        raise BenchError(f"{folder} is no result folder: it has no manifest.json")
+    manifest: dict[str, Any] = json.loads(file.read_text())
+    return manifest
+
+
+def load(folder: Path, metric: str = "wall", baseline: str | None = None) -> Results:
+    """Reads a folder, finished or not."""
+    if metric not in METRICS:
+        raise BenchError(f"no metric '{metric}'; known: {', '.join(METRICS)}")
+    manifest = read_manifest(folder)
+    if baseline is not None:
+        manifest["baseline"] = baseline
+    lines = read_lines(folder / "rows.jsonl")
+    if not lines:
+        raise BenchError(f"{folder} holds no measured row")
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(lines, key=lambda row: int(row["block"])):
+        rows.setdefault((str(row["case"]), str(row["allocator"])), []).append(row)
+    return Results(
+        folder=folder,
+        metric=metric,
+        manifest=manifest,
+        cases=_cases(manifest, lines),
+        allocators=_allocators(manifest, (str(row["allocator"]) for row in lines)),
+        rows=rows,
+        counts={
+            (str(row["case"]), str(row["allocator"])): row
+            for row in read_lines(folder / "counts.jsonl")
+        },
+        refused=read_lines(folder / "refused.jsonl"),
+    )
+
+
+def _cases(manifest: Mapping[str, Any], lines: list[Row]) -> list[CaseFacts]:
+    """The measured cases in the order of the matrix; those it does not list come last."""
+    measured = {str(row["case"]): str(row.get("group", "synthetic")) for row in lines}
+    listed = {str(case["name"]): case for case in manifest.get("cases", [])}
+    names = [name for name in listed if name in measured]
+    names += sorted(name for name in measured if name not in listed)
+    return [
+        CaseFacts(
+            name=name,
+            about=str(listed.get(name, {}).get("about", "")),
+            group=measured[name],
+            threads=int(listed.get(name, {}).get("threads", 1)),
+        )
+        for name in names
+    ]
+
+
+def _allocators(manifest: Mapping[str, Any], measured: Iterable[str]) -> list[str]:
+    found = set(measured)
+    order = manifest.get("allocator_order") or list(manifest.get("allocators", {}))
+    return [name for name in order if name in found] + sorted(found - set(order))
