@@ -74,7 +74,7 @@ docs: ## Derive docs/OPTIONS.md and the manual pages from the tables in src/conf
 
 .PHONY: bench
 bench: lib ## Measure against the allocators installed here
-	@bench/run.py --quick
+	@./hakmem bench --quick
 
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)

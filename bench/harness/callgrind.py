@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from . import proof
+from .environment import CLEAN_ENVIRONMENT
 from .errors import BenchError, MeasureError
-from .measure import CLEAN_ENVIRONMENT, Row, command_line, verify
+from .measure import Row, command_line
 from .peers import Allocator
 
 TIMEOUT_SECONDS = 300
@@ -92,7 +94,8 @@ def run(
     environment: Mapping[str, str],
     inside: str,
 ) -> Counts:
-    """Counts one run of the program, but only inside the function `inside`, with proof."""
+    """Counts one run of the program, but only inside the function `inside` if one is named, with
+    proof."""
     if shutil.which("valgrind") is None:
         raise BenchError("valgrind is missing (Debian package valgrind)")
     with tempfile.TemporaryDirectory(prefix="hakmem-bench-") as folder:
@@ -105,7 +108,7 @@ def run(
             "--dump-instr=yes",
             "--compress-strings=no",
             "--compress-pos=no",
-            f"--toggle-collect={inside}",
+            *([f"--toggle-collect={inside}"] if inside else []),
             *command_line(program, arguments),
         ]
         try:
@@ -123,9 +126,9 @@ def run(
             raise MeasureError(f"exit status {done.returncode}: {done.stderr.strip()[-500:]}")
         counts = parse(output.read_text())
     counts.row = json.loads(done.stdout)
-    verify(counts.row.get("proof"), allocator)
+    proof.verify(counts.row.get("proof"), allocator)
     if not counts.executed:
-        raise MeasureError(f"nothing was counted inside {inside}")
+        raise MeasureError(f"nothing was counted inside {inside or program.name}")
     return counts
 
 

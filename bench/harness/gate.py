@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import callgrind, disassembly, peers
+from . import callgrind, disassembly, identity
 from .disassembly import Disassembly, HitPath
 from .errors import BenchError
 from .peers import Allocator
-from .programs import build
+from .workshop import build
 
 Table = dict[str, Any]
 
@@ -170,7 +170,7 @@ def measure(library: Path) -> Table:
 
 def compiler_of(library: Path) -> str:
     """The key of the table."""
-    name = peers.compiler(library)
+    name = identity.compiler(library)
     if not name:
         raise BenchError(f"{library} does not say which compiler made it (section .comment)")
     return name

@@ -7,6 +7,9 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 BENCH = TOP / "bench"
 PROGRAMS = TOP / "build" / "bench"
+PEERS = PROGRAMS / "peers"
+INPUTS = PROGRAMS / "inputs"
+PEER_LOCKS = BENCH / "peers"
 RESULTS = BENCH / "results"
 
 

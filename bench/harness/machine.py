@@ -44,6 +44,7 @@ def load() -> float:
 def describe() -> dict[str, object]:
     """Everything about the machine that can move a figure."""
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    defrag = re.search(r"\[([\w+]+)\]", _first_line("/sys/kernel/mm/transparent_hugepage/defrag"))
     huge = re.search(r"\[(\w+)\]", _first_line("/sys/kernel/mm/transparent_hugepage/enabled"))
     commit = subprocess.run(
         ["git", "-C", str(TOP), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
@@ -57,6 +58,9 @@ def describe() -> dict[str, object]:
         "libc": " ".join(platform.libc_ver()),
         "memory_bytes": int(memory.group(1)) * 1024 if memory else 0,
         "huge_pages": huge.group(1) if huge else "unknown",
+        "huge_pages_defrag": defrag.group(1) if defrag else "unknown",
+        "aslr": _first_line("/proc/sys/kernel/randomize_va_space"),
+        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "none",
         "overcommit": _first_line("/proc/sys/vm/overcommit_memory"),
         "load_average": load(),
         "commit": commit,

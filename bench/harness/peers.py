@@ -1,17 +1,16 @@
-"""The allocators that are compared, and the identity of each library file."""
+"""The allocators that are compared: the table, the choice, and how to get a missing one."""
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
-import shutil
-import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import cargo
+from .cargo import Crate
 from .errors import BenchError
 from .layout import BENCH, TOP, display
 
@@ -29,19 +28,27 @@ LIBRARY_FOLDERS = tuple(
 
 @dataclass(frozen=True)
 class Allocator:
-    """One row's allocator: the file that must serve malloc, and how a process gets it."""
+    """One column of the comparison: the file that must serve malloc, and how a process gets it."""
 
     name: str
     library: Path
+    kind: str = "peer"
     preload: bool = True
+    default: bool = True
+    quick: bool = False
+    # The file that does the work, where `library` only forwards to it.
+    engine: Path | None = None
     package: str = ""
+    crate: Crate | None = None
     made_by: str = ""
     arguments: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def installed(self) -> bool:
-        """Whether the library file exists."""
+        """Whether the library can be used as it is."""
+        if self.crate is not None:
+            return cargo.is_current(self.name, self.crate)
         return self.library.is_file()
 
     def settings(self) -> dict[str, str]:
@@ -53,13 +60,19 @@ class Allocator:
 
     def serves(self, file: str) -> bool:
         """Whether `file`, as a process names it, is this allocator's library."""
-        try:
-            return bool(file) and Path(file).samefile(self.library)
-        except OSError:
-            return False
+        return same_file(file, self.library)
 
 
-def _locate(name: str) -> Path:
+def same_file(file: str, library: Path) -> bool:
+    """Whether a name that a process gave is that file on disk."""
+    try:
+        return bool(file) and Path(file).samefile(library)
+    except OSError:
+        return False
+
+
+def locate(name: str) -> Path:
+    """A library by its name in the table; the first candidate when it is nowhere."""
     if "/" in name:
         return TOP / name
     for folder in LIBRARY_FOLDERS:
@@ -69,111 +82,71 @@ def _locate(name: str) -> Path:
 
 
 def known(file: Path = BENCH / "allocators.toml") -> dict[str, Allocator]:
-    """Every allocator of the table, installed or not."""
+    """Every allocator of the table, installed or not, in its order."""
     with file.open("rb") as table:
         rows = tomllib.load(table)
-    return {
-        name: Allocator(
-            name=name,
-            library=_locate(row["library"]),
-            preload=row.get("preload", True),
-            package=row.get("package", ""),
-            made_by=row.get("made_by", ""),
-            arguments=row.get("arguments", {}),
-            environment=row.get("environment", {}),
-        )
-        for name, row in rows.items()
-    }
+    found = {}
+    for name, row in rows.items():
+        row["library"] = locate(row["library"])
+        if "engine" in row:
+            row["engine"] = locate(row["engine"])
+        if "crate" in row:
+            row["crate"] = Crate.read(row["crate"])
+        try:
+            found[name] = Allocator(name=name, **row)
+        except TypeError as error:
+            raise BenchError(f"{display(file)}: {name}: {error}") from error
+    return found
 
 
-def choose(names: list[str] | None, extra: list[str]) -> tuple[list[Allocator], list[Allocator]]:
+def read_own(entry: str) -> Allocator:
+    """An allocator of the user's: --allocator NAME=PATH."""
+    name, equals, path = entry.partition("=")
+    if not equals or not path or not re.fullmatch(r"[\w.+-]+", name):
+        raise BenchError(f"--allocator takes NAME=PATH, not '{entry}'")
+    return Allocator(name=name, library=Path(path).absolute())
+
+
+def choose(
+    names: Sequence[str] | None, extra: Sequence[str], *, quick: bool = False
+) -> tuple[list[Allocator], list[Allocator]]:
     """The allocators to run, and those of the table that are not installed.
 
-    Named ones must exist; without names, all that are installed are taken. `extra` holds the user's
-    own, as NAME=PATH.
+    Named ones must exist. Without names, all that are installed are taken, or with `quick` those of
+    the quick set; but never those that are only run when named. `extra` holds the user's own, as
+    NAME=PATH.
     """
     table = known()
-    own: dict[str, Allocator] = {}
-    for entry in extra:
-        name, equals, path = entry.partition("=")
-        if not equals or not re.fullmatch(r"[\w.+-]+", name):
-            raise BenchError(f"--allocator takes NAME=PATH, not '{entry}'")
-        own[name] = Allocator(name=name, library=Path(path).absolute())
+    own = {each.name: each for each in map(read_own, extra)}
     table.update(own)
-    wanted = [*(names if names is not None else table), *own]
+    if names is None:
+        wanted = [
+            each.name for each in table.values() if each.default and (each.quick or not quick)
+        ]
+    else:
+        wanted = list(names)
     for name in wanted:
         if name not in table:
             raise BenchError(f"no allocator '{name}'; known: {', '.join(table)}")
-    chosen = [table[name] for name in dict.fromkeys(wanted)]
-    missing = [allocator for allocator in chosen if not allocator.installed]
-    if names is not None:
-        for allocator in missing:
-            if allocator.name in names:
-                raise BenchError(missing_text(allocator))
+    chosen = [table[name] for name in dict.fromkeys([*wanted, *own])]
     # A path the user gave is always run: when it is wrong the run's proof says so.
-    return [each for each in chosen if each.installed or each.name in own], [
-        each for each in missing if each.name not in own
-    ]
+    missing = [each for each in chosen if not each.installed and each.name not in own]
+    if names is not None and missing:
+        raise BenchError("; ".join(missing_text(each) for each in missing))
+    return [each for each in chosen if each not in missing], missing
 
 
 def missing_text(allocator: Allocator) -> str:
     """Why an allocator is left out, and how to get it."""
+    if allocator.crate is not None:
+        tools = cargo.missing_tools()
+        source = f"./hakmem bench setup builds it from {allocator.crate.build}"
+        if tools:
+            source += f", which needs {', '.join(tools)}"
+        state = "is of an older recipe" if allocator.library.is_file() else "is not there"
+        return f"{allocator.name}: {display(allocator.library)} {state} ({source})"
     if allocator.package:
-        source = f"Debian package {allocator.package}"
+        source = f"Debian package {allocator.package}; ./hakmem bench setup installs it"
     else:
         source = f"made by: {allocator.made_by}" if allocator.made_by else "no such file"
     return f"{allocator.name}: {display(allocator.library)} is not there ({source})"
-
-
-def build_id(library: Path) -> str:
-    """The GNU build id that the linker put into the file; empty when there is none."""
-    if shutil.which("readelf") is None:
-        return ""
-    notes = subprocess.run(
-        ["readelf", "--notes", str(library)], capture_output=True, text=True, check=False
-    ).stdout
-    found = re.search(r"Build ID: ([0-9a-f]+)", notes)
-    return found.group(1) if found else ""
-
-
-def compiler(library: Path) -> str:
-    """The compiler that the file says made it; empty when it does not say."""
-    if shutil.which("readelf") is None:
-        return ""
-    comment = subprocess.run(
-        ["readelf", "--string-dump=.comment", str(library)],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    found = re.findall(r"\]\s+(.*\S)", comment)
-    return "; ".join(dict.fromkeys(found))
-
-
-def identity(allocator: Allocator) -> dict[str, object]:
-    """What the manifest keeps about a library, enough to tell two builds apart."""
-    if not allocator.installed:
-        return {"library": display(allocator.library), "missing": True}
-    version = ""
-    if allocator.package and shutil.which("dpkg-query"):
-        version = subprocess.run(
-            ["dpkg-query", "--show", "--showformat=${Version}", allocator.package],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
-    return {
-        "library": display(allocator.library.resolve()),
-        "sha256": hashlib.sha256(allocator.library.read_bytes()).hexdigest(),
-        "build_id": build_id(allocator.library),
-        "compiler": compiler(allocator.library),
-        "package": f"{allocator.package} {version}".strip(),
-        "environment": dict(allocator.environment),
-    }
-
-
-def changed(
-    allocators: Iterable[Allocator], before: Mapping[str, Mapping[str, object]]
-) -> list[str]:
-    """Allocators whose library is no longer the file that `before` identifies."""
-    return [each.name for each in allocators if identity(each) != before[each.name]]

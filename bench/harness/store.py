@@ -8,37 +8,45 @@ from pathlib import Path
 from typing import Any
 
 from . import machine
+from .errors import BenchError
 from .layout import RESULTS
 
-SCHEMA = "hakmem-bench/1"
+SCHEMA = "hakmem-bench/2"
+ROWS = "rows.jsonl"
+REFUSED = "refused.jsonl"
+COUNTS = "counts.jsonl"
+MANIFEST = "manifest.json"
 
 
 class Store:
     """Rows are appended and flushed one by one, so an interrupted run keeps what it measured."""
 
     def __init__(self, folder: Path | None, kind: str) -> None:
-        self.folder = folder if folder is not None else _fresh_folder(kind)
+        self.folder = folder if folder is not None else fresh_folder(kind)
+        if (self.folder / MANIFEST).exists():
+            raise BenchError(f"{self.folder} already holds results; name a new folder")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def manifest(self, manifest: dict[str, Any]) -> None:
-        """Writes the manifest; called again at the end with what is known by then."""
-        text = json.dumps({"schema": SCHEMA, **manifest}, indent=2, sort_keys=True)
-        (self.folder / "manifest.json").write_text(text + "\n")
+        """Writes the manifest; called again at the end with what is known by then. Keys keep their
+        order: that of the matrix."""
+        text = json.dumps({"schema": SCHEMA, **manifest}, indent=2)
+        (self.folder / MANIFEST).write_text(text + "\n")
 
-    def row(self, row: dict[str, Any], *, refused: bool = False) -> None:
+    def row(self, row: dict[str, Any], *, file: str = ROWS) -> None:
         """Appends one raw row; refused ones are kept apart and never enter a table."""
-        file = "refused.jsonl" if refused else "rows.jsonl"
         with (self.folder / file).open("a") as rows:
-            rows.write(json.dumps(row, sort_keys=True) + "\n")
+            rows.write(json.dumps(row) + "\n")
 
-    def table(self, text: str) -> Path:
-        """Writes the tables derived from the rows."""
-        path = self.folder / "table.md"
+    def text(self, name: str, text: str) -> Path:
+        """Writes something derived from the rows."""
+        path = self.folder / name
         path.write_text(text)
         return path
 
 
-def _fresh_folder(kind: str) -> Path:
+def fresh_folder(kind: str) -> Path:
+    """bench/results/<date>-<machine>/<kind>, with a number when it is taken."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     base = RESULTS / f"{today}-{machine.name()}" / kind
     folder, number = base, 1
@@ -46,3 +54,29 @@ def _fresh_folder(kind: str) -> Path:
         number += 1
         folder = base.with_name(f"{base.name}-{number}")
     return folder
+
+
+def read_rows(folder: Path, file: str = ROWS) -> list[dict[str, Any]]:
+    """The rows of a result folder; none when the file is not there. A last line that was cut off by
+    a crash is passed over."""
+    path = folder / file
+    if not path.is_file():
+        return []
+    lines = path.read_text().splitlines()
+    rows = []
+    for number, line in enumerate(lines):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number + 1 < len(lines):
+                raise BenchError(f"{path}:{number + 1}: {error}") from error
+    return rows
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a result folder."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise BenchError(f"{folder} is no result folder: {error}") from error
+    return manifest

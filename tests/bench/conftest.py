@@ -12,13 +12,13 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 
-from harness import programs  # noqa: E402
+from harness import workshop  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder of the built workload programs."""
-    return programs.build()
+    return workshop.build()
 
 
 @pytest.fixture

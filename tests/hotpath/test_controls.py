@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import callgrind, disassembly, gate, peers, programs
+from harness import callgrind, disassembly, gate, peers, workshop
 from harness.errors import BenchError
 
 LIMITS = {
@@ -154,7 +154,7 @@ def test_code_off_the_static_path_is_caught() -> None:
     """The floor allocator starts its circle anew now and then: a run that the static path alone
     does not explain."""
     floor = peers.known()["floor"].library
-    programs.build()
+    workshop.build()
     counts, pairs = gate.count_pattern(floor, "single")
     found = gate.unconfirmed(floor, counts, pairs, disassembly.read(floor))
     assert any("outside of the two paths" in problem for problem in found), found

@@ -1,12 +1,9 @@
-#!/usr/bin/env python3
-"""What an allocator costs a program that hardly allocates: memory, page faults, time, OS calls.
+"""`hakmem bench startup`: what an allocator costs a program that hardly allocates.
 
 Each allocator is preloaded into /bin/true and `python3 -c pass`. Memory is read while the kernel
 holds the program at the start of its exit, exact to the page; start-up time is the wall time of
 many short processes, in interleaved batches; OS calls are counted by strace. The loader's own list
 of bindings proves, once per program and allocator, who serves malloc.
-
-Exit status: 0 all measured, 1 an allocator was refused or failed, 2 usage.
 """
 
 from __future__ import annotations
@@ -14,52 +11,34 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
-from harness import machine, peers, programs, tables
-from harness.errors import BenchError, MeasureError, RefusedError
-from harness.figures import paired_ratio, spread
-from harness.layout import PROGRAMS, display
-from harness.measure import CLEAN_ENVIRONMENT, Row, verify_bindings
-from harness.peers import Allocator
-from harness.store import Store
+from . import identity, machine, workshop
+from .counts import MEMORY_CALLS, traced_program
+from .environment import CLEAN_ENVIRONMENT
+from .errors import BenchError, MeasureError, RefusedError
+from .figures import paired_ratio, spread
+from .layout import PROGRAMS, display
+from .measure import Row
+from .peers import Allocator
+from .proof import verify_bindings
+from .report import markdown
+from .session import Plan, say, usable_allocators
+from .store import REFUSED, Store
 
+KIND = "startup"
+BASELINE = "glibc"
 BATCH = 25
-MEMORY_CALLS = ("mmap", "munmap", "mprotect", "madvise", "mremap", "brk", "futex")
 
 
 def watched_programs() -> dict[str, list[str]]:
     """The programs, by name. Python is the system's: a version manager's `python3` is a script."""
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
     return {"true": ["/bin/true"], "python": [python, "-c", "pass"]}
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench/rss.py", description="Measure what preloading an allocator adds to a program."
-    )
-    parser.add_argument("--allocators", metavar="A,B", help="only these rows of allocators.toml")
-    parser.add_argument(
-        "--allocator", metavar="NAME=PATH", action="append", default=[], help="one more library"
-    )
-    parser.add_argument("--runs", type=int, default=15, help="memory readings per allocator")
-    parser.add_argument("--starts", type=int, default=500, help="short processes per allocator")
-    parser.add_argument("--baseline", default="glibc", help="differences are against this one")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of the runs")
-    parser.add_argument("--output", type=Path, help="result folder (default: bench/results/...)")
-    options = parser.parse_args(arguments)
-    if options.runs < 1 or options.starts < 0:
-        parser.error("--runs must be positive, --starts not negative")
-    return options
 
 
 def watch(command: list[str], allocator: Allocator, count: int, *, memory: bool) -> list[Row]:
@@ -76,48 +55,20 @@ def watch(command: list[str], allocator: Allocator, count: int, *, memory: bool)
     return rows
 
 
-def count_os_calls(command: list[str], allocator: Allocator) -> dict[str, int]:
-    """Calls by name, of the program and its children, from one run under strace."""
-    if shutil.which("strace") is None:
-        raise BenchError("strace is missing (Debian package strace)")
-    with tempfile.NamedTemporaryFile(mode="r", prefix="hakmem-bench-") as summary:
-        settings = [f"-E{key}={value}" for key, value in allocator.settings().items()]
-        done = subprocess.run(
-            ["strace", "-f", "-c", "-o", summary.name, *settings, "--", *command],
-            env=CLEAN_ENVIRONMENT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise MeasureError(f"strace {command[0]}: {done.stderr.strip()}")
-        return parse_strace(summary.read())
-
-
-def parse_strace(summary: str) -> dict[str, int]:
-    """The calls column of `strace -c`."""
-    rows = re.findall(
-        r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary, re.MULTILINE
-    )
-    return {name: int(calls) for calls, name in rows if name != "total"}
-
-
 class Session:
     """All allocators on all programs."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, command: str) -> None:
         self.options = options
-        programs.build()
-        names = None if options.allocators is None else options.allocators.split(",")
-        chosen, missing = peers.choose(names, options.allocator)
-        for allocator in missing:
-            print(f"left out: {peers.missing_text(allocator)}", file=sys.stderr)
+        self.command = command
+        workshop.build()
+        plan = Plan(KIND, command, allocators=options.allocators, own=options.allocator)
         # The floor allocator is a bump allocator outside a workload: its memory says nothing.
-        self.allocators = [each for each in chosen if each.name != "floor"]
+        self.allocators = [each for each in usable_allocators(plan) if each.kind != "floor"]
         if not self.allocators:
             raise BenchError("no allocator to measure")
-        self.store = Store(options.output, "startup")
+        self.baseline = options.baseline or BASELINE
+        self.store = Store(options.output, KIND)
         self.rows: list[Row] = []
         self.os_calls: dict[tuple[str, str], dict[str, int]] = {}
         self.refused = 0
@@ -129,10 +80,10 @@ class Session:
             head: Row = {"program": program, "allocator": allocator.name}
             try:
                 bound = verify_bindings(command, allocator)
-                calls = count_os_calls(command, allocator)
+                calls = traced_program(command, allocator)
             except (RefusedError, MeasureError) as error:
-                print(f"REFUSED {allocator.name} on {program}: {error}", file=sys.stderr)
-                self.store.row({**head, "kind": "REFUSED", "why": str(error)}, refused=True)
+                say(f"REFUSED {allocator.name} on {program}: {error}")
+                self.store.row({**head, "kind": "REFUSED", "why": str(error)}, file=REFUSED)
                 self.refused += 1
                 continue
             self.os_calls[program, allocator.name] = calls
@@ -201,49 +152,44 @@ class Session:
             names = [each.name for each in self.allocators if (program, each.name) in self.os_calls]
             if not names:
                 continue
-            baseline = self.options.baseline if self.options.baseline in names else names[0]
+            baseline = self.baseline if self.baseline in names else names[0]
             parts.append(
                 f"### {shlex.join(command)}\n\nAt exit; in parentheses the difference to "
                 f"{baseline}. Less is better everywhere.\n\n"
             )
             parts.append(
-                tables.markdown(header, [self.line(program, name, baseline) for name in names])
+                markdown.table(header, [self.line(program, name, baseline) for name in names])
             )
             parts.append("\n")
         return "".join(parts)
 
     def run(self) -> int:
         """Everything; returns the exit status."""
-        identities = {each.name: peers.identity(each) for each in self.allocators}
+        identities = {each.name: identity.identity(each) for each in self.allocators}
         manifest = {
+            "kind": KIND,
+            "command": self.command,
             **machine.describe(),
-            "command": shlex.join(["bench/rss.py", *sys.argv[1:]]),
+            "baseline": self.baseline,
             "order_seed": self.options.seed,
             "environment": CLEAN_ENVIRONMENT,
-            "allocators": identities,
             "programs": watched_programs(),
+            "allocators": identities,
         }
-        self.store.manifest(manifest)
+        self.store.manifest({"state": "running", **manifest})
         for program, command in watched_programs().items():
             self.measure(program, command)
         text = self.report()
         print(text)
-        self.store.table(f"    {manifest['command']}\n\n{text}")
-        print(f"rows, manifest and table: {display(self.store.folder)}", file=sys.stderr)
-        changed = peers.changed(self.allocators, identities)
+        self.store.text("table.md", f"    {self.command}\n\n{text}")
+        changed = identity.changed(self.allocators, identities)
         for name in changed:
-            print(f"FAILED {name}: its library changed during the run", file=sys.stderr)
+            say(f"FAILED {name}: its library changed during the run")
+        self.store.manifest({"state": "unsound" if changed else "complete", **manifest})
+        say(f"rows, manifest and table: {display(self.store.folder)}")
         return 1 if self.refused or changed else 0
 
 
-def main(arguments: Sequence[str]) -> int:
-    """See the module's text for the exit status."""
-    try:
-        return Session(parse(arguments)).run()
-    except (BenchError, MeasureError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+def main(options: argparse.Namespace, command: str) -> int:
+    """Measures both programs; returns the exit status."""
+    return Session(options, command).run()

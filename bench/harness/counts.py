@@ -1,0 +1,148 @@
+"""What is counted, not timed: OS calls, memory after the work and after idling, instructions.
+
+These come from runs of their own. strace stops the process at every call, so nothing of such a run
+enters a timed row.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from . import callgrind, measure
+from .cases import Case
+from .environment import CLEAN_ENVIRONMENT, end_all, run_alone
+from .errors import BenchError, MeasureError, RefusedError
+from .measure import Row
+from .peers import Allocator
+from .workshop import build
+
+# The calls by which an allocator gets, gives back and waits.
+MEMORY_CALLS = ("mmap", "munmap", "madvise", "mremap", "brk", "futex", "mprotect")
+IDLE_MS = 2000
+TIMEOUT_SECONDS = 300
+# Most of a counting run is waiting, so several run at once; nothing is timed.
+AT_ONCE = 4
+# Operations of the two runs whose difference gives instructions per operation; and the most
+# warm-up they do, since callgrind is some fifty times slower.
+FEW_OPS, MANY_OPS = 20_000, 70_000
+WARM_OPS_MAX = 20_000
+
+
+def parse_strace(summary: str) -> dict[str, int]:
+    """The calls column of `strace -c`."""
+    rows = re.findall(
+        r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary, re.MULTILINE
+    )
+    return {name: int(calls) for calls, name in rows if name != "total"}
+
+
+def trace(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+    """A program's output, and the OS calls by name of it and of its children."""
+    if shutil.which("strace") is None:
+        raise BenchError("strace is missing (Debian package strace)")
+    with tempfile.NamedTemporaryFile(mode="r", prefix="hakmem-bench-") as summary:
+        # The variables go to the program alone: strace itself is not to be preloaded.
+        settings = [f"-E{key}={value}" for key, value in environment.items()]
+        line = ["strace", "-f", "-c", "-o", summary.name, *settings, "--", *command]
+        output = run_alone(line, CLEAN_ENVIRONMENT, TIMEOUT_SECONDS)
+        return output, parse_strace(summary.read())
+
+
+def count(
+    case: Case,
+    allocator: Allocator,
+    *,
+    environment: Mapping[str, str] | None = None,
+    arguments: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    """OS calls of one proven run of a workload, start and end of the process included."""
+    if case.real is not None:
+        raise BenchError(f"{case.name}: OS calls are counted for workloads only")
+    command = measure.command_line(
+        build() / case.program, case.arguments, arguments or {}, allocator.arguments
+    )
+    variables = {**CLEAN_ENVIRONMENT, **allocator.settings(), **(environment or {})}
+    output, calls = trace(command, variables)
+    row = measure.read_row(output)
+    measure.verify(row, allocator)
+    return {**_calls(calls), "row": row}
+
+
+def _calls(calls: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "syscalls": {name: calls.get(name, 0) for name in MEMORY_CALLS},
+        "calls_total": sum(calls.values()),
+    }
+
+
+def count_whole(case: Case, allocator: Allocator, scale: float) -> Row:
+    """A line of counts.jsonl: OS calls, and resident memory at the end of the work and after the
+    process has idled for two seconds without a call of malloc."""
+    if case.real is None:
+        arguments = {**measure.scaled(case.arguments, scale), "idle_ms": IDLE_MS}
+        counted = count(case, allocator, arguments=arguments)
+        row = counted.pop("row")
+    else:
+        row = measure.run_real(case.real, allocator, scale, count_calls=True, idle_ms=IDLE_MS)
+        measure.verify(row, allocator)
+        counted = _calls(row.pop("syscalls"))
+    extra = row.get("extra", {})
+    return {
+        "case": case.name,
+        "allocator": allocator.name,
+        "ops": row["ops"],
+        **counted,
+        "end_rss_bytes": row["end_rss_bytes"],
+        "freed_rss_bytes": extra.get("freed_rss_bytes"),
+        "idle_rss_bytes": extra.get("idle_rss_bytes"),
+        "frame_bytes": extra.get("frame_bytes"),
+        "proof": row["proof"],
+    }
+
+
+def instructions_per_op(case: Case, allocator: Allocator) -> float:
+    """Instructions of one more operation, everything of the process included, by callgrind."""
+    arguments = {**case.arguments, **allocator.arguments}
+    if "warm" in arguments:
+        arguments["warm"] = min(int(str(arguments["warm"])), WARM_OPS_MAX)
+    counts = callgrind.per_operation(
+        allocator, build() / case.program, arguments, {}, few=FEW_OPS, many=MANY_OPS, inside=""
+    )
+    return round(counts.total / (MANY_OPS - FEW_OPS), 2)
+
+
+def count_all(
+    pairs: Iterable[tuple[Case, Allocator]],
+    one: Callable[[Case, Allocator], Row],
+) -> Iterator[tuple[Case, Allocator, Row | Exception]]:
+    """Runs `one` for each pair, several at once; yields what came out, in the order of the pairs.
+
+    Leaving the iteration early ends the runs that are under way, and starts no more.
+    """
+
+    def attempt(pair: tuple[Case, Allocator]) -> Row | Exception:
+        try:
+            return one(*pair)
+        except (RefusedError, MeasureError) as error:
+            return error
+
+    pool = ThreadPoolExecutor(max_workers=AT_ONCE)
+    try:
+        waiting = [(pair, pool.submit(attempt, pair)) for pair in pairs]
+        for (case, allocator), future in waiting:
+            yield case, allocator, future.result()
+    except BaseException:
+        end_all()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def traced_program(command: Sequence[str], allocator: Allocator) -> dict[str, int]:
+    """OS calls of any program on that allocator."""
+    return trace(command, {**CLEAN_ENVIRONMENT, **allocator.settings()})[1]

@@ -1,0 +1,274 @@
+"""One run of the matrix: warm-up, interleaved blocks, separate counting runs, tables."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import counts, identity, machine, measure, peers, store, workshop
+from .cases import Case, choose
+from .environment import CLEAN_ENVIRONMENT
+from .errors import BenchError, MeasureError, RefusedError
+from .layout import PROGRAMS, display
+from .measure import Row
+from .peers import Allocator
+from .progress import Progress
+
+WARM_UP_SHARE = 0.02
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session is to do."""
+
+    kind: str
+    command: str
+    workloads: list[str] | None = None
+    allocators: list[str] | None = None
+    own: list[str] = field(default_factory=list)
+    quick: bool = False
+    blocks: int = 5
+    scale: float = 1.0
+    seed: int = 1
+    cpu: int | None = None
+    baseline: str = "glibc"
+    metric: str = "wall"
+    counting: bool = True
+    instructions: bool = False
+    output: Path | None = None
+    programs: Path | None = None
+
+
+def say(text: str) -> None:
+    """A line for people; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def usable_cases(chosen: list[Case]) -> list[Case]:
+    """Without the real programs whose packages are missing, each said."""
+    usable = []
+    for case in chosen:
+        if case.real is None or case.real.installed:
+            usable.append(case)
+        else:
+            names = " ".join(case.real.packages)
+            say(f"left out: {case.name}: Debian packages {names} (./hakmem bench setup)")
+    return usable
+
+
+def usable_allocators(plan: Plan) -> list[Allocator]:
+    """Those that are there; the others are named, with how to get them."""
+    chosen, missing = peers.choose(plan.allocators, plan.own, quick=plan.quick)
+    for allocator in missing:
+        say(f"left out: {peers.missing_text(allocator)}")
+    return chosen
+
+
+class Session:
+    """Measures, keeps every row at once, and derives the tables at the end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.folder = plan.programs or workshop.build(PROGRAMS)
+        self.cases = usable_cases(choose(plan.workloads, quick=plan.quick))
+        self.allocators = usable_allocators(plan)
+        if not self.allocators or not self.cases:
+            raise BenchError(f"no {'allocator' if self.cases else 'workload'} to measure")
+        self.cpu = plan.cpu if plan.cpu is not None else max(os.sched_getaffinity(0))
+        if self.cpu not in os.sched_getaffinity(0):
+            raise BenchError(f"CPU {self.cpu} is not one of this process's")
+        self.identities = {each.name: identity.identity(each) for each in self.allocators}
+        self.store = store.Store(plan.output, plan.kind)
+        self.lost: set[Pair] = set()
+        self.checksums: dict[str, dict[str, str]] = {}
+        self.row_count = 0
+        self.started = time.monotonic()
+        self.progress = Progress("", {})
+
+    def manifest(self, state: str) -> dict[str, object]:
+        """What is needed to repeat the run and to judge it."""
+        return {
+            "kind": self.plan.kind,
+            "state": state,
+            "command": self.plan.command,
+            **machine.describe(),
+            "baseline": self.baseline,
+            "metric": self.plan.metric,
+            "blocks": self.plan.blocks,
+            "scale": self.plan.scale,
+            "order_seed": self.plan.seed,
+            "pinned_cpu": self.cpu,
+            "environment": CLEAN_ENVIRONMENT,
+            "seconds": round(time.monotonic() - self.started, 1),
+            "workload_compiler": self.workload_compiler(),
+            "witness_build_ids": {
+                probe.name: identity.build_id(probe) for probe in self.folder.glob("lib*.so")
+            },
+            "cases": [
+                {
+                    "name": case.name,
+                    "about": case.about,
+                    "group": case.group,
+                    "threads": case.threads,
+                    "quick": case.quick,
+                    "arguments": dict(case.arguments),
+                    "packages": self.package_versions(case),
+                }
+                for case in self.cases
+            ],
+            "allocators": self.identities,
+        }
+
+    @property
+    def baseline(self) -> str:
+        """The allocator that ratios are against; the first when the chosen one is not measured."""
+        names = list(self.identities)
+        return self.plan.baseline if self.plan.baseline in names else names[0]
+
+    def workload_compiler(self) -> str:
+        """The compiler of the first workload; all are built together."""
+        program = next((case.program for case in self.cases if case.program), "")
+        return identity.compiler(self.folder / program) if program else ""
+
+    @staticmethod
+    def package_versions(case: Case) -> dict[str, str]:
+        """A real program's packages: another version is another workload."""
+        names = case.real.packages if case.real is not None else ()
+        return {name: identity.package_version(name) for name in names}
+
+    def attempt(self, case: Case, allocator: Allocator, block: int, scale: float) -> Row | None:
+        """One proven row; or none, and then the pair is not run again."""
+        head: Row = {
+            "case": case.name,
+            "group": case.group,
+            "allocator": allocator.name,
+            "block": block,
+            "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "load_average": machine.load(),
+        }
+        try:
+            row = measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
+        except (RefusedError, MeasureError) as error:
+            self.lose(head, error)
+            return None
+        return {**head, **row}
+
+    def lose(self, head: Row, error: Exception) -> None:
+        """Says and keeps why a pair has no row."""
+        kind = "REFUSED" if isinstance(error, RefusedError) else "FAILED"
+        self.progress.say(f"{kind} {head['allocator']} on {head['case']}: {error}")
+        self.lost.add((head["case"], head["allocator"]))
+        self.store.row({**head, "kind": kind, "why": str(error)}, file=store.REFUSED)
+
+    def warm_up(self) -> None:
+        """Brings every file into the page cache: each case once, each allocator once, briefly."""
+        for case in self.cases:
+            measure.prepare(case, self.plan.scale)
+        first_case, first_allocator = self.cases[0], self.allocators[0]
+        pairs = [(case, first_allocator) for case in self.cases]
+        pairs += [(first_case, allocator) for allocator in self.allocators[1:]]
+        with self.bar("warm-up", [case for case, _ in pairs]):
+            for case, allocator in pairs:
+                self.progress.begin(case.name)
+                self.attempt(case, allocator, -1, self.plan.scale * WARM_UP_SHARE)
+                self.progress.end(case.name)
+
+    def bar(self, what: str, cases: list[Case]) -> Progress:
+        """A new progress bar for these runs."""
+        self.progress = Progress(what, dict(Counter(case.name for case in cases)))
+        return self.progress
+
+    def order(self) -> Iterator[tuple[int, Case, Allocator]]:
+        """All runs. A block holds every case once on every allocator; the cases of a block, and
+        the allocators of a case, come in random order."""
+        source = random.Random(self.plan.seed)
+        for block in range(self.plan.blocks):
+            for case in source.sample(self.cases, k=len(self.cases)):
+                for allocator in source.sample(self.allocators, k=len(self.allocators)):
+                    yield block, case, allocator
+
+    def measure(self) -> None:
+        """All blocks."""
+        runs = list(self.order())
+        with self.bar("measuring", [case for _, case, _ in runs]):
+            for block, case, allocator in runs:
+                self.progress.begin(case.name)
+                lost = (case.name, allocator.name) in self.lost
+                row = None if lost else self.attempt(case, allocator, block, self.plan.scale)
+                if row is not None:
+                    self.keep(row)
+                self.progress.end(case.name, ran=not lost)
+
+    def keep(self, row: Row) -> None:
+        """A row enters the results."""
+        self.store.row(row)
+        self.row_count += 1
+        if row["checksum"] is not None:
+            found = self.checksums.setdefault(row["case"], {})
+            found.setdefault(str(row["checksum"]), row["allocator"])
+
+    def count(self) -> None:
+        """The counting runs: one for each workload and allocator, several at once."""
+
+        def one(case: Case, allocator: Allocator) -> Row:
+            row = counts.count_whole(case, allocator, self.plan.scale)
+            if self.plan.instructions and case.real is None:
+                row["instructions_per_op"] = counts.instructions_per_op(case, allocator)
+            return row
+
+        pairs = [
+            (case, allocator)
+            for case in self.cases
+            for allocator in self.allocators
+            if (case.name, allocator.name) not in self.lost
+        ]
+        with self.bar("counting", [case for case, _ in pairs]):
+            for case, allocator, row in counts.count_all(pairs, one):
+                if isinstance(row, Exception):
+                    head = {"case": case.name, "allocator": allocator.name, "counting": True}
+                    self.lose(head, row)
+                else:
+                    self.store.row(row, file=store.COUNTS)
+                self.progress.end(case.name)
+
+    def checksums_agree(self) -> bool:
+        """A workload does the same on every allocator, or its figures mean nothing."""
+        differing = {name: found for name, found in self.checksums.items() if len(found) > 1}
+        for name, found in differing.items():
+            seen = ", ".join(f"{checksum} ({where})" for checksum, where in found.items())
+            say(f"FAILED {name}: checksums differ: {seen}")
+        return not differing
+
+    def libraries_unchanged(self) -> bool:
+        """A library that was built anew during the run is two libraries in one row."""
+        changed = identity.changed(self.allocators, self.identities)
+        for name in changed:
+            say(f"FAILED {name}: its library changed during the run")
+        return not changed
+
+    def run(self) -> bool:
+        """Everything; what is finished is kept when it is interrupted. True when all is sound."""
+        self.store.manifest(self.manifest("running"))
+        state = "complete"
+        try:
+            self.warm_up()
+            self.measure()
+            if self.plan.counting:
+                self.count()
+        except KeyboardInterrupt:
+            say("interrupted: the finished rows are kept")
+            state = "interrupted"
+        sound = self.checksums_agree() and self.libraries_unchanged()
+        self.store.manifest(self.manifest(state if sound else "unsound"))
+        if self.lost:
+            say(f"{len(self.lost)} rows were refused or failed; see above")
+        say(f"{self.row_count} rows: {display(self.store.folder)}")
+        return sound and not self.lost and state == "complete"

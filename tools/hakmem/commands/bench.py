@@ -1,0 +1,152 @@
+"""hakmem bench: measure allocators against each other. The work is done by bench/harness."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hakmem.environment import enter
+from hakmem.errors import EXIT_USAGE
+from hakmem.project import find_project
+
+EXAMPLES = """\
+examples:
+  hakmem bench --quick                              about a minute, allocators that are installed
+  hakmem bench                                      the full matrix, about an hour
+  hakmem bench --workloads redis,larson_small_2 --allocators hakmem,jemalloc --reps 11
+  hakmem bench --quick --allocator mine=./libmine.so --baseline glibc --html report.html
+  hakmem bench compare bench/results/A bench/results/B
+
+Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2 wrong usage,
+3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
+"""
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _factor(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _names(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allocators", metavar="A,B", type=_names, help="only these; `bench list` shows them"
+    )
+    parser.add_argument(
+        "--allocator",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="one more library; may be given several times",
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, help="folder for the results")
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--baseline", metavar="NAME", help="ratios are against this one")
+    parser.add_argument(
+        "--metric", choices=("wall", "cpu", "user", "system"), default="wall", help="which time"
+    )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the page to FILE")
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="the quick rows, about a minute")
+    parser.add_argument(
+        "--workloads", metavar="A,B", type=_names, help="only these; `synthetic`, `real`: a group"
+    )
+    parser.add_argument("--reps", type=_number, metavar="N", help="blocks (5; with --quick 3)")
+    parser.add_argument("--cpu", type=int, metavar="N", help="CPU for rows of one thread")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the order of the runs")
+    parser.add_argument(
+        "--scale", type=_factor, default=1.0, metavar="X", help="multiplies the work of every row"
+    )
+    parser.add_argument(
+        "--counts",
+        action=argparse.BooleanOptionalAction,
+        help="count OS calls and memory after idling, in runs of their own (not with --quick)",
+    )
+    parser.add_argument(
+        "--instructions", action="store_true", help="count instructions per operation, by callgrind"
+    )
+    parser.add_argument(
+        "--programs", metavar="DIR", type=Path, help="folder of built workload programs"
+    )
+
+
+def _add_verbs(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb")
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        found = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        found.set_defaults(run=run, parser=found)
+        return found
+
+    verb("list", "show the workloads and the allocators").add_argument(
+        "--json", action="store_true", help="as JSON"
+    )
+    compare = verb("compare", "compare two result folders, row by row")
+    compare.add_argument("before", metavar="A", type=Path)
+    compare.add_argument("after", metavar="B", type=Path)
+    compare.add_argument("--metric", choices=("wall", "cpu", "user", "system"), default="wall")
+    compare.add_argument("--json", action="store_true", help="as JSON")
+    verify = verb("verify", "show the proof: of a result folder, or of each allocator now")
+    verify.add_argument("folder", metavar="DIR", type=Path, nargs="?")
+    verify.add_argument("--json", action="store_true", help="as JSON")
+    _add_choice(verify)
+    report = verb("report", "derive tables and plots of a result folder again")
+    report.add_argument("folder", metavar="DIR", type=Path)
+    _add_report(report)
+    scorecard = verb("scorecard", "write docs/SCORECARD.md from a result folder")
+    scorecard.add_argument("folder", metavar="DIR", type=Path)
+    syscalls = verb("syscalls", "count the OS calls of 200 million operations after warm-up")
+    syscalls.add_argument("--json", action="store_true", help="as JSON")
+    _add_choice(syscalls)
+    startup = verb("startup", "measure memory, time and OS calls of programs that hardly allocate")
+    startup.add_argument("--runs", type=_number, default=15, help="memory readings per allocator")
+    startup.add_argument("--starts", type=_number, default=500, help="processes per allocator")
+    startup.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the order of the runs"
+    )
+    startup.add_argument("--baseline", metavar="NAME", help="differences are against this one")
+    _add_choice(startup)
+    verb("setup", "install the allocators and programs that are compared")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="measure allocators against each other, with proof of who served each row",
+        description="Runs workloads and real programs on hakmem and its peers, interleaved in "
+        "random order, and refuses every row whose process does not prove which malloc it used.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
+    _add_measuring(parser)
+    _add_choice(parser)
+    _add_report(parser)
+    _add_verbs(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    project = find_project()
+    enter(project)
+    sys.path.insert(0, str(project.root / "bench"))
+    from harness.cli import run_bench
+
+    return run_bench(options)
