@@ -89,6 +89,20 @@ def paired_ratio(values: Sequence[float], baseline: Sequence[float], seed: int =
     return Ratio(median=median, low=float(low), high=float(high), pairs=len(logs))
 
 
+def unpaired_ratio(values: Sequence[float], baseline: Sequence[float], seed: int = 1) -> Ratio:
+    """The ratio of two medians whose runs have nothing to do with each other; each side is drawn
+    anew by itself."""
+    median = statistics.median(values) / statistics.median(baseline)
+    pairs = min(len(values), len(baseline))
+    if pairs == 1:
+        return Ratio(median=median, low=0.0, high=math.inf, pairs=1)
+    source = np.random.default_rng(seed)
+    own = np.median(source.choice(values, size=(RESAMPLES, len(values))), axis=1)
+    base = np.median(source.choice(baseline, size=(RESAMPLES, len(baseline))), axis=1)
+    low, high = np.percentile(own / base, INTERVAL)
+    return Ratio(median=median, low=float(low), high=float(high), pairs=pairs)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """The mean for ratios."""
     return math.exp(statistics.fmean(math.log(value) for value in values))

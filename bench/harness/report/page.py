@@ -14,6 +14,8 @@ from .results import FLOOR, GROUPS, Results
 HERE = Path(__file__).parent
 # Ratios are shaded from white at 1 to the deepest tone at this multiple.
 DEEPEST = 4.0
+# Tables with more columns than this are set closer.
+WIDE_COLUMNS = 12
 BEST_TONE = (207, 231, 245)
 WORST_TONE = (240, 138, 75)
 
@@ -48,7 +50,7 @@ def table(of: Table, subject: str, level: int = 2) -> str:
         return "".join([*parts, "<p>None.</p>"])
     head = "".join(
         f'<th class="{"text" if at < of.text_columns else ""}{" own" if name == subject else ""}"'
-        f' data-sort="">{escape(name)}</th>'
+        f' data-sort="">{escape(name).replace("_", "_<wbr>")}</th>'
         for at, name in enumerate(of.header)
     )
     body = "".join(
@@ -60,8 +62,9 @@ def table(of: Table, subject: str, level: int = 2) -> str:
         + "</tr>\n"
         for row in of.rows
     )
+    wide = ' class="wide"' if len(of.header) > WIDE_COLUMNS else ""
     return "".join(
-        [*parts, f'<div class="scroll"><table><thead><tr>{head}</tr></thead>',
+        [*parts, f'<div class="scroll"><table{wide}><thead><tr>{head}</tr></thead>',
          f"<tbody>{body}</tbody></table></div>"]
     )  # fmt: skip
 
@@ -90,7 +93,8 @@ def _cards(results: Results) -> str:
         cards.append(_card(f"{len(ranked) - len(behind)} of {len(ranked)}",
                            f"rows first in {what}"))  # fmt: skip
         worst = max(ranked, key=lambda each: each.factor)
-        cards.append(_card(f"{worst.factor:.2f}x", f"widest {what} gap: {worst.case.name}"))
+        words = "widest gap" if behind else "narrowest lead"
+        cards.append(_card(f"{worst.factor:.2f}x", f"{words} in {what}: {worst.case.name}"))
     for group in standing.groups(results):
         for what in standing.WHAT:
             mean = standing.mean(results, results.subject, what, group)

@@ -24,6 +24,8 @@ PEER_COLOURS = (
 )  # fmt: skip
 MARKERS = "osD^vPX<>ph*dH8"
 FLOOR_COLOUR = "#9a9a9a"
+# The floor may lie far left of everyone; the scale of the strips ends here.
+LEAST_SHOWN = 0.6
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hakmem",
@@ -124,6 +126,7 @@ def scatter(results: Results) -> str:
     palette = Palette(results)
     shown = standing.groups(results)
     figure, grid = _figure(5.6 * len(shown), 4.4, 1, len(shown))
+    labels: list[tuple[Axes, list[tuple[str, float, float]]]] = []
     for axes, group in zip(grid[0], shown, strict=True):
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -135,7 +138,7 @@ def scatter(results: Results) -> str:
                 continue
             axes.scatter([time.value], [memory.value], **palette.point(name))
             points.append((name, time.value, memory.value))
-        _label_points(axes, points, palette)
+        labels.append((axes, points))
         axes.set_title(GROUPS.get(group, group), loc="left")
         axes.set_xlabel("time, geometric mean, x best of row  (less is better)")
         axes.set_ylabel("peak RSS, geometric mean, x best of row")
@@ -145,22 +148,32 @@ def scatter(results: Results) -> str:
         axes.plot([1.0], [1.0], marker="+", color="#888888", markersize=9, zorder=2)
         _ratio_axis(axes.xaxis)
         _ratio_axis(axes.yaxis)
+    # Where the points lie on the paper is known once the axes have their final size.
+    figure.draw_without_rendering()
+    for axes, points in labels:
+        _label_points(axes, points, palette)
     return _svg(figure, "time over memory")
 
 
 def _label_points(axes: Axes, points: Sequence[tuple[str, float, float]], palette: Palette) -> None:
-    """Names beside points, moved up or down until they do not cover each other."""
-    placed: list[tuple[float, float]] = []
-    for name, x, y in sorted(points, key=lambda point: point[2]):
+    """Names beside points, moved up or down until they cover neither each other nor a point."""
+    spots = [axes.transData.transform((x, y)) for _, x, y in points]
+    taken = [(left - 5, bottom - 4, 10.0) for left, bottom in spots]
+    to_points = 72 / axes.figure.dpi
+    for name, x, y in sorted(points, key=lambda point: (point[2], point[1])):
         left, bottom = axes.transData.transform((x, y))
-        shift = 0.0
-        while any(abs(left - a) < 90 and abs(bottom + shift - b) < 11 for a, b in placed):
-            shift += 3
-        placed.append((left, bottom + shift))
+        width = 7.0 * len(name)
+        # Nearest free place first: right of the point, then further up and down.
+        for step in sorted(range(-60, 61, 3), key=abs):
+            at = bottom + step - 4
+            if all(left + 8 > a + w or a > left + 8 + width or abs(at - b) >= 11
+                   for a, b, w in taken):  # fmt: skip
+                break
+        taken.append((left + 8, at, width))
         axes.annotate(
             name,
             (x, y),
-            xytext=(7, shift * 0.72 - 3),
+            xytext=(8 * to_points, (at - bottom) * to_points),
             textcoords="offset points",
             fontsize=8.5,
             color=palette.colours[name],
@@ -173,6 +186,7 @@ def strips(results: Results) -> str:
     palette = Palette(results)
     cases = [case for group in standing.groups(results) for case in results.cases
              if case.group == group]  # fmt: skip
+    borders = [at for at in range(1, len(cases)) if cases[at].group != cases[at - 1].group]
     figure, grid = _figure(11.2, 1.4 + 0.24 * len(cases), 1, 2)
     for axes, what in zip(grid[0], standing.WHAT, strict=True):
         axes.set_xscale("log")
@@ -181,6 +195,9 @@ def strips(results: Results) -> str:
             for name, value in found.items():
                 axes.scatter([value], [line], **palette.point(name))
         axes.axvline(1.0, color="#666666", linewidth=0.9, zorder=1)
+        axes.set_xlim(left=max(LEAST_SHOWN, axes.get_xlim()[0]))
+        for border in borders:
+            axes.axhline(border - 0.5, color="#bbbbbb", linewidth=0.8)
         axes.set_ylim(len(cases) - 0.4, -0.6)
         axes.set_yticks(range(len(cases)), [case.name for case in cases])
         axes.grid(visible=True)

@@ -35,9 +35,10 @@ class CaseFacts:
     threads: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
-    """Everything a folder holds; `metric` chooses the time."""
+    """Everything a folder holds; `metric` chooses the time. Compared by identity, so that figures
+    derived from it can be kept."""
 
     folder: Path
     metric: str

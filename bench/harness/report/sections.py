@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..figures import Ratio, spread
+from ..figures import Ratio, geometric_mean, spread
 from . import standing
 from .cells import Cell, Table, bytes_text, cells, ratio_text, seconds_text, value_text
 from .results import GROUPS, METRIC_WORDS, CaseFacts, Results, Row
@@ -17,13 +17,14 @@ def measure_words(results: Results, what: str) -> str:
 
 
 def scoreboard(results: Results) -> Table:
-    """Geometric means of all allocators, by group, best time first."""
+    """Geometric means of all allocators, by group: the best in time and memory together first,
+    those beside the contest last."""
     shown = standing.groups(results)
     header = ["allocator"]
     for group in shown:
         for what in standing.WHAT:
             header += [f"{what}, {GROUPS.get(group, group)}", "first in", "worst row"]
-    lines: list[tuple[float, list[Cell]]] = []
+    lines: list[tuple[bool, float, list[Cell]]] = []
     totals = {group: sum(case.group == group for case in results.cases) for group in shown}
     for name in results.allocators:
         line, order = [Cell(name)], []
@@ -41,16 +42,17 @@ def scoreboard(results: Results) -> Table:
                     Cell(f"{mean.worst:.2f}", ratio=mean.worst, hint=mean.worst_case),
                 ]
                 order.append(mean.value)
-        lines.append((order[0] if order else math.inf, line))
-    lines.sort(key=lambda pair: pair[0])
+        beside = name not in results.contenders
+        lines.append((beside, geometric_mean(order) if order else math.inf, line))
+    lines.sort(key=lambda entry: entry[:2])
     return Table(
         "Geometric means",
         f"Each row of the matrix is divided by its best one of {results.subject} and its peers, so "
-        "1.00 is first everywhere; less is better. Other modes of hakmem, and `floor`, which is no "
-        "allocator but the cost of the calls alone, are shown beside and may lie below 1. A mean "
-        "over fewer rows than the group has says so and compares with nothing.",
+        "1.00 is first everywhere; less is better. Other modes of hakmem, and the floor, which is "
+        "no allocator but the cost of the calls alone, are shown beside and may lie below 1. A "
+        "mean over fewer rows than the group has says so and compares with nothing.",
         header,
-        [line for _, line in lines],
+        [line for _, _, line in lines],
         anchor="means",
     )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..figures import Ratio, geometric_mean, paired_ratio
 from .results import CaseFacts, Results
 
 WHAT = ("time", "memory")
+# A page asks for the same figures many times.
+KEPT = 8192
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Standing:
         return self.factor <= 1.0
 
 
-def medians(results: Results, case: str, what: str) -> dict[str, float]:
+@lru_cache(maxsize=KEPT)
+def medians(results: Results, case: str, what: str) -> Mapping[str, float]:
     """The median of each allocator that has rows of this case, in the order of the matrix."""
     return {
         name: statistics.median(values)
@@ -60,7 +64,8 @@ def best(results: Results, found: Mapping[str, float]) -> float:
     return min(rivals or found.values())
 
 
-def relative(results: Results, case: str, what: str) -> dict[str, float]:
+@lru_cache(maxsize=KEPT)
+def relative(results: Results, case: str, what: str) -> Mapping[str, float]:
     """Each allocator's median as a multiple of the row's best; who is no contender may lie
     below 1."""
     found = medians(results, case, what)
@@ -87,6 +92,7 @@ def mean(results: Results, allocator: str, what: str, group: str) -> Mean | None
     )
 
 
+@lru_cache(maxsize=KEPT)
 def versus(results: Results, case: str, one: str, other: str, what: str) -> Ratio | None:
     """The paired ratio of two allocators in one row; none when they share no block."""
     own, base = results.paired(case, one, other, what)

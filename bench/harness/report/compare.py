@@ -1,0 +1,153 @@
+"""Two result folders side by side: what became faster, slower, leaner, larger.
+
+The runs of two folders were not interleaved, so nothing cancels out: the intervals come from
+drawing each side's repetitions anew on its own, and the floor's row shows how far the machine
+itself moved between them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..figures import SAME_WITHIN, Ratio, geometric_mean, unpaired_ratio
+from . import derived, markdown, standing
+from .cells import Cell, Table, ratio_text, value_text
+from .results import METRIC_WORDS, Results, load
+
+SLOWER, INCONCLUSIVE = 1, 3
+NOISE_MOST = 0.10
+
+
+@dataclass(frozen=True)
+class Change:
+    """One pair of case and allocator, before and after."""
+
+    case: str
+    allocator: str
+    before: dict[str, float]
+    after: dict[str, float]
+    ratios: dict[str, Ratio]
+
+
+def changes(a: Results, b: Results) -> list[Change]:
+    """Every pair that both folders have, in the order of the first."""
+    found = []
+    for case in a.cases:
+        for name in a.allocators:
+            if not a.of(case.name, name) or not b.of(case.name, name):
+                continue
+            values = {
+                what: (a.values(case.name, name, what), b.values(case.name, name, what))
+                for what in standing.WHAT
+            }
+            found.append(
+                Change(
+                    case.name,
+                    name,
+                    {what: standing.medians(a, case.name, what)[name] for what in standing.WHAT},
+                    {what: standing.medians(b, case.name, what)[name] for what in standing.WHAT},
+                    {what: unpaired_ratio(after, before)
+                     for what, (before, after) in values.items()},
+                )
+            )  # fmt: skip
+    return found
+
+
+def _table(found: list[Change], a: Results, b: Results) -> Table:
+    rows = []
+    for change in found:
+        line = [Cell(change.case), Cell(change.allocator)]
+        for what in standing.WHAT:
+            ratio = change.ratios[what]
+            words = {"faster": "less", "slower": "more"} if what == "memory" else {}
+            line += [
+                Cell(value_text(what, change.before[what])),
+                Cell(value_text(what, change.after[what])),
+                Cell(ratio_text(ratio)),
+                Cell(words.get(ratio.verdict, ratio.verdict)),
+            ]
+        rows.append(line)
+    means = [
+        f"{name} {geometric_mean([each.ratios['time'].median for each in own]):.3f}x time, "
+        f"{geometric_mean([each.ratios['memory'].median for each in own]):.3f}x memory"
+        for name in dict.fromkeys(change.allocator for change in found)
+        if (own := [each for each in found if each.allocator == name])
+    ]
+    return Table(
+        f"{a.folder.name} to {b.folder.name}",
+        f"Medians of {METRIC_WORDS[a.metric]} and of peak RSS, and the second over the first with "
+        f"its 95 % interval; less is better. Geometric means: {'; '.join(means)}.",
+        ["row", "allocator", "time a", "time b", "b / a", "verdict", "RSS a", "RSS b", "b / a",
+         "verdict"],
+        rows,
+        text_columns=2,
+    )  # fmt: skip
+
+
+def worse(ratio: Ratio) -> bool:
+    """More time or memory, and by more than two runs of the same code differ."""
+    return ratio.verdict == "slower" and ratio.median > 1 + SAME_WITHIN
+
+
+def hidden(ratio: Ratio) -> bool:
+    """The noise could hide that it became worse by more than NOISE_MOST."""
+    return ratio.verdict == "inconclusive" and ratio.high > 1 + NOISE_MOST
+
+
+def status(found: list[Change], subject: str) -> int:
+    """0: nothing of the subject became slower or larger; 1: something did, beyond the noise; 3:
+    nothing did for certain, but a row is too noisy to tell."""
+    ratios = [
+        ratio for change in found if change.allocator == subject for ratio in change.ratios.values()
+    ]
+    if any(worse(ratio) for ratio in ratios):
+        return SLOWER
+    return INCONCLUSIVE if not ratios or any(hidden(ratio) for ratio in ratios) else 0
+
+
+def as_json(found: list[Change], subject: str) -> dict[str, Any]:
+    """The comparison for programs."""
+    return {
+        "schema": "hakmem-bench-comparison/1",
+        "subject": subject,
+        "status": status(found, subject),
+        "changes": [
+            {
+                "case": change.case,
+                "allocator": change.allocator,
+                **{
+                    what: {
+                        "before": change.before[what],
+                        "after": change.after[what],
+                        **derived.ratio(change.ratios[what]),
+                    }
+                    for what in standing.WHAT
+                },
+            }
+            for change in found
+        ],
+    }
+
+
+def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> int:
+    """Prints the comparison; see `status` for what it returns."""
+    first, second = load(a, metric), load(b, metric)
+    found = changes(first, second)
+    if not found:
+        print("the two folders share no row", file=sys.stderr)
+        return INCONCLUSIVE
+    subject = first.subject
+    if as_json_text:
+        print(json.dumps(as_json(found, subject), indent=2))
+    else:
+        print(markdown.section(_table(found, first, second)))
+        for change in found:
+            for what, ratio in change.ratios.items():
+                if change.allocator == subject and (worse(ratio) or hidden(ratio)):
+                    word = "worse" if worse(ratio) else "too noisy to tell"
+                    print(f"{word}: {what} of {subject} on {change.case}: {ratio_text(ratio)}")
+    return status(found, subject)

@@ -1,0 +1,58 @@
+"""docs/SCORECARD.md: the targets with PASS or FAIL, and every row that is lost."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from ..layout import BENCH, TOP, display
+from . import facts, markdown, results, sections, standing, targets
+
+TARGETS = BENCH / "scorecard.toml"
+OUTPUT = TOP / "docs" / "SCORECARD.md"
+
+
+def judged(loaded: results.Results, file: Path = TARGETS) -> list[tuple[str, str, targets.Outcome]]:
+    """What is measured, its target, and the outcome, in the order of the file."""
+    with file.open("rb") as table:
+        lines = tomllib.load(table)["target"]
+    evidence = targets.gather(loaded)
+    return [(line["what"], line["target"], targets.judge(evidence, line)) for line in lines]
+
+
+def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
+    """The document, and whether every line passed."""
+    outcomes = judged(loaded, file)
+    states = [outcome.state for _, _, outcome in outcomes]
+    tally = ", ".join(
+        f"{states.count(state)} {state}"
+        for state in (targets.PASS, targets.FAIL, targets.NOT_MEASURED)
+    )
+    rows = [
+        [what, target, f"**{outcome.state}**", outcome.measured]
+        for what, target, outcome in outcomes
+    ]
+    shown = [
+        sections.scoreboard(loaded),
+        *(sections.losses(loaded, what) for what in standing.WHAT),
+        facts.refused(loaded),
+        facts.allocators(loaded),
+        facts.machine(loaded),
+    ]
+    parts = [
+        "# Scorecard\n\n<!-- Derived by `hakmem bench scorecard` from bench/scorecard.toml and the "
+        "results named below. -->\n",
+        f"{markdown.headline(loaded)} Targets: {tally}. All rows, plots and raw figures: "
+        f"`{display(loaded.folder.absolute())}`.\n",
+        "## Targets\n\n"
+        + markdown.table(["what", "target", "verdict", "measured"], rows, text_columns=4),
+        *(markdown.section(each) for each in shown if each is not None),
+    ]
+    return "\n".join(parts), all(state == targets.PASS for state in states)
+
+
+def write(folder: Path, output: Path = OUTPUT, metric: str = "wall") -> bool:
+    """Writes the document from a result folder and those beside it; True when every line passed."""
+    content, passed = text(results.load(folder, metric))
+    output.write_text(content)
+    return passed

@@ -1,0 +1,322 @@
+"""Judges the targets of bench/scorecard.toml: one function per kind of line."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ..errors import BenchError
+from ..figures import geometric_mean
+from . import standing
+from .cells import KIB, MIB, bytes_text
+from .results import CaseFacts, Results, Row, extra, read_lines, read_manifest
+
+PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
+# A peer that has fewer of the rows than this is not the best single peer of a group.
+SHARED_ROWS_LEAST = 0.8
+Target = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line's verdict, with the figure it rests on."""
+
+    state: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The matrix, and the newest further runs beside it: folder by kind."""
+
+    results: Results
+    others: Mapping[str, Path]
+
+
+def gather(results: Results) -> Evidence:
+    """Finds the result folders beside the matrix that belong to it."""
+    newest: dict[str, tuple[str, Path]] = {}
+    for manifest_file in results.folder.absolute().parent.glob("*/manifest.json"):
+        manifest = read_manifest(manifest_file.parent)
+        kind, at = str(manifest.get("kind", "")), str(manifest.get("at", ""))
+        if kind and (kind not in newest or at > newest[kind][0]):
+            newest[kind] = (at, manifest_file.parent)
+    return Evidence(results, {kind: folder for kind, (_, folder) in newest.items()})
+
+
+def _missing(why: str) -> Outcome:
+    return Outcome(NOT_MEASURED, why)
+
+
+def _verdict(good: bool, measured: str) -> Outcome:
+    return Outcome(PASS if good else FAIL, measured)
+
+
+def _matching(results: Results, patterns: Sequence[str]) -> list[CaseFacts]:
+    return [case for case in results.cases if any(fnmatch(case.name, each) for each in patterns)]
+
+
+def _absent(results: Results, target: Target) -> list[str]:
+    """The cases a line names that were not measured on the subject; a pattern that nothing matches
+    is one too."""
+    return [
+        pattern
+        for pattern in target["cases"]
+        if not any(results.of(case.name, results.subject) for case in _matching(results, [pattern]))
+    ]
+
+
+def rows(evidence: Evidence, target: Target) -> Outcome:
+    """Every row against the best peer of that row."""
+    found = standing.standings(evidence.results, target["figure"])
+    if not found:
+        return _missing("no row has a peer")
+    within = sum(each.factor <= target["usual"] for each in found)
+    above = [each for each in found if each.factor > target["most"]]
+    worst = max(found, key=lambda each: each.factor)
+    text = (
+        f"{within} of {len(found)} rows at most {target['usual']:.2f}x; "
+        f"{len(above)} above {target['most']:.2f}x; "
+        f"widest {worst.factor:.2f}x ({worst.case.name}, {worst.peer})"
+    )
+    return _verdict(2 * within > len(found) and not above, text)
+
+
+def _best_single(results: Results, cases: Sequence[CaseFacts], what: str) -> str | None:
+    """The peer against whom the subject's mean is the highest."""
+    found = {}
+    for peer in results.peers:
+        mean = standing.mean_ratio(results, results.subject, peer, what, cases)
+        if mean is not None and mean[1] >= SHARED_ROWS_LEAST * len(cases):
+            found[peer] = mean[0]
+    return max(found, key=lambda peer: found[peer]) if found else None
+
+
+def mean(evidence: Evidence, target: Target) -> Outcome:
+    """A geometric mean over the rows of a group, against one peer or the best of each row."""
+    results, what = evidence.results, str(target["figure"])
+    cases = [case for case in results.cases if case.group == target["group"]]
+    against = str(target["against"])
+    if against == "best of row":
+        factors = {each.case.name: each.factor for each in standing.standings(results, what)
+                   if each.case.group == target["group"]}  # fmt: skip
+        name = "the best of each row"
+    else:
+        peer = _best_single(results, cases, what) if against == "best single peer" else against
+        if peer is None:
+            return _missing("no peer has enough of the rows")
+        pairs = {case.name: standing.medians(results, case.name, what) for case in cases}
+        factors = {case: found[results.subject] / found[peer] for case, found in pairs.items()
+                   if results.subject in found and peer in found}  # fmt: skip
+        name = peer
+    if not factors:
+        return _missing(f"no row of {target['group']}")
+    value = geometric_mean(list(factors.values()))
+    text = f"{value:.3f}x against {name}, {len(factors)} of {len(cases)} rows"
+    good = value <= target["most"] and len(factors) == len(cases)
+    if "row_most" in target:
+        worst = max(factors, key=lambda case: factors[case])
+        text += f"; widest row {factors[worst]:.2f}x ({worst})"
+        good = good and factors[worst] <= target["row_most"]
+    return _verdict(good, text)
+
+
+def throughput(evidence: Evidence, target: Target) -> Outcome:
+    """The subject's speed against the fastest of the named peers, in each of the cases."""
+    results = evidence.results
+    absent = _absent(results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
+    good, parts = True, []
+    for case in _matching(results, target["cases"]):
+        found = standing.medians(results, case.name, "time")
+        rivals = {name: found[name] for name in results.peers
+                  if name in found and fnmatch(name, target["against"])}  # fmt: skip
+        if not rivals:
+            return _missing(f"no {target['against']} in {case.name}")
+        peer = min(rivals, key=lambda name: rivals[name])
+        factor = rivals[peer] / found[results.subject]
+        good = good and factor >= target["least"]
+        parts.append(f"{case.name} {factor:.2f}x ({peer})")
+    return _verdict(good, ", ".join(parts))
+
+
+def bounded(evidence: Evidence, target: Target) -> Outcome:
+    """Peak RSS as a multiple of what the workload holds at most."""
+    results = evidence.results
+    absent = _absent(results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
+    good, parts = True, []
+    for case in _matching(results, target["cases"]):
+        shares = [results.value(row, "memory") / live
+                  for row in results.of(case.name, results.subject)
+                  if (live := extra(row, "live_bytes"))]  # fmt: skip
+        if not shares:
+            return _missing(f"{case.name} does not say how much is live")
+        good = good and statistics.median(shares) <= target["most"]
+        parts.append(f"{case.name} {statistics.median(shares):.2f}x")
+    return _verdict(good, ", ".join(parts))
+
+
+def idle(evidence: Evidence, target: Target) -> Outcome:
+    """Resident memory two seconds after the work, beyond what is live."""
+    results = evidence.results
+    absent = _absent(results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
+    good, parts = True, []
+    for case in _matching(results, target["cases"]):
+        beyond = []
+        for row in results.of(case.name, results.subject):
+            resident, live = extra(row, "idle_rss_bytes"), extra(row, "live_bytes")
+            if resident is not None and live is not None:
+                beyond.append(resident - live - (extra(row, "frame_bytes") or 0.0))
+        if not beyond:
+            return _missing(f"{case.name} does not say what is resident and live")
+        value = statistics.median(beyond)
+        good = good and value <= target["most_mib"] * MIB
+        parts.append(f"{case.name}: {bytes_text(value)} beyond what is live")
+    return _verdict(good, ", ".join(parts))
+
+
+def lowest(evidence: Evidence, target: Target) -> Outcome:
+    """No peer has less in any of the cases."""
+    results = evidence.results
+    absent = _absent(results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
+    found = [
+        each
+        for case in _matching(results, target["cases"])
+        if (each := standing.standing(results, case, target["figure"])) is not None
+    ]
+    if not found:
+        return _missing("no peer has the row")
+    parts = [f"{each.case.name} {each.factor:.2f}x of {each.peer}'s" for each in found]
+    return _verdict(all(each.first for each in found), ", ".join(parts))
+
+
+def latency(evidence: Evidence, target: Target) -> Outcome:
+    """No peer has a lower percentile, of malloc and of free, in any of the cases."""
+    results, point = evidence.results, str(target["point"])
+    absent = _absent(results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
+    good, parts = True, []
+    for case in _matching(results, target["cases"]):
+        for call in ("malloc", "free"):
+            found = {
+                name: statistics.median(values)
+                for name in results.contenders
+                if (values := [float(row["latency"][call][point])
+                               for row in results.of(case.name, name)
+                               if call in (row.get("latency") or {})])
+            }  # fmt: skip
+            own = found.pop(results.subject, None)
+            if own is None or not found:
+                continue
+            peer = min(found, key=lambda name: found[name])
+            good = good and own <= found[peer]
+            parts.append(f"{case.name} {call} {own:,.0f} ns ({peer} {found[peer]:,.0f})")
+    return _verdict(good, ", ".join(parts)) if parts else _missing("no latencies in the rows")
+
+
+def metadata(evidence: Evidence, target: Target) -> Outcome:
+    """The allocator's own structures against the heap they describe, over all rows together."""
+    results = evidence.results
+    shares: dict[str, tuple[float, float]] = {}
+    for case in _matching(results, target["cases"]):
+        pairs = [(own, heap) for row in results.of(case.name, results.subject)
+                 if (own := extra(row, "metadata_bytes")) is not None
+                 and (heap := extra(row, "heap_bytes"))]  # fmt: skip
+        if pairs:
+            shares[case.name] = (
+                statistics.median(own for own, _ in pairs),
+                statistics.median(heap for _, heap in pairs),
+            )
+    if not shares:
+        return _missing("no row says how much metadata there is")
+    percent = (
+        100 * sum(own for own, _ in shares.values()) / sum(heap for _, heap in shares.values())
+    )
+    return _verdict(percent <= target["most_percent"], f"{percent:.3f} % over {len(shares)} rows")
+
+
+def os_calls(evidence: Evidence, target: Target) -> Outcome:
+    """OS calls over a long steady run: the newest `hakmem bench syscalls` beside the matrix."""
+    folder = evidence.others.get("syscalls")
+    counted = [row for row in read_lines(folder / "counts.jsonl")
+               if row["allocator"] == evidence.results.subject] if folder else []  # fmt: skip
+    if not counted:
+        return _missing("hakmem bench syscalls has not been run")
+    row = counted[-1]
+    ops, calls = int(row["ops"]), int(row["calls_total"])
+    if ops < target["ops_least"]:
+        return _missing(f"only {ops:,} operations were counted")
+    text = f"{calls} calls in {ops:,} operations: {calls / ops:.1e}"
+    return _verdict(calls / ops < target["below"], text)
+
+
+def startup(evidence: Evidence, target: Target) -> Outcome:
+    """What preloading adds to /bin/true, against glibc."""
+    folder = evidence.others.get("startup")
+    if folder is None:
+        return _missing("the start-up cost has not been measured")
+
+    def middle(name: str) -> float | None:
+        values = [float(row[target["figure"]]) for row in _startup_rows(folder, target["rows"])
+                  if row["allocator"] == name]  # fmt: skip
+        return statistics.median(values) if values else None
+
+    own, base = middle(evidence.results.subject), middle("glibc")
+    if own is None or base is None:
+        return _missing("no such rows of both")
+    added = own - base
+    text = (
+        f"{added / KIB:+,.0f} KiB ({own / KIB:,.0f} against {base / KIB:,.0f})"
+        if target["rows"] == "memory"
+        else f"{added / 1e3:+,.0f} us ({own / 1e3:,.0f} against {base / 1e3:,.0f})"
+    )
+    return _verdict(added <= target["most"], text)
+
+
+def _startup_rows(folder: Path, kind: str) -> list[Row]:
+    rows_of_true = [
+        row for row in read_lines(folder / "rows.jsonl") if row.get("program") == "true"
+    ]
+    return [row for row in rows_of_true if row.get("kind") == kind]
+
+
+def soak(evidence: Evidence, target: Target) -> Outcome:
+    """The newest soak run beside the matrix: its own thresholds decide."""
+    folder = evidence.others.get("soak")
+    if folder is None:
+        return _missing("hakmem soak has not been run")
+    found = read_manifest(folder)["soak"]
+    if found["minutes"] < target["minutes_least"]:
+        return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
+    text = "; ".join(f"{each['name']} {each['text']}" for each in found["verdicts"])
+    if any(each["state"] == FAIL for each in found["verdicts"]):
+        return Outcome(FAIL, text)
+    whole = all(each["state"] == PASS for each in found["verdicts"])
+    return Outcome(PASS if whole else NOT_MEASURED, text)
+
+
+KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
+    judge.__name__: judge
+    for judge in (rows, mean, throughput, bounded, idle, lowest, latency, metadata, os_calls,
+                  startup, soak)
+}  # fmt: skip
+
+
+def judge(evidence: Evidence, target: Target) -> Outcome:
+    """One line of the scorecard."""
+    kind = str(target["kind"])
+    if kind not in KINDS:
+        raise BenchError(f"bench/scorecard.toml: no kind '{kind}'; known: {', '.join(KINDS)}")
+    return KINDS[kind](evidence, target)

@@ -1,0 +1,276 @@
+"""Tables, page, comparison and scorecard, from made-up results whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import made_up
+import pytest
+
+from harness import report
+from harness.errors import BenchError
+from harness.report import compare, plots, results, standing
+
+# An HTML element that is never closed.
+VOID = {"meta", "br", "wbr", "hr", "img", "link", "input"}
+
+
+def folder_of(tmp_path: Path, times: dict[str, Sequence[float]], **more: Any) -> Path:
+    """A folder of one case with the given times in ms, block by block."""
+    rows = [
+        made_up.row("tiny_lifo", name, block, 1e6 * value)
+        for name, values in times.items()
+        for block, value in enumerate(values)
+    ]
+    return made_up.write(tmp_path, rows, allocator_order=list(times), **more)
+
+
+class Balance(HTMLParser):
+    """Follows opening and closing tags, and collects ids and links within the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.append(value)
+            elif name in ("href", "xlink:href") and value:
+                (self.links if value.startswith("#") else self.outside).append(value)
+            elif name == "src" and value:
+                self.outside.append(value)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    folder = made_up.matrix(tmp_path / "full")
+    text = report.write(folder)
+    page = (folder / "report.html").read_text()
+    balance = Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert len(set(balance.ids)) == len(balance.ids), "an id stands twice"
+    assert {link[1:] for link in balance.links} <= set(balance.ids)
+    assert balance.outside == []
+    assert "@import" not in page and "url(http" not in page
+    assert page.count("<svg ") == 4
+    for name in made_up.CHARACTERS:
+        assert f">{name}</td>" in page
+    assert (folder / "table.md").read_text() == text
+    assert "REFUSED" in text and "made up" in text
+
+
+def test_the_same_rows_draw_the_same_page(tmp_path: Path) -> None:
+    folder = made_up.matrix(tmp_path / "full", blocks=2)
+    report.write(folder)
+    report.write(folder, html=tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == (folder / "report.html").read_text()
+
+
+def test_what_a_row_says_is_text_and_not_markup(tmp_path: Path) -> None:
+    refused = [{"case": "a", "allocator": "<b>", "kind": "FAILED", "why": "<script>|x</script>"}]
+    rows = [made_up.row("tiny_lifo", "hakmem", 0, 1e6)]
+    folder = made_up.write(tmp_path, rows, refused=refused, command="<script>")
+    text = report.write(folder)
+    page = (folder / "report.html").read_text()
+    assert page.count("<script>") == 1
+    assert "&lt;script&gt;|x" in page
+    assert "<script>\\|x</script>" in text
+
+
+def test_relative_figures_and_losses(tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path, {"hakmem": [12, 12, 13], "glibc": [10, 10, 11], "floor": [5, 5, 5]}
+    )
+    loaded = results.load(folder)
+    assert standing.relative(loaded, "tiny_lifo", "time") == pytest.approx(
+        {"hakmem": 1.2, "glibc": 1.0, "floor": 0.5}
+    )
+    (loss,) = standing.losses(loaded, "time")
+    assert loss.peer == "glibc"
+    assert loss.factor == pytest.approx(1.2)
+    assert loss.ratio.verdict == "slower"
+    assert standing.losses(loaded, "memory") == []
+    summary = report.summary(folder)
+    assert "| tiny_lifo | synthetic workloads | glibc | 1.20 | 1.20 [1.18, 1.20] |" in summary
+    assert "first in time on 0 of 1 rows (widest gap 1.20x, tiny_lifo)" in summary
+
+
+def test_modes_and_the_floor_are_no_peers(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"hakmem": [10], "hakmem_lean": [8], "glibc": [11], "floor": [1]})
+    loaded = results.load(folder)
+    assert loaded.peers == ["glibc"]
+    assert standing.losses(loaded, "time") == []
+    assert standing.relative(loaded, "tiny_lifo", "time")["hakmem_lean"] == pytest.approx(0.8)
+
+
+def test_pairs_are_formed_by_block(tmp_path: Path) -> None:
+    """glibc lost its second block; the others still pair with their own."""
+    rows = [made_up.row("tiny_lifo", "hakmem", block, time) for block, time in
+            enumerate((1e6, 9e6, 3e6))]  # fmt: skip
+    rows += [made_up.row("tiny_lifo", "glibc", 0, 2e6), made_up.row("tiny_lifo", "glibc", 2, 6e6)]
+    loaded = results.load(made_up.write(tmp_path, rows))
+    ratio = standing.versus(loaded, "tiny_lifo", "hakmem", "glibc", "time")
+    assert ratio is not None
+    assert ratio.pairs == 2
+    assert ratio.median == pytest.approx(0.5)
+
+
+def test_the_frames_own_memory_is_subtracted(tmp_path: Path) -> None:
+    rows = [made_up.row("a", "hakmem", 0, 1e6, 10e6, extra={"frame_bytes": 4e6})]
+    loaded = results.load(made_up.write(tmp_path / "one", rows))
+    assert loaded.values("a", "hakmem", "memory") == [6e6]
+    rows[0]["extra"] = {"frame_bytes": 11e6}
+    loaded = results.load(made_up.write(tmp_path / "two", rows))
+    with pytest.raises(BenchError, match="frame_bytes exceeds the peak"):
+        loaded.values("a", "hakmem", "memory")
+
+
+def test_the_metric_chooses_the_clock(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"hakmem": [10.0]})
+    assert results.load(folder).values("tiny_lifo", "hakmem", "time") == [10e6]
+    assert results.load(folder, "cpu").values("tiny_lifo", "hakmem", "time") == [9e6]
+    with pytest.raises(BenchError, match="no metric 'moon'"):
+        results.load(folder, "moon")
+
+
+def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
+    rows = [made_up.row(case, name, 0, time) for case, name, time in
+            (("a", "hakmem", 1e6), ("b", "hakmem", 4e6), ("a", "glibc", 2e6), ("b", "glibc", 2e6),
+             ("a", "jemalloc", 4e6))]  # fmt: skip
+    folder = made_up.write(tmp_path, rows)
+    loaded = results.load(folder)
+    mean = standing.mean(loaded, "hakmem", "time", "synthetic")
+    assert mean is not None
+    assert (mean.rows, mean.firsts, mean.worst_case) == (2, 1, "b")
+    assert [mean.value, mean.worst] == pytest.approx([2**0.5, 2.0])
+    assert "| jemalloc | 4.00 (1 rows) |" in report.summary(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [({}, "no result folder"), ({"manifest.json": "{}"}, "no measured row"),
+     ({"manifest.json": "{}", "rows.jsonl": '{"case": "a", "bl'}, r"rows.jsonl:1: not a row")],
+)  # fmt: skip
+def test_a_broken_folder_is_said_to_be_one(
+    tmp_path: Path, files: dict[str, str], complaint: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(BenchError, match=complaint):
+        report.write(tmp_path)
+
+
+def test_an_interrupted_run_has_a_report_that_says_so(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"hakmem": [1], "glibc": [2]}, state="interrupted")
+    assert "This run is interrupted" in report.write(folder)
+    assert "This run is interrupted" in (folder / "report.html").read_text()
+
+
+def test_a_run_without_hakmem_has_a_subject(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"floor": [1], "glibc": [2], "jemalloc": [3]})
+    assert results.load(folder).subject == "glibc"
+    assert "glibc is first in time on 1 of 1 rows" in report.summary(folder)
+
+
+def test_figures_as_json(tmp_path: Path) -> None:
+    found = report.as_json(folder_of(tmp_path, {"hakmem": [12, 12], "glibc": [10, 10]}))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    row = found["cases"][0]["allocators"][0]
+    assert row["time"]["median"] == 12e6
+    assert row["time"]["versus_baseline"]["verdict"] == "slower"
+    assert [(each["case"], each["what"]) for each in found["not_first"]] == [("tiny_lifo", "time")]
+    one = report.as_json(folder_of(tmp_path / "one", {"hakmem": [12], "glibc": [10]}))
+    assert json.dumps(one, allow_nan=False)
+
+
+def test_plots_are_well_formed_and_name_everyone(tmp_path: Path) -> None:
+    loaded = results.load(made_up.matrix(tmp_path / "full", blocks=2))
+    drawn = [plots.scatter(loaded), plots.strips(loaded), plots.rss_over_time(loaded),
+             plots.latency(loaded)]  # fmt: skip
+    for svg in drawn:
+        assert svg is not None
+        text = " ".join(ElementTree.fromstring(svg).itertext())
+        assert all(name in text for name in made_up.CHARACTERS if name != "floor")
+
+
+def test_nothing_recorded_draws_nothing(tmp_path: Path) -> None:
+    loaded = results.load(folder_of(tmp_path, {"hakmem": [1], "glibc": [2]}))
+    assert plots.rss_over_time(loaded) is None
+    assert plots.latency(loaded) is None
+
+
+def test_exceedance_of_a_histogram() -> None:
+    uppers, shares = plots.exceedance([(10, 90), (20, 9), (40, 1)])
+    assert uppers == [10, 20]
+    assert shares == pytest.approx([0.10, 0.01])
+
+
+def test_shades_grow_with_the_ratio() -> None:
+    from harness.report.page import shade
+
+    tones = [shade(ratio) for ratio in (1.0, 1.001, 1.5, 3.0, 4.0, 40.0)]
+    assert len(set(tones[:5])) == 5
+    assert tones[4] == tones[5]
+
+
+SAME = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("factor", "noise", "status", "says"),
+    [(1.0, 0.0, 0, "same"), (1.15, 0.0, 1, "worse: time of hakmem on tiny_lifo: 1.15"),
+     (0.8, 0.0, 0, "faster"), (1.02, 0.0, 0, "same"), (1.0, 3.0, 3, "too noisy to tell")],
+)  # fmt: skip
+def test_comparison_of_two_folders(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    factor: float,
+    noise: float,
+    status: int,
+    says: str,
+) -> None:
+    """A planted change is found, and only that; noise that could hide one is admitted."""
+    before = folder_of(tmp_path / "a", {"hakmem": SAME, "glibc": SAME})
+    later = [factor * (value + noise * (-1) ** turn) for turn, value in enumerate(SAME)]
+    after = folder_of(tmp_path / "b", {"hakmem": later, "glibc": SAME})
+    assert compare.main(before, after) == status
+    assert says in capsys.readouterr().out
+    assert compare.main(before, after, as_json_text=True) == status
+    assert json.loads(capsys.readouterr().out)["status"] == status
+
+
+def test_a_peer_that_became_slower_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = folder_of(tmp_path / "a", {"hakmem": SAME, "glibc": SAME})
+    after = folder_of(tmp_path / "b", {"hakmem": SAME, "glibc": [2 * value for value in SAME]})
+    assert compare.main(before, after) == 0
+    assert "| slower |" in capsys.readouterr().out
+
+
+def test_folders_without_a_common_row_compare_to_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = folder_of(tmp_path / "a", {"hakmem": SAME})
+    after = folder_of(tmp_path / "b", {"glibc": SAME})
+    assert compare.main(before, after) == 3
+    assert "share no row" in capsys.readouterr().err
