@@ -17,18 +17,10 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdbool.h>
 
+#include "slots.h"
 #include "text.h"
-
-/* A loaded object, as the loader's list gives it. */
-struct proof_module {
-    const char *name; /* as the loader names it; "" for the program itself */
-    uintptr_t base;
-    const void *headers; /* ElfW(Phdr)[] */
-    size_t header_count;
-};
 
 /* Reads the counter for the first time: as early as possible, before the first use of malloc. */
 void proof_before(void);
@@ -36,5 +28,5 @@ void proof_before(void);
 /* Reads it again and adds the proof to the text. */
 void proof_add(struct text *text);
 
-/* The object that an address lies in; false when it lies in none. */
-bool proof_module_of(uintptr_t address, struct proof_module *module);
+/* The object that serves malloc; false when nobody can tell. After proof_before. */
+bool proof_serving(struct module *module);

@@ -1,0 +1,209 @@
+#include "counter.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    PAGE_BYTES = 4096,
+    RESIDENT_PAGES = 256,
+    POINTERS_MAX = 4096,
+    POINTED_BYTES = 16384,
+    STACK_BYTES = 8 << 20,
+    HAKMEM_TOTALS_WORDS = 7 /* struct hakmem_totals of hakmem.h */
+};
+
+/* Each word counts with its place; `place` is that of the first. */
+static uint64_t hash_words(uint64_t hash, uint64_t place, const uint64_t *words, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (words[i] != 0) {
+            hash = (hash ^ words[i] ^ (place + i) << 32) * 0x9e3779b97f4a7c15u;
+            hash ^= hash >> 29;
+        }
+    }
+    return hash;
+}
+
+/* ---- an allocator's data ---- */
+
+/* A walk over the allocator's own words, and over the beginnings of what they point to. */
+struct data {
+    uint64_t hash;
+    size_t pointers_left;
+    uintptr_t last_followed;
+};
+
+static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool follow);
+
+/* Many an allocator keeps its state in memory that it mapped; only the pointers are in its data.
+ * Not followed: into loaded objects, which are hashed or not by their own right, and into the
+ * stack, which changes by itself. */
+static void data_follow(struct data *data, const uint64_t *words, size_t count) {
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    for (size_t i = 0; i < count && data->pointers_left > 0; i++) {
+        const uintptr_t target = words[i] / POINTED_BYTES * POINTED_BYTES;
+        struct module module;
+        if (target < PAGE_BYTES || words[i] % sizeof(void *) != 0 || words[i] >> 47 != 0 ||
+            target == data->last_followed ||
+            (target > here - STACK_BYTES && target < here + STACK_BYTES) ||
+            module_of(words[i], &module)) {
+            continue;
+        }
+        data->last_followed = target;
+        data->pointers_left--;
+        data_range(data, target, target + POINTED_BYTES, false);
+    }
+}
+
+/* Pages that are not in memory hold zeros, which hash_words passes over, or what the file holds,
+ * which cannot have changed: reading them would add them to the process. What is not mapped is
+ * passed over as well. */
+static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool follow) {
+    unsigned char resident[RESIDENT_PAGES];
+    for (uintptr_t page = start / PAGE_BYTES * PAGE_BYTES; page < end;) {
+        const uintptr_t pages_left = (end - page + PAGE_BYTES - 1) / PAGE_BYTES;
+        const uintptr_t pages = pages_left < RESIDENT_PAGES ? pages_left : RESIDENT_PAGES;
+        const bool mapped = mincore((void *)page, pages * PAGE_BYTES, resident) == 0;
+        for (uintptr_t i = 0; i < pages; i++, page += PAGE_BYTES) {
+            const uintptr_t from = page < start ? start : page;
+            const uintptr_t to = page + PAGE_BYTES > end ? end : page + PAGE_BYTES;
+            const uint64_t *words = (const uint64_t *)from;
+            const size_t count = (to - from) / sizeof *words;
+            if (mapped && (resident[i] & 1)) {
+                data->hash = hash_words(data->hash, from / sizeof *words, words, count);
+                if (follow) {
+                    data_follow(data, words, count);
+                }
+            }
+        }
+    }
+}
+
+static uintptr_t word_aligned(uintptr_t address) {
+    return (address + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+}
+
+static void data_module(struct data *data, const struct module *module) {
+    const ElfW(Phdr) *headers = module->headers;
+    for (size_t i = 0; i < module->header_count; i++) {
+        const bool own = headers[i].p_type == PT_LOAD && (headers[i].p_flags & PF_W) != 0;
+        const bool local = headers[i].p_type == PT_TLS && module->local != NULL;
+        const uintptr_t start =
+            local ? (uintptr_t)module->local : module->base + headers[i].p_vaddr;
+        if (own || local) {
+            data_range(data, word_aligned(start), start + headers[i].p_memsz, true);
+        }
+    }
+}
+
+struct needed {
+    const char *soname;
+    struct data *data;
+};
+
+static int needed_step(struct dl_phdr_info *info, size_t bytes, void *argument) {
+    (void)bytes;
+    const struct needed *needed = argument;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    if (strcmp(slash == NULL ? info->dlpi_name : slash + 1, needed->soname) != 0) {
+        return 0;
+    }
+    const struct module module = module_from(info);
+    data_module(needed->data, &module);
+    return 1;
+}
+
+static bool is_runtime(const char *soname) {
+    static const char *const runtime[] = {"libc.so",  "libm.so",      "libpthread.so", "libdl.so",
+                                          "librt.so", "libstdc++.so", "libgcc_s.so",   "ld-linux"};
+    for (size_t i = 0; i < sizeof runtime / sizeof runtime[0]; i++) {
+        if (strncmp(soname, runtime[i], strlen(runtime[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The file's own data and, since its malloc may only pass calls on, that of what it needs. */
+static uint64_t data_hash(const struct module *module) {
+    struct data data = {.hash = 1, .pointers_left = POINTERS_MAX};
+    data_module(&data, module);
+    const ElfW(Phdr) *dynamic = module_header(module, PT_DYNAMIC, NULL);
+    const ElfW(Dyn) *entries =
+        dynamic == NULL ? NULL : (const ElfW(Dyn) *)(module->base + dynamic->p_vaddr);
+    const char *strings = NULL;
+    for (const ElfW(Dyn) *entry = entries; entry != NULL && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_STRTAB) {
+            strings = (const char *)entry->d_un.d_ptr; /* the loader has added the base */
+        }
+    }
+    for (const ElfW(Dyn) *entry = entries; strings != NULL && entry->d_tag != DT_NULL; entry++) {
+        struct needed needed = {strings + entry->d_un.d_val, &data};
+        if (entry->d_tag == DT_NEEDED && !is_runtime(needed.soname)) {
+            dl_iterate_phdr(needed_step, &needed);
+        }
+    }
+    return data.hash;
+}
+
+/* ---- the counter ---- */
+
+static struct {
+    struct module serving;
+    bool known;
+    void (*hakmem_totals)(uint64_t totals[]);
+    int (*mallctl)(const char *, void *, size_t *, void *, size_t);
+    struct mallinfo2 (*mallinfo2)(void);
+} source;
+
+/* A function of that name, if the file that serves malloc is the one that has it. */
+static bool own_function(const char *name, void *function) {
+    void *found = dlsym(RTLD_DEFAULT, name);
+    struct module owner;
+    if (found == NULL || !module_of((uintptr_t)found, &owner) ||
+        owner.base != source.serving.base) {
+        return false;
+    }
+    memcpy(function, &found, sizeof found);
+    return true;
+}
+
+void counter_find(const struct module *serving) {
+    source.serving = *serving;
+    source.known = true;
+    if (!own_function("hakmem_totals", &source.hakmem_totals) &&
+        !own_function("mallctl", &source.mallctl)) {
+        own_function("mallinfo2", &source.mallinfo2);
+    }
+}
+
+/* A hash fits into a floating point number's integers: some readers of JSON know no others. */
+static uint64_t as_number(uint64_t hash) {
+    return hash >> 11;
+}
+
+const char *counter_read(uint64_t *value) {
+    if (source.hakmem_totals != NULL) {
+        uint64_t totals[HAKMEM_TOTALS_WORDS] = {0};
+        source.hakmem_totals(totals);
+        *value = as_number(hash_words(1, 0, totals, HAKMEM_TOTALS_WORDS));
+        return "hakmem_totals (hash)";
+    }
+    size_t bytes = sizeof *value;
+    if (source.mallctl != NULL && source.mallctl("thread.allocated", value, &bytes, NULL, 0) == 0) {
+        return "thread.allocated (bytes)";
+    }
+    if (source.mallinfo2 != NULL) {
+        const struct mallinfo2 info = source.mallinfo2();
+        const uint64_t words[] = {info.arena,    info.ordblks,  info.hblks,   info.hblkhd,
+                                  info.uordblks, info.fordblks, info.keepcost};
+        *value = as_number(hash_words(1, 0, words, sizeof words / sizeof words[0]));
+        return "mallinfo2 (hash)";
+    }
+    *value = source.known ? as_number(data_hash(&source.serving)) : 0;
+    return source.known ? "data_hash" : "none";
+}
