@@ -1,17 +1,21 @@
 #include "counter.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 enum {
     PAGE_BYTES = 4096,
+    PAGE_WORDS = PAGE_BYTES / sizeof(uint64_t),
     RESIDENT_PAGES = 256,
-    POINTERS_MAX = 4096,
+    POINTERS_MAX = 128, /* followed; more would take a millisecond */
     POINTED_BYTES = 16384,
     STACK_BYTES = 8 << 20,
     HAKMEM_TOTALS_WORDS = 7 /* struct hakmem_totals of hakmem.h */
@@ -32,6 +36,7 @@ static uint64_t hash_words(uint64_t hash, uint64_t place, const uint64_t *words,
 
 /* A walk over the allocator's own words, and over the beginnings of what they point to. */
 struct data {
+    int memory; /* /proc/self/mem: reads what could not be touched, such as pages without access */
     uint64_t hash;
     size_t pointers_left;
     uintptr_t last_followed;
@@ -59,6 +64,18 @@ static void data_follow(struct data *data, const uint64_t *words, size_t count) 
     }
 }
 
+static void data_page(struct data *data, uintptr_t from, uintptr_t to, bool follow) {
+    uint64_t words[PAGE_WORDS];
+    const ssize_t got = pread(data->memory, words, to - from, (off_t)from);
+    if (got > 0) {
+        const size_t count = (size_t)got / sizeof *words;
+        data->hash = hash_words(data->hash, from / sizeof *words, words, count);
+        if (follow) {
+            data_follow(data, words, count);
+        }
+    }
+}
+
 /* Pages that are not in memory hold zeros, which hash_words passes over, or what the file holds,
  * which cannot have changed: reading them would add them to the process. What is not mapped is
  * passed over as well. */
@@ -69,15 +86,9 @@ static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool f
         const uintptr_t pages = pages_left < RESIDENT_PAGES ? pages_left : RESIDENT_PAGES;
         const bool mapped = mincore((void *)page, pages * PAGE_BYTES, resident) == 0;
         for (uintptr_t i = 0; i < pages; i++, page += PAGE_BYTES) {
-            const uintptr_t from = page < start ? start : page;
-            const uintptr_t to = page + PAGE_BYTES > end ? end : page + PAGE_BYTES;
-            const uint64_t *words = (const uint64_t *)from;
-            const size_t count = (to - from) / sizeof *words;
             if (mapped && (resident[i] & 1)) {
-                data->hash = hash_words(data->hash, from / sizeof *words, words, count);
-                if (follow) {
-                    data_follow(data, words, count);
-                }
+                data_page(data, page < start ? start : page,
+                          page + PAGE_BYTES > end ? end : page + PAGE_BYTES, follow);
             }
         }
     }
@@ -88,14 +99,17 @@ static uintptr_t word_aligned(uintptr_t address) {
 }
 
 static void data_module(struct data *data, const struct module *module) {
-    const ElfW(Phdr) *headers = module->headers;
-    for (size_t i = 0; i < module->header_count; i++) {
-        const bool own = headers[i].p_type == PT_LOAD && (headers[i].p_flags & PF_W) != 0;
-        const bool local = headers[i].p_type == PT_TLS && module->local != NULL;
-        const uintptr_t start =
-            local ? (uintptr_t)module->local : module->base + headers[i].p_vaddr;
-        if (own || local) {
-            data_range(data, word_aligned(start), start + headers[i].p_memsz, true);
+    /* What is the calling thread's own comes first: it leads to what changes most. */
+    const ElfW(Phdr) *header = module_header(module, PT_TLS, NULL);
+    if (header != NULL && module->local != NULL) {
+        const uintptr_t start = (uintptr_t)module->local;
+        data_range(data, word_aligned(start), start + header->p_memsz, true);
+    }
+    for (header = module_header(module, PT_LOAD, NULL); header != NULL;
+         header = module_header(module, PT_LOAD, header)) {
+        const uintptr_t start = module->base + header->p_vaddr;
+        if (header->p_flags & PF_W) {
+            data_range(data, word_aligned(start), start + header->p_memsz, true);
         }
     }
 }
@@ -130,7 +144,11 @@ static bool is_runtime(const char *soname) {
 
 /* The file's own data and, since its malloc may only pass calls on, that of what it needs. */
 static uint64_t data_hash(const struct module *module) {
-    struct data data = {.hash = 1, .pointers_left = POINTERS_MAX};
+    struct data data = {
+        .memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
+        .hash = 1,
+        .pointers_left = POINTERS_MAX,
+    };
     data_module(&data, module);
     const ElfW(Phdr) *dynamic = module_header(module, PT_DYNAMIC, NULL);
     const ElfW(Dyn) *entries =
@@ -146,6 +164,9 @@ static uint64_t data_hash(const struct module *module) {
         if (entry->d_tag == DT_NEEDED && !is_runtime(needed.soname)) {
             dl_iterate_phdr(needed_step, &needed);
         }
+    }
+    if (data.memory >= 0) {
+        close(data.memory);
     }
     return data.hash;
 }
