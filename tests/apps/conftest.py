@@ -6,17 +6,22 @@ The library comes from HAKMEM_LIBRARY; HAKMEM_* options of the caller are passed
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apprun import activity
-from apprun.compare import Comparison, Outputs, Run, Variant
-from apprun.process import build_launcher
-from apprun.record import Recorder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# The benchmark's real programs: processes, servers, clients and inputs are shared with it.
+sys.path.insert(0, str(REPOSITORY / "bench"))
+
+from apprun import activity  # noqa: E402
+from apprun.compare import Comparison, Outputs, Run, Variant  # noqa: E402
+from apprun.record import Recorder  # noqa: E402
+from programs.layout import LAUNCHER_SOURCE  # noqa: E402
 
 # What each mode adds to a program's environment; "checked" is the default one with internal checks.
 MODES: dict[str, dict[str, str]] = {
@@ -108,7 +113,11 @@ def base(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def launcher(base: Path) -> Path:
-    return build_launcher(base / "launch")
+    """The launcher, compiled: the compiler is one of the programs under test and thus installed."""
+    target = base / "launch"
+    words = ["gcc", "-std=gnu11", "-O2", "-o", str(target), str(LAUNCHER_SOURCE)]
+    subprocess.run(words, check=True)
+    return target
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from apprun.compare import Comparison, Outputs, Run
+from programs.layout import INPUTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CONTAINERS = Path(__file__).with_name("inputs") / "containers.cc"
+CONTAINERS = INPUTS / "containers.cc"
 
 
 @pytest.fixture(scope="session")

@@ -1,44 +1,7 @@
 """git on a repository that the test makes."""
 
-import random
-from pathlib import Path
-
 from apprun.compare import Comparison, Outputs, Run
-
-FIRST_COMMIT_S = 1_600_000_000
-
-
-def fast_import_stream(commits: int) -> bytes:
-    """A history of text files that grow, change and vanish, the same at every call."""
-    chance = random.Random(11)
-    words = [f"word{number}" for number in range(500)]
-    texts: dict[str, list[str]] = {}
-    stream: list[bytes] = []
-    for number in range(1, commits + 1):
-        changes: list[bytes] = []
-        for _ in range(4):
-            path = f"directory{chance.randrange(20)}/file{chance.randrange(30)}.txt"
-            lines = texts.setdefault(path, [])
-            if len(lines) > 300 and chance.random() < 0.1:
-                del texts[path]
-                changes.append(f"D {path}\n".encode())
-                continue
-            for _ in range(chance.randrange(5, 40)):
-                lines.insert(chance.randrange(len(lines) + 1), " ".join(chance.choices(words, k=8)))
-            data = ("\n".join(lines) + "\n").encode()
-            changes.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
-        message = f"Change {number}".encode()
-        time = f"{FIRST_COMMIT_S + number * 60} +0000"
-        stream.append(
-            b"commit refs/heads/main\ncommitter A U Thor <author@example.com> %s\ndata %d\n%s\n%s"
-            % (time.encode(), len(message), message, b"".join(changes))
-        )
-    return b"".join(stream)
-
-
-def packs(repository: Path) -> bytes:
-    """All pack files of a repository, one after the other."""
-    return b"".join(p.read_bytes() for p in sorted((repository / "objects/pack").glob("*.pack")))
+from programs.git import FIRST_COMMIT_S, fast_import_stream, packs
 
 
 def test_git(compare: Comparison) -> None:

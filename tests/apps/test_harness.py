@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from apprun import activity
 from apprun.compare import GLIBC, Comparison, Outputs, Run, Variant, assert_same
-from apprun.process import ProgramFailedError, process_tree, status_kib
 from apprun.record import Recorder
+from programs.process import ProgramFailedError, process_tree, status_kib
 
 ECHO_SERVER = """
 import socket, sys

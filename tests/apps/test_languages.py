@@ -1,12 +1,10 @@
 """Interpreters and virtual machines."""
 
 import re
-from pathlib import Path
 
 import pytest
 from apprun.compare import Comparison, Outputs, Run
-
-INPUTS = Path(__file__).with_name("inputs")
+from programs.layout import INPUTS
 
 # Debian's interpreter: its own test package is at hand on every machine (libpython3.11-testsuite).
 PYTHON = "/usr/bin/python3"

@@ -2,13 +2,9 @@
 
 import re
 import signal
-import time
-from pathlib import Path
 
 from apprun.compare import Comparison, Outputs, Run
-from apprun.process import READY_SECONDS_MAX, ProgramFailedError
-
-BINARIES = Path("/usr/lib/postgresql/15/bin")
+from programs.postgres import BINARIES, CLUSTER, PLACE, server_words, wait_started
 
 # Work for the executor's memory contexts: sorts and hashes in memory, aggregates, JSON, workers.
 QUERIES = """
@@ -40,25 +36,10 @@ SELECT sum(length(text)) FROM word;
 """
 
 
-def wait_started(run: Run, place: list[str]) -> None:
-    """The port is open a while before the server takes connections."""
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while True:
-        try:
-            run.tool([str(BINARIES / "pg_isready"), "-q", *place])
-        except ProgramFailedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
 def test_postgres(compare: Comparison) -> None:
     def workload(run: Run) -> Outputs:
         # It refuses to run as root.
         account = run.unprivileged()
-        common = ["-h", "127.0.0.1", "-U", "tester"]
 
         def tool(name: str, *words: str, stdin: bytes | None = None) -> bytes:
             done = run.command(
@@ -68,35 +49,17 @@ def test_postgres(compare: Comparison) -> None:
 
         outputs = {}
         with run.timed():
-            cluster = [
-                "-D",
-                "data",
-                "-U",
-                "tester",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--locale=C.UTF-8",
-            ]
-            outputs["initdb"] = tool("initdb", *cluster, "--no-sync")
-
-        def words(port: int) -> list[str]:
-            options = {"port": port, "listen_addresses": "127.0.0.1", "fsync": "off"}
-            options |= {"unix_socket_directories": "", "shared_buffers": "16MB"}
-            options |= {"autovacuum": "off", "jit": "off", "max_connections": 20}
-            settings = [word for k, v in options.items() for word in ("-c", f"{k}={v}")]
-            return [str(BINARIES / "postgres"), "-D", "data", *settings]
+            outputs["initdb"] = tool("initdb", "-D", "data", *CLUSTER)
 
         def ask(query: str) -> bytes:
-            place = [*common, "-p", str(server.port), "-d", "postgres"]
+            place = [*PLACE, "-p", str(server.port), "-d", "postgres"]
             options = ["-X", "-q", "-A", "-v", "ON_ERROR_STOP=1", "-f", "-"]
             return tool("psql", *place, *options, stdin=query.encode())
 
         # SIGINT: a fast shutdown, which ends sessions in order.
-        with run.server(words, stop_signal=signal.SIGINT, account=account) as server:
-            bench = [*common, "-p", str(server.port)]
-            wait_started(run, bench)
+        with run.server(server_words, stop_signal=signal.SIGINT, account=account) as server:
+            bench = [*PLACE, "-p", str(server.port)]
+            wait_started(run.tool, bench)
             with run.timed():
                 tool("pgbench", *bench, "-i", "-s", "3", "-q", "postgres")
                 tool("pgbench", *bench, "-c", "1", "-t", "1500", "--random-seed=5", "postgres")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from apprun.compare import AS_SHIPPED, FORCED_GLIBC, Comparison, Outputs, Run
-from apprun.process import Server
+from programs.process import Server
 
 BENCHMARK_TESTS = "set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopmin,lrange_100,mset"
 BENCHMARK_REQUESTS = 60000

@@ -1,11 +1,10 @@
 """sqlite3: tables, indices, full text, JSON, windows and VACUUM, with integrity checks."""
 
-from pathlib import Path
-
 import pytest
 from apprun.compare import Comparison, Outputs, Run
+from programs.layout import INPUTS
 
-TABLES = Path(__file__).with_name("inputs") / "tables.sql"
+TABLES = INPUTS / "tables.sql"
 
 
 @pytest.mark.every_mode

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import activity
-from .process import (
+from programs.process import (
     Account,
     Finished,
     Program,
@@ -22,6 +21,8 @@ from .process import (
     excerpt,
     serving,
 )
+
+from . import activity
 from .record import Recorder
 
 Outputs = Mapping[str, bytes]
@@ -159,7 +160,8 @@ class Run:
             if self.variant.proves:
                 self.prove(server)
             self.peak_kib = max(self.peak_kib, server.peak_kib())
-        self.cpu_s += server.cpu_s
+        if server.usage is not None:
+            self.cpu_s += server.usage.cpu_s
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

@@ -1,17 +1,20 @@
 /*
- * Runs one program and reports what it cost, as text lines on a descriptor.
+ * Runs one program and reports what it and the children it waited for cost, as text lines on a
+ * descriptor.
  *
  *   launch REPORT_FD [NAME=VALUE]... -- PROGRAM [ARGUMENT]...
  *
- * The test runner cannot measure peak memory itself: the kernel carries the peak of the address
+ * The caller cannot measure peak memory itself: the kernel carries the peak of the address
  * space that calls exec into the new program's figure, so a child of a 60 MiB Python never reports
  * less than 60 MiB. This process is small, and so is the error. The NAME=VALUE words go into the
  * program's environment only, so that a preloaded library is not loaded here.
  *
- * The program dies with this process, and this process with its parent: a killed test run leaves no
+ * The program dies with this process, and this process with its parent: a killed caller leaves no
  * server.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -87,8 +90,11 @@ int main(int argc, char **argv) {
     }
     int result = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 
-    dprintf(report_fd, "status %d\nwall_ns %lld\ncpu_us %lld\npeak_kib %ld\n", result,
-            now_ns() - start_ns, microseconds(usage.ru_utime) + microseconds(usage.ru_stime),
-            usage.ru_maxrss);
+    dprintf(report_fd, "status %d\nwall_ns %lld\nuser_us %lld\nsystem_us %lld\npeak_kib %ld\n",
+            result, now_ns() - start_ns, microseconds(usage.ru_utime),
+            microseconds(usage.ru_stime), usage.ru_maxrss);
+    dprintf(report_fd, "minor_faults %ld\nmajor_faults %ld\n", usage.ru_minflt, usage.ru_majflt);
+    dprintf(report_fd, "voluntary_switches %ld\ninvoluntary_switches %ld\n", usage.ru_nvcsw,
+            usage.ru_nivcsw);
     return 0;
 }

@@ -1,7 +1,7 @@
-"""Processes under test: commands that end by themselves and servers that are stopped.
+"""Real programs as processes: commands that end by themselves and servers that are stopped.
 
 Both are started through the launcher (launch.c), which gives the new environment to the program
-alone, measures it, and takes it along when the test run is killed.
+alone, measures it, and takes it along when the caller is killed.
 """
 
 import contextlib
@@ -30,11 +30,27 @@ class ProgramFailedError(AssertionError):
 
 @dataclass(frozen=True)
 class Usage:
-    """What one program run cost."""
+    """What one program run cost, with the children that it waited for."""
 
-    wall_s: float
-    cpu_s: float
+    wall_ns: int
+    user_us: int
+    system_us: int
+    # Of the largest of the processes.
     peak_kib: int
+    minor_faults: int
+    major_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+    @property
+    def wall_s(self) -> float:
+        """From start to end."""
+        return self.wall_ns / 1e9
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time, user and system."""
+        return (self.user_us + self.system_us) / 1e6
 
 
 @dataclass(frozen=True)
@@ -72,13 +88,6 @@ class Program:
         return (
             f"cd {shlex.quote(str(self.directory))} && env -i {variables} {shlex.join(self.words)}"
         )
-
-
-def build_launcher(target: Path) -> Path:
-    """Compile the launcher; the compiler is one of the programs under test and thus installed."""
-    source = Path(__file__).with_name("launch.c")
-    subprocess.run(["gcc", "-std=gnu11", "-O2", "-o", str(target), str(source)], check=True)
-    return target
 
 
 def excerpt(data: bytes) -> str:
@@ -178,12 +187,14 @@ class Running:
             raise ProgramFailedError(
                 f"still running after {timeout_s:.0f} s: {self.program.reproduction()}\n{hung}"
             ) from None
-        report = dict(line.split() for line in self._report.read().splitlines())
+        except BaseException:  # Ctrl-C, above all.
+            self.kill()
+            raise
+        lines = (line.split() for line in self._report.read().splitlines())
+        report = {name: int(value) for name, value in lines}
         self._report.close()
-        usage = Usage(
-            int(report["wall_ns"]) / 1e9, int(report["cpu_us"]) / 1e6, int(report["peak_kib"])
-        )
-        return Finished(int(report["status"]), self.stdout(), self.stderr(), usage)
+        status = report.pop("status")
+        return Finished(status, self.stdout(), self.stderr(), Usage(**report))
 
     def kill(self) -> None:
         """End the program and what it started, however far it has come."""
@@ -220,8 +231,8 @@ class Server:
         self.running = running
         self.port = port
         self.pid = running.pid
-        # The processor time of the whole life, known after the orderly end.
-        self.cpu_s = 0.0
+        # Of the whole life, known after the orderly end.
+        self.usage: Usage | None = None
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=READY_SECONDS_MAX)
@@ -254,7 +265,7 @@ class Server:
                 f"status {done.status} after {stop_signal.name}: "
                 f"{self.running.program.reproduction()}\n{excerpt(done.stdout + done.stderr)}"
             )
-        self.cpu_s = done.usage.cpu_s
+        self.usage = done.usage
 
 
 @contextlib.contextmanager

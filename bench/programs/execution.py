@@ -1,0 +1,277 @@
+"""One run of a real program: its processes, what they cost, and what the witness saw in them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import operator
+import os
+import pwd
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.counts import parse_strace
+from harness.errors import MeasureError
+
+from . import witness
+from .layout import LAUNCHER, WITNESS
+from .process import (
+    Account,
+    Finished,
+    Program,
+    ProgramFailedError,
+    Running,
+    Server,
+    Usage,
+    excerpt,
+    serving,
+)
+
+COMMAND_SECONDS_MAX = 300.0
+SUMMARY_SECONDS_MAX = 20.0
+# Debian links some programs to an allocator of their choice; the C library, preloaded, goes first.
+C_LIBRARY = "libc.so.6"
+
+
+class Execution:
+    """A fresh directory, an allocator, and all that was started with it."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        base: Path,
+        *,
+        count_calls: bool = False,
+        idle_ms: int = 0,
+    ) -> None:
+        self.base = base
+        self.directory = base / "work"
+        self.wall_ns = 0
+        self._environment = dict(environment)
+        self._preload = environment.get("LD_PRELOAD", C_LIBRARY)
+        self._idle_ms = idle_ms
+        self._usages: list[Usage] = []
+        # What runs on the allocator: process numbers, and the steps that started them.
+        self._main_pids: list[int] = []
+        self._main_steps: list[int] = []
+        self._steps = 0
+        self._statements = base / "statements"
+        self._count_calls = count_calls
+        self._copies: dict[str, str] = {}
+        base.chmod(0o755)
+        self.directory.mkdir(mode=0o755)
+        self._statements.touch()
+        self._statements.chmod(0o666)
+
+    # ---- starting programs
+
+    def command(
+        self,
+        words: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> Finished:
+        """Runs a program under the allocator to its end; it is part of the timed work."""
+        program = self._program(words, environment, directory, None)
+        running = self._start(program, stdin)
+        self._add_main(running.pid)
+        done = running.finish(COMMAND_SECONDS_MAX)
+        self._expect(program, done)
+        self._usages.append(done.usage)
+        self.wall_ns += done.usage.wall_ns
+        return done
+
+    def tool(
+        self,
+        words: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        account: Account | None = None,
+        directory: Path | None = None,
+    ) -> Finished:
+        """Runs a client or a setting-up step on the system's own malloc; it is not measured."""
+        variables = self._variables({}, preloaded=False)
+        program = Program(words, directory or self.directory, variables, account)
+        done = self._start(program, stdin).finish(COMMAND_SECONDS_MAX)
+        self._expect(program, done)
+        return done
+
+    @contextlib.contextmanager
+    def server(
+        self,
+        words: Callable[[int], Sequence[str]],
+        *,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        account: Account | None = None,
+    ) -> Iterator[Server]:
+        """A server under the allocator on a free loopback port; it is always stopped."""
+
+        def start(port: int) -> Running:
+            return self._start(self._program(words(port), None, None, account), None)
+
+        with serving(start, stop_signal) as server:
+            self._add_main(server.pid)
+            yield server
+        if server.usage is not None:
+            self._usages.append(server.usage)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Adds the duration of the block, in which clients load a server, to the wall time."""
+        start_ns = time.monotonic_ns()
+        yield
+        self.wall_ns += time.monotonic_ns() - start_ns
+
+    def unprivileged(self) -> Account | None:
+        """An account for programs that refuse to run as root; hands the directory to it."""
+        if os.geteuid() != 0:
+            return None
+        entry = pwd.getpwnam("nobody")
+        account = Account(entry.pw_uid, entry.pw_gid)
+        for folder in (self.directory, *self.directory.rglob("*")):
+            os.chown(folder, account.uid, account.gid)
+        self._preload = ":".join(self._reachable(file) for file in self._preload.split(":"))
+        return account
+
+    # ---- results
+
+    def row(self) -> dict[str, Any]:
+        """The fields of a row that come from the processes.
+
+        Times, faults and switches are those of all processes. Memory is that of the largest one,
+        which is the main one unless the program works through children.
+        """
+        statements = witness.read(self._statements)
+        mains = [witness.main_of(statements, pid) for pid in self._main_pids]
+        for main in mains:
+            witness.check(statements, main)
+        largest = max(statements, key=operator.attrgetter("peak_rss_bytes"))
+        total = functools.reduce(_add, self._usages)
+        row: dict[str, Any] = {
+            "wall_ns": self.wall_ns,
+            "user_ns": total.user_us * 1000,
+            "system_ns": total.system_us * 1000,
+            "cpu_ns": (total.user_us + total.system_us) * 1000,
+            "peak_rss_bytes": largest.peak_rss_bytes,
+            "end_rss_bytes": largest.end_rss_bytes,
+            "minor_faults": total.minor_faults,
+            "major_faults": total.major_faults,
+            "voluntary_switches": total.voluntary_switches,
+            "involuntary_switches": total.involuntary_switches,
+            "extra": {"processes": len(statements)},
+            "proof": self._original(mains[0].proof),
+        }
+        if largest.idle_rss_bytes is not None:
+            row["extra"]["idle_rss_bytes"] = largest.idle_rss_bytes
+        if self._count_calls:
+            row["syscalls"] = dict(self._counted_calls())
+        return row
+
+    # ---- inside
+
+    def _add_main(self, pid: int) -> None:
+        self._main_pids.append(pid)
+        self._main_steps.append(self._steps)
+
+    def _variables(self, environment: Mapping[str, str], *, preloaded: bool) -> dict[str, str]:
+        variables = {"TZ": "UTC", "HOME": str(self.directory), "TMPDIR": str(self.directory)}
+        variables.update(self._environment)
+        variables.pop("LD_PRELOAD", None)
+        if preloaded:
+            variables.update(environment)
+            variables["LD_PRELOAD"] = f"{self._preload}:{WITNESS}"
+            variables["HAKMEM_BENCH_WITNESS"] = str(self._statements)
+            variables["HAKMEM_BENCH_IDLE_MS"] = str(self._idle_ms)
+        return variables
+
+    def _program(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str] | None,
+        directory: Path | None,
+        account: Account | None,
+    ) -> Program:
+        variables = self._variables(environment or {}, preloaded=True)
+        if self._count_calls:
+            # With -D the program keeps its parent; the tracer, itself not preloaded, stands aside.
+            preload = variables.pop("LD_PRELOAD")
+            summary = str(self._summary(self._steps + 1))
+            tracer = ["strace", "-D", "-f", "-c", "-qq", "-o", summary]
+            words = [*tracer, "-E", f"LD_PRELOAD={preload}", *words]
+        return Program(words, directory or self.directory, variables, account)
+
+    def _start(self, program: Program, stdin: bytes | None) -> Running:
+        self._steps += 1
+        scratch = self.base / f"step{self._steps}"
+        scratch.mkdir()
+        input_path = None
+        if stdin is not None:
+            input_path = scratch / "stdin"
+            input_path.write_bytes(stdin)
+        return Running(LAUNCHER, program, scratch, input_path)
+
+    def _expect(self, program: Program, done: Finished) -> None:
+        if done.status != 0:
+            raise ProgramFailedError(
+                f"status {done.status}: {program.reproduction()}\n"
+                f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
+            )
+
+    def _reachable(self, file: str) -> str:
+        """The file, or a copy of it when only root can come to where it lies."""
+        if "/" not in file or _world_readable(Path(file)):
+            return file
+        copy = self.base / Path(file).name
+        shutil.copy(file, copy)
+        copy.chmod(0o755)
+        self._copies[str(copy)] = file
+        return str(copy)
+
+    def _original(self, proof: Mapping[str, Any]) -> dict[str, Any]:
+        """The proof with copies called by the names of what they are copies of."""
+        return {
+            name: {key: self._copies.get(file, file) for key, file in value.items()}
+            if name in witness.FUNCTIONS
+            else value
+            for name, value in proof.items()
+        }
+
+    def _summary(self, step: int) -> Path:
+        return self.base / f"calls{step}"
+
+    def _counted_calls(self) -> Counter[str]:
+        """The calls of all programs. The tracer writes its summary when the program has ended."""
+        deadline = time.monotonic() + SUMMARY_SECONDS_MAX
+        counted: Counter[str] = Counter()
+        for step in self._main_steps:
+            while not (text := _read(self._summary(step))).endswith(" total\n"):
+                if time.monotonic() > deadline:
+                    raise MeasureError("strace wrote no summary")
+                time.sleep(0.01)
+            counted.update(parse_strace(text))
+        return counted
+
+
+def _add(one: Usage, other: Usage) -> Usage:
+    """What two programs cost together."""
+    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return Usage(*(a + b for a, b in pairs))
+
+
+def _read(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def _world_readable(file: Path) -> bool:
+    real = file.resolve()
+    return bool(real.stat().st_mode & 0o004) and all(
+        folder.stat().st_mode & 0o001 for folder in real.parents
+    )
