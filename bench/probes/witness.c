@@ -1,6 +1,7 @@
 /* witness: preloaded next to an allocator into real programs, it states for each process which
  * allocator served it and what memory it took. One JSON line per process that ends in order is
- * appended to the file named by HAKMEM_BENCH_WITNESS; without that variable it is silent.
+ * appended to the file named by WITNESS_FILE; without that variable it is silent. (An allocator may
+ * warn of variables that begin with its own name.)
  *
  *   {"pid": N, "parent": N, "exe": FILE, "peak_rss_bytes": N, "end_rss_bytes": N,
  *    "idle_rss_bytes": N or absent, "user_ns": N, "system_ns": N, "minor_faults": N,
@@ -9,7 +10,7 @@
  *
  * The figures are those of this process alone, without its children. They are read when the process
  * begins to exit: in the destructors, after the program's own, or in _exit. With
- * HAKMEM_BENCH_IDLE_MS it then stays for that long without a call of malloc and looks once more:
+ * WITNESS_IDLE_MS it then stays for that long without a call of malloc and looks once more:
  * what has an allocator given back by itself?
  *
  * It allocates nothing and has no thread-local data, and what it reads it reads after the figures.
@@ -131,8 +132,8 @@ static void state_once(void) {
 }
 
 __attribute__((constructor)) static void witness_start(void) {
-    const char *file = getenv("HAKMEM_BENCH_WITNESS");
-    const char *idle = getenv("HAKMEM_BENCH_IDLE_MS");
+    const char *file = getenv("WITNESS_FILE");
+    const char *idle = getenv("WITNESS_IDLE_MS");
     if (file == NULL || strlen(file) >= sizeof statements_file) {
         return;
     }

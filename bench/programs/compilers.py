@@ -11,9 +11,10 @@ from pathlib import Path
 
 from .base import Outcome, RealProgram, scaled
 from .execution import Execution
-from .layout import INPUTS
 
 FUNCTIONS = 90
+CLASSES = 7
+STANDARD = "-std=c++17"
 
 
 def compiler(driver: str, name: str) -> str:
@@ -55,7 +56,7 @@ class Gcc(RealProgram):
     """C: many functions, optimised."""
 
     name = "gcc"
-    about = "cc1 on a generated C file of 90 functions, -O2"
+    about = f"cc1 on a generated C file of {FUNCTIONS} functions, -O2"
     executable = Path("/usr/bin/gcc")
     packages = ("gcc",)
 
@@ -68,20 +69,52 @@ class Gcc(RealProgram):
         return Outcome(functions, "functions", (execution.directory / "generated.s").read_bytes())
 
 
+def cxx_source(classes: int) -> str:
+    """C++ classes that each bring their own instances of the library's templates, without the
+    headers."""
+    chance = random.Random(6)
+    parts = []
+    for number in range(classes):
+        fields = "".join(f"    int field{i} = {i};\n" for i in range(chance.randrange(2, 6)))
+        parts.append(
+            f"struct Item{number} {{\n{fields}"
+            f"    bool operator<(const Item{number} &other) const {{\n"
+            f"        return field1 % {chance.randrange(3, 99)} < other.field1;\n"
+            f"    }}\n"
+            f"}};\n"
+            f"std::size_t sum{number}(std::map<std::string, std::vector<Item{number}>> &all) {{\n"
+            f"    std::size_t total = 0;\n"
+            f"    for (auto &[name, items] : all) {{\n"
+            f"        std::sort(items.begin(), items.end());\n"
+            f"        items.push_back(Item{number}{{}});\n"
+            f"        total += name.size() * items.size() + items.back().field0;\n"
+            f"    }}\n"
+            f"    all[std::to_string(total)] = {{}};\n"
+            f"    return total;\n"
+            f"}}\n"
+        )
+    return "".join(parts)
+
+
 class Gxx(RealProgram):
-    """C++: templates of the standard library, preprocessed beforehand."""
+    """C++: many instances of the standard library's templates."""
 
     name = "g++"
-    about = "cc1plus on containers and templates, -O1 -g"
+    about = f"cc1plus on {CLASSES} generated classes with maps, vectors and sorts, -O1"
     executable = Path("/usr/bin/g++")
     packages = ("g++",)
 
     def make_inputs(self, folder: Path) -> None:
-        words = ["/usr/bin/g++", "-std=c++17", "-E", "-P", str(INPUTS / "containers.cc"), "-o"]
-        subprocess.run([*words, str(folder / "containers.ii")], check=True, timeout=60)
+        headers = folder / "headers.cc"
+        names = ("algorithm", "map", "string", "vector")
+        headers.write_text("".join(f"#include <{name}>\n" for name in names))
+        words = ["/usr/bin/g++", STANDARD, "-E", "-P", str(headers), "-o"]
+        subprocess.run([*words, str(folder / "headers.ii")], check=True, timeout=60)
 
     def exercise(self, execution: Execution, inputs: Path, scale: float) -> Outcome:
-        del scale  # One file is the least there is.
-        words = [compiler("g++", "cc1plus"), "-quiet", "-std=c++17", "-O1", "-g", "-fpreprocessed"]
-        execution.command([*words, str(inputs / "containers.ii"), "-o", "containers.s"])
-        return Outcome(1, "files", (execution.directory / "containers.s").read_bytes())
+        classes = scaled(CLASSES, scale)
+        source = execution.directory / "generated.ii"
+        source.write_text((inputs / "headers.ii").read_text() + cxx_source(classes))
+        words = [compiler("g++", "cc1plus"), "-quiet", STANDARD, "-O1", "-fpreprocessed"]
+        execution.command([*words, str(source), "-o", "generated.s"])
+        return Outcome(classes, "classes", (execution.directory / "generated.s").read_bytes())

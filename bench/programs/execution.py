@@ -188,8 +188,8 @@ class Execution:
         if preloaded:
             variables.update(environment)
             variables["LD_PRELOAD"] = f"{self._preload}:{WITNESS}"
-            variables["HAKMEM_BENCH_WITNESS"] = str(self._statements)
-            variables["HAKMEM_BENCH_IDLE_MS"] = str(self._idle_ms)
+            variables["WITNESS_FILE"] = str(self._statements)
+            variables["WITNESS_IDLE_MS"] = str(self._idle_ms)
         return variables
 
     def _program(
