@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import cargo, cases, peers, setup
+from . import cargo, cases, peers, setup, store
 from .cases import Case
 from .errors import BenchError, MeasureError
 from .layout import display
@@ -130,7 +130,8 @@ def scorecard(options: argparse.Namespace) -> int:
     """`hakmem bench scorecard`: the targets, passed or failed."""
     from .report import scorecard as scoring
 
-    return EXIT_OK if scoring.write(options.folder) else EXIT_BAD
+    folder = options.folder or store.newest("full")
+    return EXIT_OK if scoring.write(folder) else EXIT_BAD
 
 
 def verify(options: argparse.Namespace) -> int:

@@ -80,3 +80,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, json.JSONDecodeError) as error:
         raise BenchError(f"{folder} is no result folder: {error}") from error
     return manifest
+
+
+def newest(kind: str) -> Path:
+    """The newest result folder of that kind."""
+    found = [
+        (manifest["at"], file.parent)
+        for file in RESULTS.glob(f"*/*/{MANIFEST}")
+        if (manifest := read_manifest(file.parent)).get("kind") == kind
+    ]
+    if not found:
+        raise BenchError(f"no results of kind '{kind}' below {RESULTS}")
+    return max(found)[1]

@@ -1,18 +1,24 @@
-"""The benchmark's modules, and libraries that a row must be refused for."""
+"""The benchmark's modules, its command, and libraries that a row must be refused for."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
+sys.path.insert(0, str(TOP / "tools"))
 
 from harness import workshop  # noqa: E402
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+Rows = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +38,26 @@ def compile_c() -> Callable[..., Path]:
         return output
 
     return compile_text
+
+
+@pytest.fixture
+def bench(built: Path) -> Bench:
+    """Runs `hakmem bench` with these arguments."""
+    del built
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, str(TOP / "hakmem"), "bench", *map(str, arguments)]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+    return run
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Raw rows of a result folder."""
+
+    def read(folder: Path, file: str = "rows.jsonl") -> list[dict[str, Any]]:
+        path = folder / file
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read

@@ -1,24 +1,24 @@
-"""Positive controls of the proof: runs that must be refused, seen through the commands."""
+"""Positive controls of the proof: runs that must be refused, seen through the command."""
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import measure, peers
+from harness import measure, peers, proof, verifying
 from harness.errors import RefusedError
-from harness.layout import TOP
 
 Compile = Callable[..., Path]
-WORKLOADS = TOP / "bench" / "workloads"
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+Rows = Callable[..., list[dict[str, Any]]]
 
-HALF = """
+WHOLE = """
 #include <stddef.h>
 #include <string.h>
 static char pool[1 << 26]; static size_t used;
@@ -32,23 +32,10 @@ void *realloc(void *p, size_t n) { void *q = malloc(n); return p ? memmove(q, p,
 """
 
 
-def bench(
-    folder: Path, *arguments: str, program: str = "run.py"
-) -> subprocess.CompletedProcess[str]:
-    """Runs the command with its results in `folder`."""
-    line = [sys.executable, str(TOP / "bench" / program), "--output", str(folder), *arguments]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
-
-
-def short(*arguments: str) -> tuple[str, ...]:
+def short(*arguments: object) -> tuple[object, ...]:
     """The shortest useful run."""
-    return ("--workloads", "tiny_lifo", "--reps", "2", "--scale", "0.002", *arguments)
-
-
-def rows(folder: Path, file: str = "rows.jsonl") -> list[dict[str, Any]]:
-    """Raw rows of a result folder."""
-    path = folder / file
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    line = ("--workloads", "tiny_lifo", "--reps", "2", "--scale", "0.002", "--no-counts")
+    return (*line, *arguments)
 
 
 @pytest.fixture
@@ -57,9 +44,9 @@ def without_malloc(tmp_path: Path, compile_c: Compile) -> Path:
 
 
 @pytest.fixture
-def without_realloc(tmp_path: Path, compile_c: Compile) -> Path:
-    """Half a malloc: realloc stays with the C library."""
-    source = HALF.replace("void *realloc", "void *not_realloc")
+def without_calloc(tmp_path: Path, compile_c: Compile) -> Path:
+    """Half a malloc: calloc stays with the C library."""
+    source = WHOLE.replace("void *calloc", "void *not_calloc")
     return compile_c(tmp_path / "half.so", source, "-shared", "-fPIC", "-fno-builtin")
 
 
@@ -69,104 +56,198 @@ def wrong_library(tmp_path: Path, compile_c: Compile) -> Path:
     the loader asks the floor allocator first."""
     floor = peers.known()["floor"].library
     flags = ("-shared", "-fPIC", "-fno-builtin", f"-Wl,--auxiliary={floor}")
-    return compile_c(tmp_path / "front.so", HALF, *flags)
+    return compile_c(tmp_path / "front.so", WHOLE, *flags)
 
 
-def test_true_rows_carry_their_proof(built: Path, tmp_path: Path) -> None:
-    done = bench(tmp_path, *short("--allocators", "glibc,floor"))
+@pytest.fixture
+def idle_library(tmp_path: Path, compile_c: Compile) -> Path:
+    """All names resolve to it, but it passes every call on to the C library: nothing moves."""
+    source = """
+#include <stddef.h>
+void *__libc_malloc(size_t); void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t); void __libc_free(void *);
+void *malloc(size_t n) { return __libc_malloc(n); }
+void free(void *p) { __libc_free(p); }
+void *calloc(size_t a, size_t b) { return __libc_calloc(a, b); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+"""
+    flags = ("-shared", "-fPIC", "-fno-builtin", "-Wl,-z,now")
+    return compile_c(tmp_path / "idle.so", source, *flags)
+
+
+def test_true_rows_carry_their_proof(bench: Bench, rows: Rows, tmp_path: Path) -> None:
+    done = bench("--output", tmp_path, *short("--allocators", "glibc,floor"))
     assert done.returncode == 0, done.stderr
     kept = rows(tmp_path)
     assert [row["allocator"] for row in kept].count("floor") == 2
     assert len(kept) == 4
     for row in kept:
         library = "libfloor.so" if row["allocator"] == "floor" else "libc.so.6"
-        assert set(row["proof"]) == set(measure.PROVEN_NAMES)
-        for witnesses in row["proof"].values():
-            assert Path(witnesses["loader"]).name == library
-            assert Path(witnesses["map"]).name.startswith(library)
+        for name in proof.PROVEN_NAMES:
+            assert Path(row["proof"][name]["loader"]).name == library
+            assert Path(row["proof"][name]["map"]).name == library
+        assert row["proof"]["moved"]["before"] != row["proof"]["moved"]["after"]
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert len(manifest["allocators"]["floor"]["sha256"]) == 64
+    assert {row["proof"]["build_id"] for row in kept} == {
+        each["build_id"] for each in manifest["allocators"].values()
+    }
     assert manifest["kernel"] and manifest["command"] and manifest["state"] == "complete"
-    assert "| tiny_lifo |" in (tmp_path / "table.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("library", "complaint"),
     [
         ("without_malloc", "malloc is served by"),
-        ("without_realloc", "realloc is served by"),
+        ("without_calloc", "calloc is served by"),
         ("wrong_library", "libfloor.so"),
+        ("idle_library", "stood still"),
     ],
 )
 def test_library_that_does_not_serve_is_refused(
-    built: Path, tmp_path: Path, library: str, complaint: str, request: pytest.FixtureRequest
+    bench: Bench,
+    rows: Rows,
+    tmp_path: Path,
+    library: str,
+    complaint: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     path: Path = request.getfixturevalue(library)
     results = tmp_path / "results"
     line = short("--allocators", "glibc", "--allocator", f"impostor={path}")
-    done = bench(results, *line)
+    done = bench("--output", results, *line)
     assert done.returncode == 1
     assert "REFUSED impostor on tiny_lifo" in done.stderr
     assert complaint in done.stderr
     assert {row["allocator"] for row in rows(results)} == {"glibc"}
-    assert [row["kind"] for row in rows(results, "refused.jsonl")] == ["REFUSED"]
-    assert "impostor |" not in (results / "table.md").read_text().split("###")[1]
+    refused = rows(results, "refused.jsonl")
+    assert [row["kind"] for row in refused] == ["REFUSED"]
+    assert complaint in refused[0]["why"]
 
 
-def test_library_that_is_not_there_is_refused(built: Path, tmp_path: Path) -> None:
-    done = bench(tmp_path, *short("--allocators", "glibc", "--allocator", "ghost=/no/such.so"))
+def test_whole_library_is_not_refused(bench: Bench, tmp_path: Path, compile_c: Compile) -> None:
+    """The counterpart of the controls: the same source, complete and preloaded, is measured."""
+    own = compile_c(tmp_path / "own.so", WHOLE, "-shared", "-fPIC", "-fno-builtin")
+    done = bench("--output", tmp_path / "r", *short("--allocators", "glibc"),
+                 "--allocator", f"own={own}", "--scale", "0.0005")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_library_that_is_not_there_is_refused(bench: Bench, tmp_path: Path) -> None:
+    line = short("--allocators", "glibc", "--allocator", "ghost=/no/such.so")
+    done = bench("--output", tmp_path, *line)
     assert done.returncode == 1
     assert "REFUSED ghost on tiny_lifo: malloc is served by" in done.stderr
 
 
 @pytest.mark.parametrize("flags", [("-static",), ("-static-pie",)])
-def test_static_program_is_refused(built: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    sources = [str(WORKLOADS / "tiny.c"), str(WORKLOADS / "frame.c")]
+def test_static_program_is_refused(
+    built: Path, bench: Bench, rows: Rows, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    objects = [
+        str(each)
+        for target in ("frame", "tiny")
+        for each in (built / "CMakeFiles" / f"{target}.dir").rglob("*.o")
+    ]
+    assert len(objects) > 4
     subprocess.run(
-        ["cc", "-O1", "-fno-builtin", "-w", "-D_GNU_SOURCE", *flags, *sources,
-         "-o", str(tmp_path / "tiny"), "-lpthread"],
+        ["cc", "-w", *flags, *objects, "-o", str(tmp_path / "tiny"), "-lpthread"],
         check=True,
         capture_output=True,
-    )  # fmt: skip
+    )
     results = tmp_path / "results"
-    done = bench(results, *short("--allocators", "floor", "--programs", str(tmp_path)))
+    line = short("--allocators", "floor", "--programs", tmp_path)
+    done = bench("--output", results, *line)
     assert done.returncode == 1
     assert "REFUSED floor on tiny_lifo" in done.stderr
     assert rows(results) == []
 
 
-def test_program_without_proof_is_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def statement(built: Path) -> dict[str, Any]:
+    """A true statement of a process on the C library."""
+    row = measure.run(verifying.TRIAL, peers.known()["glibc"], built, cpu=None)
+    found: dict[str, Any] = row["proof"]
+    return found
+
+
+def test_each_part_of_the_statement_counts(statement: dict[str, Any]) -> None:
+    glibc = peers.known()["glibc"]
+    proof.verify(statement, glibc)
     with pytest.raises(RefusedError, match="gave no proof"):
-        measure.verify(None, peers.known()["glibc"])
-    with pytest.raises(RefusedError, match="does not say where its free"):
-        one = {"loader": str(peers.known()["glibc"].library)}
-        measure.verify({"malloc": {**one, "map": one["loader"]}}, peers.known()["glibc"])
+        proof.verify(None, glibc)
+
+    def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        other = copy.deepcopy(statement)
+        change(other)
+        return other
+
+    controls: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+        ("does not say where its free", lambda s: s.pop("free")),
+        ("realloc is served by no file", lambda s: s["realloc"].pop("map")),
+        ("calloc is served by /bin/true", lambda s: s["calloc"].update(loader="/bin/true")),
+        ("build id in memory is missing", lambda s: s.pop("build_id")),
+        ("build id in memory is abad1dea", lambda s: s.update(build_id="abad1dea")),
+        ("whether the allocator's counter moved", lambda s: s.pop("moved")),
+        ("stood still at 7", lambda s: s["moved"].update(before=7, after=7)),
+    ]
+    for complaint, change in controls:
+        with pytest.raises(RefusedError, match=complaint):
+            proof.verify(changed(change), glibc)
+
+
+def test_verify_shows_the_proof_of_this_moment(bench: Bench, without_malloc: Path) -> None:
+    done = bench("verify", "--allocators", "glibc,floor")
+    assert done.returncode == 0, done.stdout
+    assert "proven   glibc" in done.stdout and "libfloor.so" in done.stdout
+    done = bench("verify", "--allocators", "glibc", "--allocator", f"impostor={without_malloc}",
+                 "--json")  # fmt: skip
+    assert done.returncode == 1
+    statements = {each["allocator"]: each for each in json.loads(done.stdout)["statements"]}
+    assert statements["glibc"]["holds"] and not statements["impostor"]["holds"]
+    assert "malloc is served by" in statements["impostor"]["why"]
+
+
+def test_verify_checks_kept_rows(bench: Bench, rows: Rows, tmp_path: Path) -> None:
+    """A folder holds until a row of another library is slipped in."""
+    assert bench("--output", tmp_path, *short("--allocators", "glibc,floor")).returncode == 0
+    done = bench("verify", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "glibc (2 rows)" in done.stdout
+    kept = rows(tmp_path)
+    kept[0]["allocator"] = "floor" if kept[0]["allocator"] == "glibc" else "glibc"
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    done = bench("verify", tmp_path)
+    assert done.returncode == 1
+    assert f"REFUSED  {kept[0]['allocator']}" in done.stdout
 
 
 def test_short_programs_are_proved_by_the_loader(
     built: Path, tmp_path: Path, without_malloc: Path, compile_c: Compile
 ) -> None:
     floor = peers.known()["floor"]
-    bound = measure.verify_bindings(["/bin/true"], floor)
+    bound = proof.verify_bindings(["/bin/true"], floor)
     assert bound["malloc"] > 0 and bound["free"] > 0
     with pytest.raises(RefusedError, match=r"is bound to .*libc"):
-        measure.verify_bindings(["/bin/true"], peers.Allocator("impostor", without_malloc))
+        proof.verify_bindings(["/bin/true"], peers.Allocator("impostor", without_malloc))
     static = compile_c(tmp_path / "static", "int main(void) { return 0; }\n", "-static")
     with pytest.raises(RefusedError, match="linked statically"):
-        measure.verify_bindings([str(static)], floor)
+        proof.verify_bindings([str(static)], floor)
 
 
-def test_start_up_table(built: Path, tmp_path: Path, without_malloc: Path) -> None:
+def test_start_up_table(bench: Bench, rows: Rows, tmp_path: Path, without_malloc: Path) -> None:
     line = ("--allocators", "glibc", "--allocator", f"impostor={without_malloc}")
-    done = bench(tmp_path, "--runs", "2", "--starts", "25", *line, program="rss.py")
+    results = tmp_path / "results"
+    done = bench("startup", "--output", results, "--runs", "2", "--starts", "25", *line)
     assert done.returncode == 1
     assert "REFUSED impostor on true" in done.stderr
     assert "### /bin/true" in done.stdout and "impostor" not in done.stdout
-    memory = [row for row in rows(tmp_path) if row.get("kind") == "memory"]
+    memory = [row for row in rows(results) if row.get("kind") == "memory"]
     assert len(memory) == 4
     for row in memory:
         parts = row["private_dirty_bytes"] + row["private_clean_bytes"] + row["shared_clean_bytes"]
         assert 0 < row["private_dirty_bytes"] < row["rss_bytes"]
         assert parts <= row["rss_bytes"]
-    proof = next(row for row in rows(tmp_path) if row.get("kind") == "proof")
-    assert proof["os_calls"]["mmap"] > 0 and proof["os_calls"]["execve"] == 1
+    told = next(row for row in rows(results) if row.get("kind") == "proof")
+    assert told["os_calls"]["mmap"] > 0 and told["os_calls"]["execve"] == 1
+    assert json.loads((results / "manifest.json").read_text())["kind"] == "startup"

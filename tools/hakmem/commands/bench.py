@@ -112,7 +112,9 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     report.add_argument("folder", metavar="DIR", type=Path)
     _add_report(report)
     scorecard = verb("scorecard", "write docs/SCORECARD.md from a result folder")
-    scorecard.add_argument("folder", metavar="DIR", type=Path)
+    scorecard.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", help="the newest full one"
+    )
     syscalls = verb("syscalls", "count the OS calls of 200 million operations after warm-up")
     syscalls.add_argument("--json", action="store_true", help="as JSON")
     _add_choice(syscalls)

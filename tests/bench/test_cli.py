@@ -1,0 +1,107 @@
+"""The command line: verbs, exit status, what goes where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+MEASURED = ("--workloads", "tiny_lifo", "--allocators", "glibc,floor", "--reps", "2",
+            "--scale", "0.01", "--no-counts")  # fmt: skip
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Rewrites the rows of a result folder."""
+    file = folder / "rows.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        edit(row)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_list_names_everything(bench: Bench) -> None:
+    done = bench("list", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    workloads = {each["name"]: each for each in told["workloads"]}
+    allocators = {each["name"]: each for each in told["allocators"]}
+    assert workloads["tiny_lifo"]["group"] == "synthetic" and workloads["redis"]["group"] == "real"
+    assert allocators["glibc"]["installed"] and allocators["floor"]["kind"] == "floor"
+    assert not allocators["hakmem_research"]["default"]
+    text = bench("list").stdout
+    assert all(f"{name} " in text for name in [*workloads, *allocators])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--workloads", "nonesuch"),
+        ("--allocators", "nonesuch"),
+        ("--allocator", "just-a-name"),
+        ("--allocator", "a/b=x.so"),
+        ("--reps", "0"),
+        ("--scale", "-1"),
+        ("--cpu", "100000", "--allocators", "glibc"),
+        ("--nonesuch",),
+        ("compare", "one"),
+        ("nonesuch",),
+        ("report", "/no/such/folder"),
+        ("verify", "/no/such/folder"),
+    ],
+)
+def test_wrong_usage_is_told_and_ends_with_2(
+    bench: Bench, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    measures = arguments[0].startswith("--")
+    output = ("--output", tmp_path / "r") if measures else ()
+    done = bench(*arguments, *output)
+    assert done.returncode == 2, done.stderr
+    assert "hakmem" in done.stderr and done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_tables_can_be_derived_again(bench: Bench, tmp_path: Path) -> None:
+    results, page = tmp_path / "r", tmp_path / "page.html"
+    done = bench("--output", results, *MEASURED)
+    assert done.returncode == 0, done.stderr
+    assert "glibc" in done.stdout
+    table = (results / "table.md").read_text()
+    (results / "table.md").unlink()
+    done = bench("report", results, "--html", page)
+    assert done.returncode == 0, done.stderr
+    assert (results / "table.md").read_text() == table
+    assert "</html>" in page.read_text()
+
+
+def test_a_folder_compared_with_itself_is_the_same(bench: Bench, tmp_path: Path) -> None:
+    results = tmp_path / "r"
+    assert bench("--output", results, *MEASURED).returncode == 0
+    change(results, lambda row: row.update(wall_ns=10_000_000 + row["block"]))
+    done = bench("compare", results, results)
+    assert done.returncode == 0, done.stdout
+    assert "tiny_lifo" in done.stdout
+
+
+def test_slower_rows_end_with_1(bench: Bench, tmp_path: Path) -> None:
+    """A copy of the results in which one allocator takes three times as long."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    assert bench("--output", before, *MEASURED).returncode == 0
+    change(before, lambda row: row.update(wall_ns=10_000_000 + row["block"]))
+    shutil.copytree(before, after)
+    change(after, lambda row: row["allocator"] == "glibc" and row.update(wall_ns=30_000_000))
+    done = bench("compare", before, after)
+    assert done.returncode == 1, done.stdout
+    assert "slower" in done.stdout
+
+
+def test_help_has_examples(bench: Bench) -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert "examples:" in done.stdout and "compare" in done.stdout

@@ -1,0 +1,247 @@
+"""The session: order, warm-up, lost pairs, interruption, what makes a run unsound."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import counts, identity, measure, peers, session, store
+from harness.cases import Case
+from harness.environment import CLEAN_ENVIRONMENT, pinned, run_alone
+from harness.errors import BenchError, MeasureError
+from harness.layout import TOP
+from harness.progress import Estimate
+from harness.session import Plan, Session
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+Rows = Callable[..., list[dict[str, Any]]]
+
+SHORT = ["tiny_lifo", "mixed_small"]
+
+
+def plan(output: Path, **changes: Any) -> Plan:
+    """A short session on what is always there."""
+    settings: dict[str, Any] = {
+        "workloads": SHORT, "allocators": ["glibc", "floor"], "scale": 0.0005, "blocks": 3,
+        "counting": False, "output": output, **changes,
+    }  # fmt: skip
+    return Plan("part", "a test", **settings)
+
+
+def test_blocks_hold_every_pair_once_in_random_order(built: Path, tmp_path: Path) -> None:
+    runs = list(Session(plan(tmp_path / "a", blocks=8)).order())
+    names = [(block, case.name, allocator.name) for block, case, allocator in runs]
+    assert set(Counter(names).values()) == {1}
+    assert len(names) == 8 * 2 * 2
+    assert [block for block, _, _ in names] == sorted(block for block, _, _ in names)
+    orders = {tuple(names[at][1:] for at in range(i, i + 4)) for i in range(0, len(names), 4)}
+    assert len(orders) > 2
+    again = list(Session(plan(tmp_path / "b", blocks=8)).order())
+    assert [(b, c.name, a.name) for b, c, a in again] == names
+    other = list(Session(plan(tmp_path / "c", blocks=8, seed=2)).order())
+    assert [(b, c.name, a.name) for b, c, a in other] != names
+
+
+def test_rows_are_whole_and_pinned(built: Path, tmp_path: Path, rows: Rows) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    done = Session(plan(tmp_path, workloads=["tiny_lifo", "queue"], cpu=cpu))
+    assert done.run()
+    kept = rows(tmp_path)
+    assert len(kept) == 3 * 2 * 2
+    for row in kept:
+        assert set(measure.FIELDS) <= row.keys()
+        assert row["cpu"] == (cpu if row["case"] == "tiny_lifo" else None)
+        assert row["block"] >= 0 and row["wall_ns"] > 0
+        assert row["cpu_ns"] >= max(row["user_ns"], row["system_ns"])
+    manifest = store.read_manifest(tmp_path)
+    assert manifest["state"] == "complete" and manifest["pinned_cpu"] == cpu
+    assert [case["name"] for case in manifest["cases"]] == ["tiny_lifo", "queue"]
+    assert list(manifest["allocators"]) == ["glibc", "floor"]
+
+
+def test_counting_runs_are_kept_apart(built: Path, tmp_path: Path, rows: Rows) -> None:
+    assert Session(plan(tmp_path, workloads=["mixed_small"], blocks=1, counting=True)).run()
+    counted = rows(tmp_path, "counts.jsonl")
+    assert {row["allocator"] for row in counted} == {"glibc", "floor"}
+    for row in counted:
+        assert row["calls_total"] >= sum(row["syscalls"].values()) > 0
+        assert set(row["syscalls"]) == set(counts.MEMORY_CALLS)
+        assert row["idle_rss_bytes"] > 0 and row["end_rss_bytes"] > 0
+    assert len(rows(tmp_path)) == 2
+
+
+def test_a_pair_that_fails_is_not_run_again(built: Path, tmp_path: Path, rows: Rows) -> None:
+    """floor's blocks overlap: with the check on, its row fails, and glibc's goes on."""
+    run = Session(plan(tmp_path, workloads=["mixed_small"]))
+    glibc, floor = run.allocators
+    run.allocators = [glibc, dataclasses.replace(floor, arguments={})]
+    assert not run.run()
+    assert Counter(row["allocator"] for row in rows(tmp_path)) == {"glibc": 3}
+    (failed,) = rows(tmp_path, "refused.jsonl")
+    assert (failed["allocator"], failed["kind"]) == ("floor", "FAILED")
+    assert "lost its contents" in failed["why"]
+
+
+def test_different_checksums_are_unsound(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Session(plan(tmp_path))
+    row = {"case": "tiny_lifo", "checksum": "1", "allocator": "glibc"}
+    run.keep(row)
+    run.keep({**row, "allocator": "floor", "checksum": None})
+    assert run.checksums_agree()
+    run.keep({**row, "allocator": "floor", "checksum": "2"})
+    assert not run.checksums_agree()
+    assert "checksums differ: 1 (glibc), 2 (floor)" in capsys.readouterr().err
+
+
+def test_library_built_anew_is_unsound(tmp_path: Path, compile_c: Callable[..., Path]) -> None:
+    library = compile_c(tmp_path / "one.so", "int one;\n", "-shared")
+    allocator = peers.Allocator("own", library)
+    before = {"own": identity.identity(allocator)}
+    assert identity.changed([allocator], before) == []
+    compile_c(library, "int two[2];\n", "-shared")
+    assert identity.changed([allocator], before) == ["own"]
+
+
+def test_interruption_keeps_the_finished_rows(built: Path, tmp_path: Path, rows: Rows) -> None:
+    line = [sys.executable, str(TOP / "hakmem"), "bench", "--output", str(tmp_path),
+            "--workloads", ",".join(SHORT), "--allocators", "glibc,floor",
+            "--reps", "1000", "--scale", "0.01"]  # fmt: skip
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        deadline = time.monotonic() + 60
+        while len(rows(tmp_path)) < 4:
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        output, errors = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "interrupted: the finished rows are kept" in errors
+    assert store.read_manifest(tmp_path)["state"] == "interrupted"
+    assert len(rows(tmp_path)) >= 4
+    assert "tiny_lifo" in (tmp_path / "table.md").read_text()
+    assert output != ""
+
+
+def test_results_are_never_written_over(built: Path, tmp_path: Path) -> None:
+    Session(plan(tmp_path)).store.manifest({})
+    with pytest.raises(BenchError, match="already holds results"):
+        Session(plan(tmp_path))
+
+
+def test_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAKMEM_MODE", "lean")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    told = run_alone(["/usr/bin/env"], {**CLEAN_ENVIRONMENT, "LD_PRELOAD": ""}, 10)
+    assert sorted(told.split()) == ["LC_ALL=C", "LD_PRELOAD=", "PATH=/usr/bin:/bin"]
+
+
+def test_pinning_reaches_the_process_and_ends_with_it() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    with pinned(cpu):
+        told = run_alone(["/bin/cat", "/proc/self/status"], CLEAN_ENVIRONMENT, 10)
+    assert f"Cpus_allowed_list:\t{cpu}\n" in told
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_run_that_takes_too_long_ends_with_its_children(tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    script = f"sleep 600 & echo $! > {file}; wait"
+    with pytest.raises(MeasureError, match="still running after"):
+        run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 0.5)
+    child = int(file.read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("exit 3", "exit status 3"),
+        ("echo nonsense", "not a result line"),
+        ("echo '[1]'", "not a result line"),
+        ("true", "not a result line"),
+    ],
+)
+def test_a_workload_that_says_nothing_sensible_fails(
+    tmp_path: Path, script: str, complaint: str
+) -> None:
+    program = tmp_path / "tiny"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(MeasureError, match=complaint):
+        measure.run(Case("x", "x", "tiny"), peers.known()["glibc"], tmp_path, cpu=None)
+
+
+def test_later_options_win_however_they_are_spelt() -> None:
+    line = measure.command_line(Path("x"), {"idle-ms": 1, "ops": 5}, {"idle_ms": 2})
+    assert line == ["x", "--idle-ms", "2", "--ops", "5"]
+    assert measure.scaled({"ops": 10, "slots": 3}, 0.25) == {"ops": 2, "slots": 3}
+    assert measure.scaled({"slots": 3}, 0.25) == {"slots": 3}
+
+
+def test_rows_cut_off_by_a_crash_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a"')
+    assert store.read_rows(tmp_path) == [{"a": 1}, {"a": 2}]
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a"\n{"a": 2}\n')
+    with pytest.raises(BenchError, match=r"rows\.jsonl:2"):
+        store.read_rows(tmp_path)
+
+
+def test_time_left_knows_what_each_kind_costs() -> None:
+    estimate = Estimate()
+    assert estimate.left({"a": 5}) == 0
+    estimate.add("a", 1.0)
+    estimate.add("b", 3.0)
+    assert estimate.left({"a": 2, "b": 1, "c": 2}) == pytest.approx(2 + 3 + 2 * 2)
+
+
+def test_strace_summary_is_read() -> None:
+    text = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.00    0.000600          60        10           mmap
+ 40.00    0.000400          40        12         2 openat
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.001000                    22         2 total
+"""
+    assert counts.parse_strace(text) == {"mmap": 10, "openat": 12}
+
+
+def test_instructions_grow_with_the_work(built: Path) -> None:
+    """The C library's pair costs more than the floor's, and a pair costs tens of instructions."""
+    case = Case("x", "x", "tiny", {"slots": 100, "min": 16, "max": 16})
+    table = peers.known()
+    glibc, floor = (counts.instructions_per_op(case, table[name]) for name in ("glibc", "floor"))
+    assert 3 < floor < glibc < 300
+
+
+def test_left_out_programs_are_named(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Absent:
+        name, about, packages, threads, quick = "absent", "x", ("absent-tools",), 1, False
+        installed = False
+
+    assert session.usable_cases([Case("absent", "x", real=Absent())]) == []  # type: ignore[arg-type]
+    assert "left out: absent: Debian packages absent-tools" in capsys.readouterr().err
+
+
+def test_json_goes_to_standard_output(bench: Bench, tmp_path: Path) -> None:
+    done = bench("--output", tmp_path, "--workloads", "tiny_lifo", "--allocators", "glibc,floor",
+                 "--reps", 1, "--scale", "0.001", "--no-counts", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
