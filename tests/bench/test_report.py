@@ -168,7 +168,7 @@ def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [({}, "no result folder"), ({"manifest.json": "{}"}, "no measured row"),
-     ({"manifest.json": "{}", "rows.jsonl": '{"case": "a", "bl'}, r"rows.jsonl:1: not a row")],
+     ({"manifest.json": "{}", "rows.jsonl": '{"case": "a", "bl\n{}\n'}, r"rows.jsonl:1:")],
 )  # fmt: skip
 def test_a_broken_folder_is_said_to_be_one(
     tmp_path: Path, files: dict[str, str], complaint: str

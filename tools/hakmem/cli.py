@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hakmem.commands import bench, doctor, options, run, version
+from hakmem.commands import bench, doctor, options, run, soak, version
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
 
 EXAMPLES = """\
@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="VERB", required=True)
-    for command in (run, bench, options, doctor, version):
+    for command in (run, bench, soak, options, doctor, version):
         command.add(commands)
     return parser
 

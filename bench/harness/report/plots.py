@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..soak import Sample
+
 # The subject stands out; its modes share its hue; the peers have colours that people with a colour
 # weakness tell apart (Tol's "muted" and "bright" sets), and a marker each.
 SUBJECT_COLOUR = "#d5006d"
@@ -315,3 +317,24 @@ def exceedance(histogram: Sequence[tuple[float, float]]) -> tuple[list[float], l
             uppers.append(upper)
             shares.append(above / total)
     return uppers, shares
+
+
+def soak(name: str, samples: Sequence[Sample]) -> str:
+    """Resident memory, throughput and mappings of one long run, above each other; the judged half
+    is shaded."""
+    figure, grid = _figure(9.0, 6.6, 3, 1)
+    minutes = [sample.ms / 60_000 for sample in samples]
+    lines = (
+        ("RSS, MiB", [sample.rss_bytes / 2**20 for sample in samples]),
+        ("million operations per second", [sample.ops_per_second / 1e6 for sample in samples]),
+        ("mappings", [float(sample.mappings) for sample in samples if sample.mappings > 0]),
+    )
+    for axes, (label, values) in zip(grid.flat, lines, strict=True):
+        axes.plot(minutes[: len(values)], values, color=SUBJECT_COLOUR, linewidth=1.2)
+        axes.axvspan(minutes[-1] / 2, minutes[-1], color="#f3f3f6", zorder=0)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True)
+    grid[0][0].set_title(f"{name}, soak", loc="left")
+    grid[2][0].set_xlabel("minutes")
+    return _svg(figure, "soak")

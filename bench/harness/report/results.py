@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import BenchError
+from ..store import COUNTS, REFUSED, read_manifest, read_rows
 
 Row = dict[str, Any]
 
@@ -112,29 +112,6 @@ def extra(row: Row, name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def read_lines(file: Path) -> list[Row]:
-    """The objects of a .jsonl file; none when there is no such file. A last line that was cut off
-    by a full disk or a kill is an error with its place, not a shorter result."""
-    if not file.is_file():
-        return []
-    rows = []
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise BenchError(f"{file}:{number}: not a row: {error}") from error
-    return rows
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a result folder."""
-    file = folder / "manifest.json"
-    if not file.is_file():
-        raise BenchError(f"{folder} is no result folder: it has no manifest.json")
-    manifest: dict[str, Any] = json.loads(file.read_text())
-    return manifest
-
-
 def load(folder: Path, metric: str = "wall", baseline: str | None = None) -> Results:
     """Reads a folder, finished or not."""
     if metric not in METRICS:
@@ -142,7 +119,7 @@ def load(folder: Path, metric: str = "wall", baseline: str | None = None) -> Res
     manifest = read_manifest(folder)
     if baseline is not None:
         manifest["baseline"] = baseline
-    lines = read_lines(folder / "rows.jsonl")
+    lines = read_rows(folder)
     if not lines:
         raise BenchError(f"{folder} holds no measured row")
     rows: dict[tuple[str, str], list[Row]] = {}
@@ -156,10 +133,9 @@ def load(folder: Path, metric: str = "wall", baseline: str | None = None) -> Res
         allocators=_allocators(manifest, (str(row["allocator"]) for row in lines)),
         rows=rows,
         counts={
-            (str(row["case"]), str(row["allocator"])): row
-            for row in read_lines(folder / "counts.jsonl")
+            (str(row["case"]), str(row["allocator"])): row for row in read_rows(folder, COUNTS)
         },
-        refused=read_lines(folder / "refused.jsonl"),
+        refused=read_rows(folder, REFUSED),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import BenchError
 from ..figures import geometric_mean
+from ..store import COUNTS, MANIFEST, read_manifest, read_rows
 from . import standing
 from .cells import KIB, MIB, bytes_text
-from .results import CaseFacts, Results, Row, extra, read_lines, read_manifest
+from .results import CaseFacts, Results, Row, extra
 
 PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
 # A peer that has fewer of the rows than this is not the best single peer of a group.
@@ -31,21 +32,23 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The matrix, and the newest further runs beside it: folder by kind."""
+    """The matrix, and the further finished runs beside it: folders by kind, the newest first."""
 
     results: Results
-    others: Mapping[str, Path]
+    others: Mapping[str, Sequence[Path]]
 
 
 def gather(results: Results) -> Evidence:
     """Finds the result folders beside the matrix that belong to it."""
-    newest: dict[str, tuple[str, Path]] = {}
-    for manifest_file in results.folder.absolute().parent.glob("*/manifest.json"):
-        manifest = read_manifest(manifest_file.parent)
-        kind, at = str(manifest.get("kind", "")), str(manifest.get("at", ""))
-        if kind and (kind not in newest or at > newest[kind][0]):
-            newest[kind] = (at, manifest_file.parent)
-    return Evidence(results, {kind: folder for kind, (_, folder) in newest.items()})
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for file in sorted(results.folder.absolute().parent.glob(f"*/{MANIFEST}")):
+        manifest = read_manifest(file.parent)
+        if manifest.get("state") == "complete":
+            kind, at = str(manifest.get("kind", "")), str(manifest.get("at", ""))
+            found.setdefault(kind, []).append((at, file.parent))
+    newest_first = {kind: [folder for _, folder in sorted(folders, reverse=True)]
+                    for kind, folders in found.items()}  # fmt: skip
+    return Evidence(results, newest_first)
 
 
 def _missing(why: str) -> Outcome:
@@ -249,12 +252,12 @@ def metadata(evidence: Evidence, target: Target) -> Outcome:
 
 def os_calls(evidence: Evidence, target: Target) -> Outcome:
     """OS calls over a long steady run: the newest `hakmem bench syscalls` beside the matrix."""
-    folder = evidence.others.get("syscalls")
-    counted = [row for row in read_lines(folder / "counts.jsonl")
-               if row["allocator"] == evidence.results.subject] if folder else []  # fmt: skip
+    counted = [row for folder in evidence.others.get("syscalls", ())
+               for row in read_rows(folder, COUNTS)
+               if row["allocator"] == evidence.results.subject]  # fmt: skip
     if not counted:
         return _missing("hakmem bench syscalls has not been run")
-    row = counted[-1]
+    row = counted[0]
     ops, calls = int(row["ops"]), int(row["calls_total"])
     if ops < target["ops_least"]:
         return _missing(f"only {ops:,} operations were counted")
@@ -264,12 +267,12 @@ def os_calls(evidence: Evidence, target: Target) -> Outcome:
 
 def startup(evidence: Evidence, target: Target) -> Outcome:
     """What preloading adds to /bin/true, against glibc."""
-    folder = evidence.others.get("startup")
-    if folder is None:
-        return _missing("the start-up cost has not been measured")
+    folders = evidence.others.get("startup", ())
+    if not folders:
+        return _missing("hakmem bench startup has not been run")
 
     def middle(name: str) -> float | None:
-        values = [float(row[target["figure"]]) for row in _startup_rows(folder, target["rows"])
+        values = [float(row[target["figure"]]) for row in _startup_rows(folders[0], target["rows"])
                   if row["allocator"] == name]  # fmt: skip
         return statistics.median(values) if values else None
 
@@ -286,18 +289,18 @@ def startup(evidence: Evidence, target: Target) -> Outcome:
 
 
 def _startup_rows(folder: Path, kind: str) -> list[Row]:
-    rows_of_true = [
-        row for row in read_lines(folder / "rows.jsonl") if row.get("program") == "true"
-    ]
+    rows_of_true = [row for row in read_rows(folder) if row.get("program") == "true"]
     return [row for row in rows_of_true if row.get("kind") == kind]
 
 
 def soak(evidence: Evidence, target: Target) -> Outcome:
-    """The newest soak run beside the matrix: its own thresholds decide."""
-    folder = evidence.others.get("soak")
-    if folder is None:
+    """The newest soak of the subject, without any control: its own thresholds decide."""
+    runs = [manifest["soak"] for folder in evidence.others.get("soak", ())
+            if not (manifest := read_manifest(folder))["controls"]]  # fmt: skip
+    own = [run for run in runs if run["allocator"] == evidence.results.subject]
+    if not own:
         return _missing("hakmem soak has not been run")
-    found = read_manifest(folder)["soak"]
+    found = own[0]
     if found["minutes"] < target["minutes_least"]:
         return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
     text = "; ".join(f"{each['name']} {each['text']}" for each in found["verdicts"])

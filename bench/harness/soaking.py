@@ -1,0 +1,103 @@
+"""The verb `hakmem soak`: runs, keeps, judges, prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from . import identity, machine, peers, setup, soak
+from .errors import BenchError, MeasureError, RefusedError
+from .layout import display
+from .peers import Allocator
+from .report import markdown, plots
+from .session import say
+from .store import Store
+
+EXIT_STATUS = {soak.PASS: 0, soak.FAIL: 1, soak.INCONCLUSIVE: 3}
+EXIT_USAGE = 2
+# The floor runs for this share of the time, but not longer than this.
+FLOOR_SHARE, FLOOR_SECONDS_MOST = 0.1, 120.0
+CONTROLS = ("leak", "slowdown")
+
+
+def main(options: argparse.Namespace, command: str) -> int:
+    """0 all thresholds hold, 1 one does not, 2 wrong usage, 3 too noisy to tell."""
+    try:
+        return _main(options, command)
+    except (RefusedError, MeasureError) as error:
+        say(f"hakmem soak: {error}")
+        return EXIT_STATUS[soak.FAIL]
+    except BenchError as error:
+        say(f"hakmem soak: {error}")
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        say("interrupted")
+        return EXIT_STATUS[soak.FAIL]
+
+
+def _choose(name: str) -> Allocator:
+    """A name of bench/allocators.toml, or NAME=PATH."""
+    if "=" in name:
+        return peers.read_own(name)
+    setup.build_needed([name], quick=False)
+    chosen, _ = peers.choose([name], [])
+    return chosen[0]
+
+
+def _main(options: argparse.Namespace, command: str) -> int:
+    allocator = _choose(options.allocator)
+    floor = peers.known()["floor"]
+    seconds = options.minutes * 60
+    controls = {name: value for name in CONTROLS if (value := getattr(options, name))}
+    arguments = {"seed": options.seed, "threads": options.threads}
+    kept = Store(options.output, "soak")
+    manifest: dict[str, Any] = {
+        "kind": "soak",
+        "command": command,
+        **machine.describe(),
+        "controls": controls,
+        "allocators": {each.name: identity.identity(each) for each in (allocator, floor)},
+    }
+    kept.manifest({"state": "running", **manifest})
+
+    def run(which: Allocator, length: float, more: dict[str, object]) -> soak.Run:
+        def keep(sample: soak.Sample) -> None:
+            kept.row({"allocator": which.name, **asdict(sample)}, file="samples.jsonl")
+            _progress(which, sample, length)
+
+        found = soak.run(which, seconds=length, interval_ms=options.interval_ms,
+                         arguments={**arguments, **more}, on_sample=keep)  # fmt: skip
+        kept.row({"case": "soak", "allocator": which.name, "block": 0, **found.row})
+        return found
+
+    quiet = run(floor, min(FLOOR_SECONDS_MOST, max(5.0, FLOOR_SHARE * seconds)), {})
+    noise = soak.noise_percent(quiet.samples)
+    found = run(allocator, seconds, controls)
+    verdicts = soak.judge(found.samples, noise)
+    facts = soak.summary(allocator, found, verdicts, noise)
+    kept.manifest({"state": "complete", **manifest, "soak": facts})
+    text = markdown.table(
+        ["what", "state", "measured", "limit"],
+        [[each.name, each.state, each.text, f"{each.limit:.3g}"] for each in verdicts],
+        text_columns=3,
+    )
+    kept.text("table.md", f"    {command}\n\n{text}")
+    kept.text("soak.svg", plots.soak(allocator.name, found.samples))
+    print(json.dumps(facts, indent=2) if options.json else text)
+    say(f"samples and plot: {display(kept.folder)}")
+    return EXIT_STATUS[soak.overall(verdicts)]
+
+
+def _progress(allocator: Allocator, sample: soak.Sample, seconds: float) -> None:
+    """A line that rewrites itself, for people only."""
+    if sys.stderr.isatty():
+        left = max(0.0, seconds - sample.ms / 1000)
+        line = (
+            f"\r{allocator.name}: {left / 60:.1f} min left, {sample.rss_bytes / 2**20:.1f} MiB, "
+            f"{sample.ops_per_second / 1e6:.2f} M/s, {sample.mappings} mappings   "
+        )
+        end = "\n" if left == 0 else ""
+        print(line, end=end, file=sys.stderr, flush=True)

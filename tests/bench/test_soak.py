@@ -1,0 +1,181 @@
+"""The soak's verdicts on made-up samples, and on real runs with a leak and a slowdown planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import peers, soak, workshop
+from harness.errors import MeasureError, RefusedError
+
+TOP = Path(__file__).resolve().parents[2]
+MIB = 2**20
+
+
+def samples(
+    rss: Callable[[float], float] = lambda share: 50 * MIB,
+    speed: Callable[[float], float] = lambda share: 1e6,
+    mappings: Callable[[float], float] = lambda share: 40,
+    noise: float = 0.005,
+    count: int = 400,
+) -> list[soak.Sample]:
+    """A run of `count` seconds; each curve is a function of how much of the run is over."""
+    source = random.Random(11)
+    found: list[soak.Sample] = []
+    for number in range(1, count + 1):
+        share = number / count
+        per_second = speed(share) * (1 + source.gauss(0, noise))
+        found.append(
+            soak.Sample(
+                ms=1000 * number,
+                ops=(found[-1].ops if found else 0) + round(per_second),
+                rss_bytes=round(rss(share) * (1 + source.gauss(0, 0.002))),
+                mappings=round(mappings(share)),
+                ops_per_second=per_second,
+            )
+        )
+    return found
+
+
+def states(run: list[soak.Sample], floor_noise: float | None = None) -> dict[str, str]:
+    return {verdict.name: verdict.state for verdict in soak.judge(run, floor_noise)}
+
+
+def test_a_steady_run_passes() -> None:
+    assert set(states(samples()).values()) == {soak.PASS}
+
+
+def test_growth_at_the_start_is_no_drift() -> None:
+    run = samples(rss=lambda share: 50 * MIB * min(1.0, 0.5 + 2 * share))
+    assert set(states(run).values()) == {soak.PASS}
+
+
+@pytest.mark.parametrize(
+    ("run", "fails"),
+    [
+        (samples(rss=lambda share: 50 * MIB * (1 + 0.06 * share)), "RSS drift"),
+        (samples(speed=lambda share: 1e6 * (1 - 0.06 * share)), "throughput loss"),
+        (samples(noise=0.06), "throughput CV"),
+        (samples(mappings=lambda share: 40 + 100 * share), "mappings"),
+    ],
+)
+def test_what_is_planted_fails_and_nothing_else(run: list[soak.Sample], fails: str) -> None:
+    found = states(run)
+    assert found[fails] == soak.FAIL
+    assert soak.FAIL not in {state for name, state in found.items() if name != fails}
+
+
+def test_falling_memory_and_rising_speed_are_no_faults() -> None:
+    run = samples(rss=lambda share: 50 * MIB * (1 - 0.1 * share),
+                  speed=lambda share: 1e6 * (1 + 0.02 * share))  # fmt: skip
+    assert set(states(run).values()) == {soak.PASS}
+
+
+def test_nobody_is_held_to_less_noise_than_the_machine_has() -> None:
+    run = samples(noise=0.06)
+    assert states(run, floor_noise=1.0)["throughput CV"] == soak.FAIL
+    assert states(run, floor_noise=5.0)["throughput CV"] == soak.PASS
+
+
+def test_a_drift_that_noise_may_hide_is_inconclusive() -> None:
+    verdicts = soak.judge(samples(noise=0.2), floor_noise_percent=20.0)
+    assert {each.name: each.state for each in verdicts}["throughput loss"] == soak.INCONCLUSIVE
+    assert soak.overall(verdicts) == soak.INCONCLUSIVE
+
+
+def test_one_failure_is_the_result() -> None:
+    noisy = samples(noise=0.2, rss=lambda share: 50 * MIB * (1 + share))
+    assert soak.overall(soak.judge(noisy, 20.0)) == soak.FAIL
+
+
+def test_too_short_a_run_is_not_judged() -> None:
+    with pytest.raises(MeasureError, match="run it for longer"):
+        soak.judge(samples(count=10), None)
+
+
+def test_a_real_run_is_sampled_and_proven(built: Path) -> None:
+    del built
+    found = soak.run(peers.known()["glibc"], seconds=2, interval_ms=100)
+    assert len(found.samples) >= 15
+    assert all(sample.mappings > 5 and sample.rss_bytes > MIB for sample in found.samples)
+    assert [each.ops for each in found.samples] == sorted(each.ops for each in found.samples)
+    assert found.samples[-1].ops > 0
+    assert "libc" in found.row["proof"]["malloc"]["loader"]
+
+
+def test_a_run_on_something_else_is_refused(
+    built: Path, tmp_path: Path, compile_c: Callable[..., Path]
+) -> None:
+    del built
+    empty = compile_c(tmp_path / "nothing.so", "int nothing;\n", "-shared", "-fPIC")
+    with pytest.raises(RefusedError, match="malloc"):
+        soak.run(peers.Allocator("impostor", empty), seconds=0.5, interval_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("control", "fails"),
+    [({"leak": 30_000_000}, "RSS drift"), ({"slowdown": 80}, "throughput loss")],
+)
+def test_controls_fail(built: Path, control: dict[str, object], fails: str) -> None:
+    del built
+    found = soak.run(peers.known()["glibc"], seconds=4, interval_ms=100, arguments=control)
+    verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, 50.0)}
+    assert verdicts[fails].state == soak.FAIL, verdicts
+
+
+def test_a_workload_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid_file = tmp_path / "pid"
+    program = tmp_path / "soak"
+    program.write_text(f"#!/bin/sh\necho $$ >{pid_file}\nsleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(workshop, "build", lambda: tmp_path)
+    monkeypatch.setattr(soak, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(soak, "SILENT_INTERVALS", 1)
+    with pytest.raises(MeasureError, match="silent for 1 s"):
+        soak.run(peers.known()["glibc"], seconds=1, interval_ms=100)
+    time.sleep(0.2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+def test_a_workload_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "soak"
+    program.write_text("#!/bin/sh\necho 'lost its contents' >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(workshop, "build", lambda: tmp_path)
+    with pytest.raises(MeasureError, match="status 3: lost its contents"):
+        soak.run(peers.known()["glibc"], seconds=1, interval_ms=100)
+
+
+def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path: Path) -> None:
+    del built
+    folder = tmp_path / "results"
+    line = [sys.executable, str(TOP / "hakmem"), "soak", "--minutes", "0.05", "--json",
+            "--allocator", "glibc", "--interval-ms", "100", "--leak", "30000000",
+            "--output", str(folder)]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["result"] == soak.FAIL
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["kind"] == "soak" and manifest["soak"] == facts
+    assert manifest["controls"] == {"leak": 30000000}
+    assert (folder / "soak.svg").read_text().startswith("<svg")
+    lines = [json.loads(text) for text in (folder / "samples.jsonl").read_text().splitlines()]
+    assert {each["allocator"] for each in lines} == {"glibc", "floor"}
+
+
+def test_an_unknown_allocator_is_wrong_usage(tmp_path: Path) -> None:
+    line = [sys.executable, str(TOP / "hakmem"), "soak", "--allocator", "nonesuch",
+            "--output", str(tmp_path / "results")]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "no allocator 'nonesuch'" in done.stderr
