@@ -334,8 +334,11 @@ SLOW_PATH static void free_slowest(void *block) {
 // for a tick.
 static bool free_foreign(struct thread_cache *cache, void *block) {
     const uintptr_t address = (uintptr_t)block;
-    if (unlikely(cache->diverted || address > cache->address_max) ||
-        ++cache->remote_since_pace % 64 == 0) {
+    if (unlikely(cache->diverted || address > cache->address_max)) {
+        return false;
+    }
+    if (++cache->remote_since_tick > REMOTE_FREES_PER_TICK) {
+        cache->remote_since_tick = 0;
         return false;
     }
     const uint32_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
@@ -350,17 +353,24 @@ static bool free_foreign(struct thread_cache *cache, void *block) {
     return true;
 }
 
-MIDDLE_PATH void free_slow(void *block) {
+// All that is not the thread's last remote word: own blocks at the end of a node, other remote words.
+MIDDLE_PATH static void free_elsewhere(struct thread_cache *cache, void *block) {
     if (block == NULL) {
         return;
     }
-    struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
     if (class_index < SIZE_CLASS_COUNT ? cache_push_depot(cache, class_index, block)
                                        : free_foreign(cache, block)) {
         return;
     }
     free_slowest(block);
+}
+
+MIDDLE_PATH void free_slow(void *block) {
+    struct thread_cache *cache = thread_cache;
+    if (!cache_free_neighbour(cache, (uintptr_t)block)) {
+        free_elsewhere(cache, block);
+    }
 }
 
 void hakmem_dealloc(void *block) {

@@ -15,11 +15,11 @@
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #endif
 
-EXPORTED void *malloc(size_t bytes) {
+EXPORTED_FAST void *malloc(size_t bytes) {
     return alloc(bytes);
 }
 
-EXPORTED void free(void *block) {
+EXPORTED_FAST void free(void *block) {
     dealloc(block);
 }
 

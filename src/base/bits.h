@@ -27,7 +27,12 @@ static inline uint64_t bit_range(unsigned first, unsigned count) {
 
 // The `count` lowest set bits of `word` (all of them when it has fewer).
 static inline uint64_t bits_lowest(uint64_t word, unsigned count) {
-    if (bit_count(word) <= count) {
+    // From the end that is nearer.
+    unsigned too_many = bit_count(word) > count ? bit_count(word) - count : 0;
+    if (too_many <= count) {
+        for (; too_many > 0; too_many--) {
+            word &= ~bit(bit_highest(word));
+        }
         return word;
     }
     uint64_t rest = word;

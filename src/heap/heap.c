@@ -150,6 +150,7 @@ struct batch {
     struct run *slab;  // or NULL
     unsigned word;
     uint64_t bits;
+    struct slab_word place;
 };
 
 static void batch_put(struct heap *heap, struct batch *batch) {
@@ -159,33 +160,41 @@ static void batch_put(struct heap *heap, struct batch *batch) {
     batch->bits = 0;
 }
 
-static void batch_add(struct heap *heap, struct batch *batch, uintptr_t address) {
+// To the word of another block. False when no block of this heap starts there.
+static bool batch_move(struct heap *heap, struct batch *batch, uintptr_t address) {
+    batch_put(heap, batch);
+    batch->place.bytes = 0;  // until there is one
     if (batch->slab == NULL || !contains(batch->slab, address)) {
-        batch_put(heap, batch);
         batch->slab = own_slab(heap, address);
     }
-    int index = batch->slab == NULL ? -1 : slab_index(batch->slab, address);
-    if (index >= 0 && batch->bits != 0 && (unsigned)index / 64 != batch->word) {
-        batch_put(heap, batch);
-        if (batch->slab == NULL) {
-            index = -1;  // that was its last block: this one is none of its any more
-        }
-    }
+    const int index = batch->slab == NULL ? -1 : slab_index(batch->slab, address);
     if (unlikely(index < 0)) {
+        return false;
+    }
+    batch->word = (unsigned)index / 64;
+    batch->place = slab_word(batch->slab, batch->word);
+    return true;
+}
+
+static void batch_add(struct heap *heap, struct batch *batch, uintptr_t address) {
+    uint64_t mask = 0;
+    if ((batch->slab != NULL && slab_word_contains(&batch->place, address)) ||
+        batch_move(heap, batch, address)) {
+        mask = slab_word_bit(&batch->place, address);
+    }
+    if (unlikely(mask == 0)) {
         misuse_report(MISUSE_INVALID_FREE, address);
         return;
     }
-    const uint64_t mask = bit((unsigned)index % 64);
-    if (unlikely((batch->bits & mask) != 0 || slab_holds(batch->slab, (unsigned)index))) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, batch->slab, (unsigned)index);
+    if (unlikely(((batch->bits | atomic_load_relaxed(batch->place.held)) & mask) != 0)) {
+        misuse_report_block(MISUSE_DOUBLE_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
         return;
     }
-    batch->word = (unsigned)index / 64;
     batch->bits |= mask;
 }
 
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
-    struct batch batch = {NULL, 0, 0};
+    struct batch batch = {0};
     for (unsigned i = 0; i < count; i++) {
         batch_add(heap, &batch, (uintptr_t)blocks[i]);
     }

@@ -34,6 +34,37 @@ static inline int slab_index(const struct run *slab, uintptr_t address) {
     return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index : -1;
 }
 
+// Up to 64 neighbouring blocks: those of one word of the bitmaps. Valid while one of them is out.
+struct slab_word {
+    uintptr_t start;
+    uint32_t bytes;  // 0: no word
+    uint32_t block_bytes, reciprocal;
+    _Atomic(uint64_t) *held;  // the slab's word of free_bits. Relaxed as there.
+};
+
+static inline struct slab_word slab_word(const struct run *slab, unsigned word) {
+    const struct size_class *size_class = &size_classes[slab->class_index];
+    const unsigned count = slab->block_count - word * 64u;
+    return (struct slab_word){
+        .start = slab->start + (uintptr_t)word * 64 * size_class->block_bytes,
+        .bytes = (count < 64 ? count : 64) * size_class->block_bytes,
+        .block_bytes = size_class->block_bytes,
+        .reciprocal = size_class->reciprocal,
+        .held = &slab->free_bits[word],
+    };
+}
+
+static inline bool slab_word_contains(const struct slab_word *word, uintptr_t address) {
+    return address - word->start < word->bytes;
+}
+
+// The bit of the block that starts at an address that the word contains, or 0 when none does.
+static inline uint64_t slab_word_bit(const struct slab_word *word, uintptr_t address) {
+    const uint32_t offset = (uint32_t)(address - word->start);
+    const uint32_t index = block_index(offset, word->reciprocal);
+    return index * word->block_bytes == offset ? bit(index) : 0;
+}
+
 static inline bool slab_holds(const struct run *slab, unsigned index) {
     return (atomic_load_relaxed(&slab->free_bits[index / 64]) & bit(index % 64)) != 0;
 }

@@ -15,11 +15,13 @@ _Atomic(uint32_t) cache_count_in_use;  // relaxed: see cache.h
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
+static struct remote_entry no_remote_entry;  // never in use
+
 #define CACHE_WITHOUT_HEAP                                                              \
     {                                                                                   \
         .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
         .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
-        .diverted = 1, .id_entry = UINT64_MAX,                                          \
+        .diverted = 1, .id_entry = UINT64_MAX, .remote_last = &no_remote_entry,         \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
 const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
@@ -44,6 +46,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
+    cache->remote_last = cache->remote;
     cache->id_entry = page_entry(id, 0);
     cache->checked =
         options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
@@ -361,6 +364,7 @@ void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *blo
 static void publish_entry(struct thread_cache *cache, struct remote_entry *entry) {
     const uint64_t bits = entry->bits;
     entry->bits = 0;
+    entry->place.bytes = 0;
     heap_publish(entry->slab, entry->word, bits);
     heap_count(&cache->heap, COUNTER_remote_publishes, 1);
     heap_count(&cache->heap, COUNTER_remote_blocks, bit_count(bits));
@@ -389,8 +393,12 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
         misuse_report_block(MISUSE_DOUBLE_FREE, slab, (unsigned)index);
         return;
     }
-    entry->slab = slab;
-    entry->word = word;
+    if (entry->bits == 0) {
+        *entry = (struct remote_entry){slab, word, 0, slab_word(slab, word)};
+    }
+    if (likely(!cache->diverted)) {
+        cache->remote_last = entry;
+    }
     entry->bits |= mask;
     if (entry->bits == UINT64_MAX) {
         publish_entry(cache, entry);
@@ -467,7 +475,7 @@ void cache_forget(struct thread_cache *cache) {
         slot_store(cache->shadow_top, i, NO_TOP);
     }
     for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
-        cache->remote[i].bits = 0;
+        cache->remote[i] = (struct remote_entry){0};
     }
     cache->capacity_bytes = 0;
 }

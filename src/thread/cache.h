@@ -19,6 +19,7 @@
 
 #include "base/atomic.h"
 #include "heap/heap.h"
+#include "heap/slab.h"
 #include "space/page_map.h"
 #include "space/size_class.h"
 
@@ -26,6 +27,9 @@
 #define NODE_BYTES (NODE_SLOTS * sizeof(void *))
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 #define REMOTE_ENTRIES 64
+// A thread that only frees what others allocated ticks when it has filled a word, and after so many
+// frees that were scattered.
+#define REMOTE_FREES_PER_TICK 64
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
@@ -47,7 +51,8 @@ struct magazine {
 struct remote_entry {
     struct run *slab;
     uint32_t word;
-    uint64_t bits;  // 0: the entry is unused
+    uint64_t bits;           // 0: the entry is unused, and place.bytes is 0
+    struct slab_word place;  // what `bits` names keeps the slab alive
 };
 
 enum cache_state {
@@ -68,14 +73,15 @@ struct thread_cache {
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity * block size
-    uint32_t remote_since_pace;
-    uint8_t diverted;     // 1: `top` is switched off, `shadow_top` used
+    uint32_t remote_since_tick;                      // remote frees without a neighbour
+    uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
     uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
     uint8_t exit_rounds;  // times the thread's exit handler has run
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
     void **shadow_top[SIZE_CLASS_COUNT];
     struct remote_entry remote[REMOTE_ENTRIES];
+    struct remote_entry *remote_last;  // the entry that served last; an unused one while diverted
 
     // Shared.
     // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
@@ -139,6 +145,25 @@ FAST_PATH bool cache_push(struct thread_cache *cache, uint64_t class_index, void
     }
     *top = block;
     slot_advance(cache->top, class_index);
+    return true;
+}
+
+// Frees a block of another heap that is a neighbour of the one freed last: of the same 64 blocks, so
+// that neither the page map nor the slab's descriptor is needed. False when it is no neighbour, or
+// the last of the 64, or misuse.
+FAST_PATH bool cache_free_neighbour(struct thread_cache *cache, uintptr_t address) {
+    struct remote_entry *entry = cache->remote_last;
+    if (!slab_word_contains(&entry->place, address)) {
+        return false;
+    }
+    const uint64_t mask = slab_word_bit(&entry->place, address);
+    const uint64_t bits = entry->bits | mask;
+    if (unlikely(bits == UINT64_MAX || mask == 0 ||
+                 ((entry->bits | atomic_load_relaxed(entry->place.held)) & mask) != 0)) {
+        cache->remote_since_tick = REMOTE_FREES_PER_TICK;
+        return false;
+    }
+    entry->bits = bits;
     return true;
 }
 

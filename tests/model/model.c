@@ -203,7 +203,7 @@ static void adopt(struct worker *worker, struct block *block, size_t alignment) 
         model_fail(worker, block, "overlaps the live block at %p of %zu bytes", (void *)other_start,
                    other_bytes);
     }
-    block->key = random_next(&worker->seed);
+    block->key = behaviour_random(&worker->seed);
     fill(block);
     worker->live_bytes += block->usable;
 }
@@ -218,7 +218,7 @@ static void disown(struct worker *worker, struct block *block) {
 }
 
 static size_t choose_size(struct worker *worker) {
-    uint64_t dice = random_next(&worker->seed) % 1000;
+    uint64_t dice = behaviour_random(&worker->seed) % 1000;
     if (dice < 5) {
         return 0;
     }
@@ -451,7 +451,7 @@ int main(int count, char **values) {
     uint64_t seed = settings.seed;
     for (unsigned int i = 0; i < settings.threads; i++) {
         workers[i].number = i;
-        workers[i].seed = random_next(&seed);
+        workers[i].seed = behaviour_random(&seed);
     }
     for (unsigned int i = 1; i < settings.threads; i++) {
         start_thread(&threads[i], 0, work, &workers[i]);

@@ -29,7 +29,7 @@ void reference_init(uint32_t capacity) {
 
 static uint32_t priority_of(uintptr_t start) {
     uint64_t seed = start;
-    return (uint32_t)random_next(&seed);
+    return (uint32_t)behaviour_random(&seed);
 }
 
 // Splits a tree into the ranges that start below `start` and the others.

@@ -92,7 +92,7 @@ static void *load(void *argument) {
         }
         pid_t child = fork();
         if (child == 0) {
-            be_a_child(kept, random_next(&seed));
+            be_a_child(kept, behaviour_random(&seed));
         }
         if (child < 0) {
             require(errno == EAGAIN || errno == ENOMEM);

@@ -184,7 +184,7 @@ BEHAVIOUR_UNUSED static size_t rss_peak_bytes(void) {
 }
 
 // A small generator of good quality (splitmix64); the state is the seed.
-BEHAVIOUR_UNUSED static uint64_t random_next(uint64_t *state) {
+BEHAVIOUR_UNUSED static uint64_t behaviour_random(uint64_t *state) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -192,7 +192,7 @@ BEHAVIOUR_UNUSED static uint64_t random_next(uint64_t *state) {
 }
 
 BEHAVIOUR_UNUSED static size_t random_below(uint64_t *state, size_t bound) {
-    return (size_t)(random_next(state) % bound);
+    return (size_t)(behaviour_random(state) % bound);
 }
 
 // Sizes with equal weight per doubling, 1..max.

@@ -341,6 +341,71 @@ static void free_remote(void *block) {
     cache_free_remote(cache, arena_find((uintptr_t)block), block);
 }
 
+static void test_neighbours_need_no_look_up(void **state) {
+    (void)state;
+    start();
+    const uint64_t classes[] = {SIZE_CLASS_16, SIZE_CLASS_48, SIZE_CLASS_1024, SIZE_CLASS_32768};
+    for (unsigned i = 0; i < sizeof classes / sizeof *classes; i++) {
+        const size_t block_bytes = size_classes[classes[i]].block_bytes;
+        const size_t count = size_classes[classes[i]].block_count;
+        const unsigned group = count < 64 ? (unsigned)count : 64;
+        const uint64_t before = counted(cache, COUNTER_remote_publishes);
+        char *blocks[65];
+        for (unsigned k = 0; k < group; k++) {
+            blocks[k] = take_from(other, classes[i]);
+        }
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0]));
+        free_remote(blocks[0]);
+        // Not the same block again, no other start, no address around the group.
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0]));
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1] + 8));
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1] + block_bytes - 1));
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0] - block_bytes));
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0] + group * block_bytes));
+        assert_false(cache_free_neighbour(cache, 0));
+        for (unsigned k = group - 1; k > 0; k--) {
+            const bool fills = group == 64 && k == 1;
+            assert_int_equal(cache_free_neighbour(cache, (uintptr_t)blocks[k]), !fills);
+            if (fills) {
+                free_remote(blocks[k]);
+            }
+        }
+        // A word that went is no longer looked at, even where its bits were all of a slab's.
+        cache_publish_remote(cache);
+        assert_int_equal(counted(cache, COUNTER_remote_publishes), before + 1);
+        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1]));
+        assert_int_equal(heap_collect(&other->heap), group);
+    }
+    assert_int_equal(counted(cache, COUNTER_misuses), 0);
+    check();
+}
+
+static void test_neighbour_that_its_slab_holds(void **state) {
+    (void)state;
+    start();
+    char *first = take_from(other, SIZE_CLASS_64), *second = take_from(other, SIZE_CLASS_64);
+    void *back = second;
+    heap_put(&other->heap, &back, 1);
+    free_remote(first);
+    assert_false(cache_free_neighbour(cache, (uintptr_t)second));
+    cache_publish_remote(cache);
+    assert_int_equal(heap_collect(&other->heap), 1);
+    check();
+}
+
+static void test_diverted_caches_know_no_neighbour(void **state) {
+    (void)state;
+    options.mode = mode_research;
+    start();
+    char *first = take_from(other, SIZE_CLASS_64), *second = take_from(other, SIZE_CLASS_64);
+    free_remote(first);
+    assert_false(cache_free_neighbour(cache, (uintptr_t)second));
+    free_remote(second);
+    cache_publish_remote(cache);
+    assert_int_equal(heap_collect(&other->heap), 2);
+    check();
+}
+
 static void test_64_frees_are_one_publication(void **state) {
     (void)state;
     start();
@@ -434,6 +499,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_checked_cache_holds_nothing),
         cmocka_unit_test(test_empty_gives_all_blocks_back),
         cmocka_unit_test(test_forget),
+        cmocka_unit_test(test_neighbours_need_no_look_up),
+        cmocka_unit_test(test_neighbour_that_its_slab_holds),
+        cmocka_unit_test(test_diverted_caches_know_no_neighbour),
         cmocka_unit_test(test_64_frees_are_one_publication),
         cmocka_unit_test(test_remote_frees_of_many_slabs),
         cmocka_unit_test(test_remote_misuse),
