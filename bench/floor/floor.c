@@ -163,9 +163,21 @@ int posix_memalign(void **block, size_t alignment, size_t bytes) {
     return 0;
 }
 
+/* The block that this thread's last realloc returned, if it is still the newest: it grows where it
+ * is, as nothing can be faster. */
+static __thread struct { uintptr_t block, end; } grown;
+
 void *realloc(void *block, size_t bytes) {
+    const size_t rounded = (bytes + BLOCK_ALIGNMENT - 1) & ~(size_t)(BLOCK_ALIGNMENT - 1);
+    if (block != NULL && (uintptr_t)block == grown.block && range.next == grown.end &&
+        rounded <= range.end - grown.block) {
+        range.next = grown.end = grown.block + rounded;
+        return block;
+    }
     /* The old size is not known: what follows the old block is copied too, as far as it is mapped. */
     void *made = malloc(bytes);
+    grown.block = (uintptr_t)made;
+    grown.end = range.next;
     if (block == NULL || made == NULL) {
         return made;
     }

@@ -53,7 +53,8 @@ static void call_once(void) {
     free(block);
 }
 
-static uint64_t counter_before;
+static uint64_t counter_before, counter_after;
+static const char *counter_name; /* NULL until the second reading */
 
 void proof_before(void) {
     struct module serving;
@@ -62,6 +63,10 @@ void proof_before(void) {
         counter_find(&serving);
     }
     counter_read(&counter_before);
+}
+
+void proof_after(void) {
+    counter_name = counter_read(&counter_after);
 }
 
 /* ---- build id ---- */
@@ -160,9 +165,10 @@ static void add_function(struct text *text, const char *name, uintptr_t called) 
 }
 
 void proof_add(struct text *text) {
-    uint64_t after = 0;
-    const char *name = counter_read(&after);
     struct module serving;
+    if (counter_name == NULL) {
+        proof_after();
+    }
     text_add(text, "{");
     add_function(text, "malloc", (uintptr_t)malloc);
     add_function(text, "free", (uintptr_t)free);
@@ -172,6 +178,6 @@ void proof_add(struct text *text) {
     if (proof_serving(&serving)) {
         add_build_id(text, &serving);
     }
-    text_add(text, "\",\"moved\":{\"counter\":\"%s\",", name);
-    text_add(text, "\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}}", counter_before, after);
+    text_add(text, "\",\"moved\":{\"counter\":\"%s\",", counter_name);
+    text_add(text, "\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}}", counter_before, counter_after);
 }

@@ -25,7 +25,10 @@
 /* Reads the counter for the first time: as early as possible, before the first use of malloc. */
 void proof_before(void);
 
-/* Reads it again and adds the proof to the text. */
+/* Reads it again: while the work's blocks live, or the counter may be back where it was. */
+void proof_after(void);
+
+/* Adds the proof to the text; reads the counter first if proof_after() has not. */
 void proof_add(struct text *text);
 
 /* The object that serves malloc; false when nobody can tell. After proof_before. */

@@ -2,6 +2,7 @@
 #include "frame_inside.h"
 
 #include "hakmem.h"
+#include "proof.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -78,6 +79,7 @@ void frame_stop(void) {
     if (account.read != NULL) {
         account.read(&account.totals);
     }
+    proof_after();
 }
 
 void frame_account_find(void) {
