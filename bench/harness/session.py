@@ -80,6 +80,7 @@ class Session:
         self.folder = plan.programs or workshop.build(PROGRAMS)
         self.cases = usable_cases(choose(plan.workloads, quick=plan.quick))
         self.allocators = usable_allocators(plan)
+        self.cases = [case for case in self.cases if self.allocators_of(case)]
         if not self.allocators or not self.cases:
             raise BenchError(f"no {'allocator' if self.cases else 'workload'} to measure")
         self.cpu = plan.cpu if plan.cpu is not None else max(os.sched_getaffinity(0))
@@ -168,13 +169,16 @@ class Session:
         self.lost.add((head["case"], head["allocator"]))
         self.store.row({**head, "kind": kind, "why": str(error)}, file=store.REFUSED)
 
+    def allocators_of(self, case: Case) -> list[Allocator]:
+        """Those that the case runs on: the floor, which never frees, carries no real program."""
+        return [each for each in self.allocators if case.real is None or each.kind != "floor"]
+
     def warm_up(self) -> None:
         """Brings every file into the page cache: each case once, each allocator once, briefly."""
         for case in self.cases:
             measure.prepare(case, self.plan.scale)
-        first_case, first_allocator = self.cases[0], self.allocators[0]
-        pairs = [(case, first_allocator) for case in self.cases]
-        pairs += [(first_case, allocator) for allocator in self.allocators[1:]]
+        pairs = [(case, self.allocators_of(case)[0]) for case in self.cases]
+        pairs += [(self.cases[0], each) for each in self.allocators_of(self.cases[0])[1:]]
         with self.bar("warm-up", [case for case, _ in pairs]):
             for case, allocator in pairs:
                 self.progress.begin(case.name)
@@ -192,7 +196,8 @@ class Session:
         source = random.Random(self.plan.seed)
         for block in range(self.plan.blocks):
             for case in source.sample(self.cases, k=len(self.cases)):
-                for allocator in source.sample(self.allocators, k=len(self.allocators)):
+                allocators = self.allocators_of(case)
+                for allocator in source.sample(allocators, k=len(allocators)):
                     yield block, case, allocator
 
     def measure(self) -> None:
@@ -227,7 +232,7 @@ class Session:
         pairs = [
             (case, allocator)
             for case in self.cases
-            for allocator in self.allocators
+            for allocator in self.allocators_of(case)
             if (case.name, allocator.name) not in self.lost
         ]
         with self.bar("counting", [case for case, _ in pairs]):

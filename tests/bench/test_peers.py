@@ -1,0 +1,173 @@
+"""The table of allocators, and the way that crates become libraries to preload."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import cargo, identity, peers, setup, verifying
+from harness.cargo import Crate
+from harness.errors import BenchError
+from harness.layout import PEER_LOCKS, TOP
+
+CRATE = Crate(
+    name="some-sys",
+    version="1.2.3",
+    holds="some 1",
+    features=("one", "two"),
+    default_features=False,
+    undefined=("also",),
+    aliases={"malloc": "own_malloc", "free": "own_free"},
+    c_flags=("-DX=1",),
+)
+
+# Stands in for cargo: compiles what the crate would, and notes how it was called.
+CARGO = """#!/bin/sh
+set -e
+echo "$PWD $* CFLAGS=$CFLAGS" >>"$CALLS"
+[ -z "$BROKEN" ] || { echo "error: it does not compile"; exit 101; }
+grep -q '^version = "=1.2.3"$' Cargo.toml
+name=$(basename "$PWD")
+mkdir -p target/release
+echo "void *malloc(unsigned long n) { (void)n; return 0; }" >source.c
+gcc -shared -fPIC -fno-builtin -o "target/release/lib$name.so" source.c
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cargo of ours first in PATH, folders of ours; its calls are in this file."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, text in {"cargo": CARGO, "rustc": "#!/bin/sh\n"}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setattr(cargo, "PEERS", tmp_path / "peers")
+    monkeypatch.setattr(cargo, "PEER_LOCKS", tmp_path)
+    return tmp_path / "calls"
+
+
+def test_crate_is_built_once_for_each_recipe(calls: Path) -> None:
+    library = cargo.build("some", CRATE)
+    assert library.is_file() and cargo.is_current("some", CRATE)
+    assert "CFLAGS=-DX=1" in calls.read_text() and "build --release " in calls.read_text()
+    cargo.build("some", CRATE)
+    assert len(calls.read_text().splitlines()) == 1
+    other = dataclasses.replace(CRATE, features=("one",))
+    assert not cargo.is_current("some", other)
+    cargo.build("some", other)
+    (calls.parent / "some.lock").write_text("pins\n")
+    assert not cargo.is_current("some", other)
+    cargo.build("some", other)
+    lines = calls.read_text().splitlines()
+    assert len(lines) == 3
+    assert "--locked" not in lines[1] and "--locked" in lines[2]
+
+
+def test_failed_build_shows_the_end_of_its_output(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKEN", "1")
+    with pytest.raises(BenchError, match="it does not compile"):
+        cargo.build("some", CRATE)
+    assert not cargo.is_current("some", CRATE)
+    assert "build.log" in calls.parent.joinpath("peers/crates/some/build.log").name
+
+
+def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cargo, "PEERS", tmp_path / "peers")
+    told = cargo.missing_tools()
+    assert any(text.startswith("cargo (") and "rustup" in text for text in told)
+    assert "c++ (Debian package g++)" in told
+    with pytest.raises(BenchError, match=r"some cannot be built: missing cargo \("):
+        cargo.build("some", CRATE)
+    absent = peers.Allocator("some", tmp_path / "x.so", crate=CRATE)
+    assert "bench setup builds it from crate some-sys 1.2.3" in peers.missing_text(absent)
+    assert "which needs cargo" in peers.missing_text(absent)
+    assert len(setup.build_crates([absent])) == 1
+
+
+def test_crate_is_told_what_to_pull_and_to_export(tmp_path: Path) -> None:
+    arguments = CRATE.link_arguments(tmp_path / "exports.map")
+    assert "-Wl,-u,own_malloc" in arguments and "-Wl,-u,also" in arguments
+    assert "-Wl,--defsym=free=own_free" in arguments
+    manifest = CRATE.manifest("some")
+    assert 'crate-type = ["cdylib"]' in manifest
+    assert 'version = "=1.2.3"\ndefault-features = false\nfeatures = ["one", "two"]' in manifest
+    script = CRATE.build_script(tmp_path / "exports.map")
+    assert script.count("cargo:rustc-cdylib-link-arg=") == len(arguments)
+    assert CRATE.build == "crate some-sys 1.2.3 [one, two], -DX=1"
+    with pytest.raises(BenchError, match="crate x: "):
+        Crate.read({"name": "x", "colour": "red"})
+
+
+def test_every_crate_is_pinned_with_all_that_it_needs() -> None:
+    crates = {each.name: each.crate for each in peers.known().values() if each.crate is not None}
+    assert len(crates) == 6
+    for name, crate in crates.items():
+        lock = (PEER_LOCKS / f"{name}.lock").read_text()
+        found = re.search(rf'name = "{crate.name}"\nversion = "([^"+]+)', lock)
+        assert found is not None and found[1] == crate.version, name
+        assert lock.count("checksum = ") == lock.count("[[package]]") - 1, name
+
+
+def test_modes_are_one_library_in_several_settings() -> None:
+    table = peers.known()
+    modes = [each for each in table.values() if each.kind == "own"]
+    assert len({each.library for each in modes}) == 1 and len(modes) == 4
+    assert table["hakmem_lean"].settings()["HAKMEM_MODE"] == "lean"
+    assert "LD_PRELOAD" not in table["glibc"].settings()
+
+
+def test_choice() -> None:
+    default, missing = peers.choose(None, [])
+    names = [each.name for each in [*default, *missing]]
+    assert "hakmem_research" not in names and "glibc" in names
+    chosen, missing = peers.choose(None, [], quick=True)
+    assert {each.name for each in [*chosen, *missing]} < set(names)
+    chosen, _ = peers.choose(["floor", "glibc"], ["own=/tmp/../tmp/x.so"])
+    assert [each.name for each in chosen] == ["floor", "glibc", "own"]
+    with pytest.raises(BenchError, match="no allocator 'nonesuch'"):
+        peers.choose(["nonesuch"], [])
+    with pytest.raises(BenchError, match="NAME=PATH"):
+        peers.choose(["glibc"], ["just-a-name"])
+
+
+def test_named_allocator_that_is_missing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    absent = peers.Allocator("absent", tmp_path / "x.so", package="libabsent")
+    monkeypatch.setattr(peers, "known", lambda: {"absent": absent})
+    with pytest.raises(BenchError, match="Debian package libabsent"):
+        peers.choose(["absent"], [])
+    assert peers.choose(None, []) == ([], [absent])
+
+
+def test_identity_says_which_build_it_is(built: Path) -> None:
+    told = identity.identity(peers.known()["glibc"])
+    assert str(told["build"]).startswith("Debian package libc6 2.")
+    assert len(str(told["build_id"])) == 40 and len(str(told["sha256"])) == 64
+    assert "GCC" in str(identity.identity(peers.known()["floor"])["compiler"])
+    crate = peers.known()["mimalloc3"]
+    assert identity.identity(crate)["build"] == "crate libmimalloc-sys 0.1.49 [override]"
+
+
+def test_every_allocator_on_this_machine_is_proven(built: Path) -> None:
+    """Those that are installed serve, in fact: a recipe that exports no malloc is found here."""
+    statements = verifying.of_allocators(None, [])
+    assert {"glibc", "floor"} <= {each["allocator"] for each in statements}
+    assert [each["why"] for each in statements if not each["holds"]] == []
+
+
+def test_setup_script_refuses_what_it_does_not_know() -> None:
+    script = Path(TOP / "scripts" / "setup")
+    done = subprocess.run([str(script), "--nonesuch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "usage:" in done.stderr
