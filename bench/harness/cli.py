@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace) -> int:
     session = Session(plan)
     sound = session.run()
     folder = session.store.folder
-    if session.row_count == 0:
+    if not session.peaks:
         say("no row was measured")
         return EXIT_BAD
     show_report(folder, options, baseline=session.baseline)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
-from . import callgrind, measure
+from . import callgrind, machine, measure
 from .cases import Case
 from .environment import CLEAN_ENVIRONMENT, end_all, run_alone
 from .errors import BenchError, MeasureError, RefusedError
@@ -116,18 +118,45 @@ def instructions_per_op(case: Case, allocator: Allocator) -> float:
     return round(counts.total / (MANY_OPS - FEW_OPS), 2)
 
 
+class Budget:
+    """Memory that several runs share; one that wants more than all of it runs alone."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self._free_bytes = total_bytes
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def share(self, wanted_bytes: int) -> Iterator[None]:
+        """Waits until so much is free, and holds it for the body."""
+        held = min(wanted_bytes, self.total_bytes)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free_bytes >= held)
+            self._free_bytes -= held
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free_bytes += held
+                self._changed.notify_all()
+
+
 def count_all(
     pairs: Iterable[tuple[Case, Allocator]],
     one: Callable[[Case, Allocator], Row],
+    peak_bytes: Callable[[Case, Allocator], int] = lambda _case, _allocator: 0,
 ) -> Iterator[tuple[Case, Allocator, Row | Exception]]:
     """Runs `one` for each pair, several at once; yields what came out, in the order of the pairs.
 
+    No more run at once than half of the free memory holds, by what each pair is known to need.
     Leaving the iteration early ends the runs that are under way, and starts no more.
     """
+    budget = Budget(machine.available_bytes() // 2)
 
     def attempt(pair: tuple[Case, Allocator]) -> Row | Exception:
         try:
-            return one(*pair)
+            with budget.share(peak_bytes(*pair)):
+                return one(*pair)
         except (RefusedError, MeasureError) as error:
             return error
 

@@ -36,6 +36,12 @@ def name() -> str:
     return f"{slug}-{os.cpu_count()}cpu"
 
 
+def available_bytes() -> int:
+    """Memory that programs can take without swapping."""
+    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return int(found.group(1)) * 1024 if found else 0
+
+
 def load() -> float:
     """Runnable processes over the last minute: the first thing to look at when a row is odd."""
     return os.getloadavg()[0]

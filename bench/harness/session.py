@@ -90,7 +90,7 @@ class Session:
         self.store = store.Store(plan.output, plan.kind)
         self.lost: set[Pair] = set()
         self.checksums: dict[str, dict[str, str]] = {}
-        self.row_count = 0
+        self.peaks: dict[Pair, int] = {}
         self.started = time.monotonic()
         self.progress = Progress("", {})
 
@@ -215,7 +215,8 @@ class Session:
     def keep(self, row: Row) -> None:
         """A row enters the results."""
         self.store.row(row)
-        self.row_count += 1
+        pair = (row["case"], row["allocator"])
+        self.peaks[pair] = max(self.peaks.get(pair, 0), int(row["peak_rss_bytes"]))
         if row["checksum"] is not None:
             found = self.checksums.setdefault(row["case"], {})
             found.setdefault(str(row["checksum"]), row["allocator"])
@@ -236,13 +237,17 @@ class Session:
             if (case.name, allocator.name) not in self.lost
         ]
         with self.bar("counting", [case for case, _ in pairs]):
-            for case, allocator, row in counts.count_all(pairs, one):
+            for case, allocator, row in counts.count_all(pairs, one, self.peak_bytes):
                 if isinstance(row, Exception):
                     head = {"case": case.name, "allocator": allocator.name, "counting": True}
                     self.lose(head, row)
                 else:
                     self.store.row(row, file=store.COUNTS)
                 self.progress.end(case.name)
+
+    def peak_bytes(self, case: Case, allocator: Allocator) -> int:
+        """What the pair is known to need."""
+        return self.peaks.get((case.name, allocator.name), 0)
 
     def checksums_agree(self) -> bool:
         """A workload does the same on every allocator, or its figures mean nothing."""
@@ -275,5 +280,5 @@ class Session:
         self.store.manifest(self.manifest(state if sound else "unsound"))
         if self.lost:
             say(f"{len(self.lost)} rows were refused or failed; see above")
-        say(f"{self.row_count} rows: {display(self.store.folder)}")
+        say(f"results: {display(self.store.folder)}")
         return sound and not self.lost and state == "complete"

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def test_different_checksums_are_unsound(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Session(plan(tmp_path))
-    row = {"case": "tiny_lifo", "checksum": "1", "allocator": "glibc"}
+    row = {"case": "tiny_lifo", "checksum": "1", "allocator": "glibc", "peak_rss_bytes": 1}
     run.keep(row)
     run.keep({**row, "allocator": "floor", "checksum": None})
     assert run.checksums_agree()
@@ -208,6 +209,36 @@ def test_time_left_knows_what_each_kind_costs() -> None:
     estimate.add("a", 1.0)
     estimate.add("b", 3.0)
     assert estimate.left({"a": 2, "b": 1, "c": 2}) == pytest.approx(2 + 3 + 2 * 2)
+
+
+def test_runs_at_once_share_the_memory() -> None:
+    """Three runs of 60 out of 100 never overlap; one of 1000 runs alone instead of never."""
+    budget, running, most = counts.Budget(100), 0, 0
+    lock = threading.Lock()
+
+    def run(wanted: int) -> None:
+        nonlocal running, most
+        with budget.share(wanted):
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.02)
+            with lock:
+                running -= 1
+
+    def overlap(*wanted: int) -> int:
+        nonlocal most
+        most = 0
+        threads = [threading.Thread(target=run, args=(each,)) for each in wanted]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        return most
+
+    assert overlap(60, 60, 60) == 1
+    assert overlap(1000, 1000) == 1
+    assert overlap(30, 30, 30) > 1
 
 
 def test_strace_summary_is_read() -> None:
