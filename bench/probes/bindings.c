@@ -13,7 +13,7 @@ struct walk {
     struct text *text;
     struct module program, serving, own;
     const struct module *module; /* the one being looked at */
-    bool imports;                /* whether it calls the serving file */
+    bool imports;                /* whether it calls, or would call, the serving file */
     size_t importer_count, stray_count;
 };
 
@@ -34,9 +34,9 @@ static void slot_visit(const char *symbol, uintptr_t address, void *argument) {
     if (!module_of(address, &target)) {
         return;
     }
-    if (target.base == walk->serving.base) {
-        walk->imports = true;
-    } else if (target.base != walk->module->base && target.base != walk->program.base) {
+    if (target.base == walk->serving.base || target.base == walk->module->base) {
+        walk->imports = true; /* in its own module: not called yet */
+    } else if (target.base != walk->program.base) {
         /* In a program linked at a fixed address a function's address is a stub of the program, for
          * all modules; where the stub leads is the program's own slot. A malloc that the program
          * exports would be the serving file. */

@@ -5,8 +5,8 @@
 
 #include "text.h"
 
-/* Adds `"importers":N,"strays":["MODULE: NAME of FILE",...]`:
- * - importers: modules, the C library and this one left out, that call malloc or free by a slot
- *   which leads to the function that the whole process sees;
- * - strays: slots that lead to another file. A slot never used under lazy binding is left out. */
+/* Adds `"strays":["MODULE: NAME of FILE",...],"importers":N`:
+ * - strays: slots that lead to another file than the one that the whole process sees;
+ * - importers: modules, the C library and this one left out, that have slots, none of them a stray.
+ *   Those with slots that are bound at the first call are counted before that call. */
 void bindings_add(struct text *text);

@@ -10,8 +10,8 @@
  *
  * The figures are those of this process alone, without its children. They are read when the process
  * begins to exit: in the destructors, after the program's own, or in _exit. With
- * WITNESS_IDLE_MS it then stays for that long without a call of malloc and looks once more:
- * what has an allocator given back by itself?
+ * WITNESS_IDLE_MS a process of 8 MiB or more then stays for that long without a call of malloc and
+ * looks once more: what has an allocator given back by itself?
  *
  * It allocates nothing and has no thread-local data, and what it reads it reads after the figures.
  */
@@ -30,7 +30,7 @@
 #include "proof.h"
 #include "text.h"
 
-enum { STATEMENT_BYTES = 32768, IDLE_MS_MAX = 60000 };
+enum { STATEMENT_BYTES = 32768, IDLE_MS_MAX = 60000, IDLE_RSS_BYTES_MIN = 8 << 20 };
 
 static char statements_file[1024];
 static uint64_t idle_ms;
@@ -105,7 +105,7 @@ static void state(void) {
     text_add_string(&text, exe);
     text_add(&text, ",\"peak_rss_bytes\":%" PRIu64 ",\"end_rss_bytes\":%" PRIu64 ",",
              peak > end ? peak : end, end);
-    if (idle_ms != 0 && getpid() == started_pid) {
+    if (idle_ms != 0 && end >= IDLE_RSS_BYTES_MIN && getpid() == started_pid) {
         sleep_ms(idle_ms);
         text_add(&text, "\"idle_rss_bytes\":%" PRIu64 ",", rss_bytes());
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -63,17 +62,14 @@ class RealProgram(abc.ABC):
         inputs = self._inputs(work)
         if inputs.exists():
             return
-        if work.exists():
-            shutil.rmtree(work)  # Made by an earlier version of this program.
-        work.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(prefix="hakmem-bench-") as folder:
+        work.mkdir(parents=True, exist_ok=True)
+        for old in work.iterdir():
+            shutil.rmtree(old)  # Made by an earlier version of this program, or left unfinished.
+        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=work) as folder:
             made = Path(folder) / "inputs"
             made.mkdir()
             self.make_inputs(made)
-            # Complete or not at all, also when two do this at once.
-            moving = work / f"unfinished-{os.getpid()}"
-            shutil.copytree(made, moving, symlinks=True)
-            moving.rename(inputs)
+            made.rename(inputs)
 
     def run(
         self,

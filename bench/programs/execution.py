@@ -187,7 +187,8 @@ class Execution:
         variables.pop("LD_PRELOAD", None)
         if preloaded:
             variables.update(environment)
-            variables["LD_PRELOAD"] = f"{self._preload}:{WITNESS}"
+            # The witness comes first, so that _exit is its own whatever else defines one.
+            variables["LD_PRELOAD"] = f"{WITNESS}:{self._preload}"
             variables["WITNESS_FILE"] = str(self._statements)
             variables["WITNESS_IDLE_MS"] = str(self._idle_ms)
         return variables

@@ -21,6 +21,11 @@ Bench = Callable[..., subprocess.CompletedProcess[str]]
 Rows = Callable[..., list[dict[str, Any]]]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    mark = "needs_bench_setup: runs a program that only `hakmem bench setup` installs"
+    config.addinivalue_line("markers", mark)
+
+
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder of the built workload programs."""
