@@ -1,0 +1,251 @@
+"""The targets of the scorecard, each met and each missed by made-up results."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import made_up
+import pytest
+
+from harness import report  # noqa: F401 - the package is loaded before its modules
+from harness.errors import BenchError
+from harness.report import results, scorecard, targets
+
+MIB = 2**20
+
+
+def outcome(folder: Path, **target: Any) -> targets.Outcome:
+    """The verdict on one line."""
+    return targets.judge(targets.gather(results.load(folder)), target)
+
+
+def folder_of(
+    tmp_path: Path,
+    cases: Mapping[str, Mapping[str, float]],
+    memory: Mapping[str, Mapping[str, float]] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Path:
+    """Times in ms and sizes in MiB, by case and allocator; two blocks of each."""
+    rows = [
+        made_up.row(case, name, block, 1e6 * time, (memory or {}).get(case, {}).get(name, 8) * MIB,
+                    **(more or {}))
+        for case, times in cases.items()
+        for name, time in times.items()
+        for block in range(2)
+    ]  # fmt: skip
+    return made_up.write(tmp_path / "full", rows)
+
+
+@pytest.mark.parametrize(
+    ("own", "state"),
+    [((0.9, 1.0, 1.04), "PASS"), ((0.9, 0.9, 1.06), "FAIL"), ((0.9, 1.02, 1.02), "FAIL")],
+)
+def test_rows(tmp_path: Path, own: Sequence[float], state: str) -> None:
+    folder = folder_of(
+        tmp_path,
+        {f"case_{at}": {"hakmem": time, "glibc": 1.0} for at, time in enumerate(own)},
+    )
+    found = outcome(folder, kind="rows", figure="time", usual=1.0, most=1.05)
+    assert found.state == state, found
+
+
+def test_mean_is_against_the_best_single_peer(tmp_path: Path) -> None:
+    """mimalloc is the best single peer, though another one is best in each row alone."""
+    cases = {"redis_set": {"hakmem": 1.0, "mimalloc2": 1.2, "glibc": 1.0, "jemalloc": 3.0},
+             "gcc": {"hakmem": 1.0, "mimalloc2": 1.2, "glibc": 3.0, "jemalloc": 1.0}}  # fmt: skip
+    line = {"kind": "mean", "figure": "time", "group": "real", "against": "best single peer"}
+    folder = folder_of(tmp_path, cases)
+    found = outcome(folder, **line, most=0.84)
+    assert found.state == "PASS"
+    assert found.measured.startswith("0.833x against mimalloc2, 2 of 2 rows")
+    assert outcome(folder, **line, most=0.83).state == "FAIL"
+
+
+def test_mean_fails_when_a_row_of_the_subject_is_missing(tmp_path: Path) -> None:
+    cases = {"redis_set": {"hakmem": 1.0, "glibc": 2.0}, "gcc": {"glibc": 1.0}}
+    found = outcome(folder_of(tmp_path, cases), kind="mean", figure="time", group="real",
+                    against="glibc", most=1.0)  # fmt: skip
+    assert found.state == "FAIL"
+    assert "1 of 2 rows" in found.measured
+
+
+@pytest.mark.parametrize(
+    ("own", "state"), [((9, 8.4), "PASS"), ((9, 9.8), "FAIL"), ((4, 8.9), "FAIL")]
+)
+def test_memory_has_a_limit_for_the_mean_and_for_each_row(
+    tmp_path: Path, own: tuple[float, float], state: str
+) -> None:
+    times = {"hakmem": 1.0, "glibc": 1.0}
+    memory = {"redis_set": {"hakmem": own[0], "glibc": 10},
+              "gcc": {"hakmem": own[1], "glibc": 8}}  # fmt: skip
+    folder = folder_of(tmp_path, {"redis_set": times, "gcc": times}, memory)
+    found = outcome(folder, kind="mean", figure="memory", group="real", against="best of row",
+                    most=1.0, row_most=1.10)  # fmt: skip
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("own", "state"), [(1.0, "PASS"), (1.2, "FAIL")])
+def test_throughput_is_against_the_fastest_of_the_named(
+    tmp_path: Path, own: float, state: str
+) -> None:
+    cases = {"burst": {"hakmem": own, "mimalloc2": 1.3, "mimalloc3": 2.0, "glibc": 0.5}}
+    found = outcome(folder_of(tmp_path, cases), kind="throughput", cases=["burst"],
+                    against="mimalloc*", least=1.2)  # fmt: skip
+    assert found.state == state
+    assert "(mimalloc2)" in found.measured
+
+
+@pytest.mark.parametrize(("idle", "state"), [(160, "PASS"), (170, "FAIL")])
+def test_idle(tmp_path: Path, idle: float, state: str) -> None:
+    extra = {"idle_rss_bytes": idle * MIB, "live_bytes": 100 * MIB, "frame_bytes": MIB}
+    folder = folder_of(tmp_path, {"spike_idle": {"hakmem": 1.0}}, more={"extra": extra})
+    found = outcome(folder, kind="idle", cases=["spike_idle"], most_mib=64)
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("own", "state"), [(8.0, "PASS"), (8.5, "FAIL")])
+def test_lowest(tmp_path: Path, own: float, state: str) -> None:
+    memory = {"phase_change": {"hakmem": own, "glibc": 8.1, "jemalloc": 12}}
+    folder = folder_of(tmp_path, {"phase_change": dict.fromkeys(memory["phase_change"], 1.0)},
+                       memory)  # fmt: skip
+    found = outcome(folder, kind="lowest", cases=["phase_change"], figure="memory")
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("own", "state"), [(90.0, "PASS"), (110.0, "FAIL")])
+def test_latency(tmp_path: Path, own: float, state: str) -> None:
+    rows = [
+        made_up.row("latency_small", name, 0, 1e6,
+                    latency={"malloc": {"p99_99": value}, "free": {"p99_99": 1.0}})
+        for name, value in (("hakmem", own), ("glibc", 100.0), ("floor", 1.0))
+    ]  # fmt: skip
+    found = outcome(made_up.write(tmp_path / "full", rows), kind="latency",
+                    cases=["latency_small"], point="p99_99")  # fmt: skip
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("own", "state"), [(3, "PASS"), (5, "FAIL")])
+def test_metadata(tmp_path: Path, own: float, state: str) -> None:
+    extra = {"metadata_bytes": own * 1000, "heap_bytes": 1_000_000}
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}}, more={"extra": extra})
+    found = outcome(folder, kind="metadata", cases=["*"], most_percent=0.4)
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("live", "state"), [(5, "PASS"), (3, "FAIL")])
+def test_bounded(tmp_path: Path, live: float, state: str) -> None:
+    extra = {"live_bytes": live * MIB}
+    folder = folder_of(tmp_path, {"idle_owner": {"hakmem": 1.0}}, more={"extra": extra})
+    found = outcome(folder, kind="bounded", cases=["idle_owner"], most=2.0)
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(
+    ("ops", "calls", "state"),
+    [(200_000_000, 1, "PASS"), (200_000_000, 2, "FAIL"), (1_000_000, 0, "NOT MEASURED")],
+)
+def test_os_calls(tmp_path: Path, ops: int, calls: int, state: str) -> None:
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
+    counts = [{"case": "long", "allocator": name, "ops": ops, "calls_total": count}
+              for name, count in (("hakmem", calls), ("glibc", 7))]  # fmt: skip
+    made_up.write(tmp_path / "syscalls", [], counts, kind="syscalls")
+    found = outcome(folder, kind="os_calls", ops_least=200_000_000, below=1e-8)
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("own", "state"), [(1100, "PASS"), (1200, "FAIL")])
+def test_startup(tmp_path: Path, own: int, state: str) -> None:
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
+    rows = [{"program": "true", "kind": "memory", "allocator": name, "rss_bytes": size * 1024}
+            for name, size in (("hakmem", own), ("glibc", 1000))]  # fmt: skip
+    rows.append({**rows[0], "program": "python", "rss_bytes": 10**9})
+    made_up.write(tmp_path / "startup", rows, kind="startup")
+    found = outcome(folder, kind="startup", figure="rss_bytes", rows="memory", most=153_600)
+    assert found.state == state, found
+
+
+def soak_folder(folder: Path, state: str, at: str, **facts: Any) -> None:
+    soak = {"allocator": "hakmem", "minutes": 60.0,
+            "verdicts": [{"name": "RSS drift", "state": state, "text": "+0.1 %"}]}  # fmt: skip
+    made_up.write(folder, [], kind="soak", at=at, controls=facts.pop("controls", {}),
+                  soak={**soak, **facts})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("PASS", "PASS"), ("FAIL", "FAIL"), ("INCONCLUSIVE", "NOT MEASURED")],
+)
+def test_soak_takes_the_newest_of_the_subject_without_controls(
+    tmp_path: Path, state: str, expected: str
+) -> None:
+    other = "FAIL" if state == "PASS" else "PASS"
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
+    line = {"kind": "soak", "minutes_least": 60}
+    assert outcome(folder, **line).state == "NOT MEASURED"
+    soak_folder(tmp_path / "1", other, "2026-01-01")
+    soak_folder(tmp_path / "2", state, "2026-01-02")
+    soak_folder(tmp_path / "3", other, "2026-01-03", controls={"leak": 1})
+    soak_folder(tmp_path / "4", other, "2026-01-04", allocator="jemalloc")
+    assert outcome(folder, **line).state == expected
+    soak_folder(tmp_path / "5", "PASS", "2026-01-05", minutes=3.0)
+    assert "3 minutes only" in outcome(folder, **line).measured
+
+
+@pytest.mark.parametrize(
+    "kind", ["throughput", "bounded", "idle", "lowest", "latency", "metadata", "os_calls",
+             "startup", "soak"]
+)  # fmt: skip
+def test_what_was_not_measured_is_not_passed(tmp_path: Path, kind: str) -> None:
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0, "glibc": 2.0}})
+    found = outcome(folder, kind=kind, cases=["nowhere"], against="*", figure="memory",
+                    point="p99", rows="memory", most=1, least=1)  # fmt: skip
+    assert found.state == "NOT MEASURED"
+
+
+def test_an_unknown_kind_is_an_error(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
+    with pytest.raises(BenchError, match="no kind 'moon'"):
+        outcome(folder, kind="moon")
+
+
+def test_every_line_of_the_file_can_be_judged(tmp_path: Path) -> None:
+    """And every case it names by its full name is a row of the matrix."""
+    from harness import cases
+
+    folder = made_up.matrix(tmp_path / "full")
+    output = tmp_path / "SCORECARD.md"
+    assert scorecard.write(folder, output) is False
+    text = output.read_text()
+    lines = tomllib.loads(scorecard.TARGETS.read_text())["target"]
+    assert len(lines) >= 15
+    for line in lines:
+        assert f"| {line['what']} | {line['target']} | **" in text
+    named = {name for line in lines for name in line.get("cases", []) if "*" not in name}
+    assert named <= {case.name for case in cases.synthetic()}
+
+
+def test_the_document_passes_only_when_every_line_does(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"tiny_lifo": {"hakmem": 1.0, "glibc": 1.02}})
+    file = tmp_path / "targets.toml"
+    head = '[[target]]\nwhat = "w"\ntarget = "t"\nkind = "rows"\nfigure = "time"\nusual = 1.0\n'
+    loaded = results.load(folder)
+    file.write_text(f"{head}most = 1.0\n")
+    text, passed = scorecard.text(loaded, file)
+    assert passed and "1 PASS, 0 FAIL, 0 NOT MEASURED" in text
+    file.write_text(f"{head}most = 0.9\n")
+    text, passed = scorecard.text(loaded, file)
+    assert not passed and "0 PASS, 1 FAIL" in text
+
+
+def test_losses_stand_in_the_document_with_their_factor(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"tiny_lifo": {"hakmem": 1.3, "glibc": 1.0}})
+    scorecard.write(folder, tmp_path / "SCORECARD.md")
+    assert (
+        "| tiny_lifo | synthetic workloads | glibc | 1.30 |"
+        in (tmp_path / "SCORECARD.md").read_text()
+    )
+    assert json.loads((folder / "manifest.json").read_text())["kind"] == "full"
