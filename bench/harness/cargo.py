@@ -1,9 +1,10 @@
-"""Builds allocators from crates.io as libraries to preload.
+"""Builds allocators that come as Rust crates, as libraries to preload.
 
 Each one is a crate of its own without any code: it depends on the crate that compiles the
 allocator, and tells the linker to pull malloc out of it and to export the C library's names, which
 rustc would hide. All versions are pinned: the crate's in bench/allocators.toml, those of what it
-needs in bench/peers/NAME.lock.
+needs in bench/peers/NAME.lock, which is cargo's lock file without the lines that name a registry:
+cargo says itself which one it uses.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +32,7 @@ EXPORTS = (
 )  # fmt: skip
 WHERE_CARGO_IS = "https://rustup.rs, or Debian packages cargo-web and rustc-web"
 TAIL_CHARACTERS = 2000
+SOURCE = re.compile(r'source = "')
 
 
 @dataclass(frozen=True)
@@ -112,14 +115,30 @@ def write_sources(name: str, crate: Crate, folder: Path) -> None:
         "src/lib.rs": f"extern crate {crate.name.replace('-', '_')};\n",
         "exports.map": "{ global: " + " ".join(f"{symbol};" for symbol in EXPORTS) + " };\n",
     }
-    lock = PEER_LOCKS / f"{name}.lock"
-    if lock.is_file():
-        texts["Cargo.lock"] = lock.read_text()
     for file, text in texts.items():
         path = folder / file
         if not path.is_file() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+
+
+def pins_of(lock: str) -> str:
+    """A lock file of cargo as it is kept in bench/peers."""
+    return "".join(line for line in lock.splitlines(keepends=True) if not SOURCE.match(line))
+
+
+def pin(name: str, folder: Path) -> None:
+    """Gives the crate the kept lock file, with the registry that cargo names in one of its own."""
+    pins = PEER_LOCKS / f"{name}.lock"
+    lock = folder / "Cargo.lock"
+    if not pins.is_file() or (lock.is_file() and pins_of(lock.read_text()) == pins.read_text()):
+        return
+    lock.unlink(missing_ok=True)
+    _run_cargo(name, folder, "generate-lockfile")
+    source = next((line for line in lock.read_text().splitlines() if SOURCE.match(line)), "")
+    lines = pins.read_text().splitlines()
+    filled = [[source, line] if line.startswith("checksum = ") else [line] for line in lines]
+    lock.write_text("\n".join(line for group in filled for line in group) + "\n")
 
 
 def recipe_hash(name: str, crate: Crate) -> str:
@@ -161,7 +180,9 @@ def build(name: str, crate: Crate) -> Path:
             raise BenchError(f"{name} cannot be built: missing {', '.join(missing)}")
         folder = PEERS / "crates" / name
         write_sources(name, crate, folder)
-        _run_cargo(name, crate, folder)
+        pin(name, folder)
+        locked = ["--locked"] if (folder / "Cargo.lock").is_file() else []
+        _run_cargo(name, folder, "build", "--release", *locked, c_flags=crate.c_flags)
         made = folder / "target" / "release" / f"lib{name}.so"
         fresh = library.with_suffix(".new")
         shutil.copy2(made, fresh)
@@ -170,16 +191,15 @@ def build(name: str, crate: Crate) -> Path:
     return library
 
 
-def _run_cargo(name: str, crate: Crate, folder: Path) -> None:
+def _run_cargo(name: str, folder: Path, *words: str, c_flags: Sequence[str] = ()) -> None:
     environment = dict(os.environ)
     for variable in ("LD_PRELOAD", "RUSTFLAGS", "MAKEFLAGS", "MFLAGS", "CARGO_TARGET_DIR"):
         environment.pop(variable, None)
-    environment["CFLAGS"] = " ".join(crate.c_flags)
-    locked = ["--locked"] if (PEER_LOCKS / f"{name}.lock").is_file() else []
+    environment["CFLAGS"] = " ".join(c_flags)
     log = folder / "build.log"
     with log.open("w") as output:
         done = subprocess.run(
-            ["cargo", "build", "--release", *locked],
+            ["cargo", *words],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -222,5 +222,5 @@ def show_list(options: argparse.Namespace) -> int:
         state = each["from"] if each["installed"] else f"MISSING {each['missing']}"
         print(f"{each['name']:22}{each['kind']:11}{quick:7}{state}")
     for tool in cargo.missing_tools():
-        say(f"to build the allocators of crates.io, {tool} is missing")
+        say(f"to build the allocators that are Rust crates, {tool} is missing")
     return EXIT_OK

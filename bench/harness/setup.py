@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 
 def build_crates(allocators: Sequence[Allocator]) -> list[str]:
-    """Builds those that come from crates.io; returns what could not be built, with the reason."""
+    """Builds those that come as crates; returns what could not be built, with the reason."""
     failed = []
     for allocator in allocators:
         if allocator.crate is None or allocator.installed:

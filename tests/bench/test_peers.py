@@ -30,6 +30,10 @@ CRATE = Crate(
 CARGO = """#!/bin/sh
 set -e
 echo "$PWD $* CFLAGS=$CFLAGS" >>"$CALLS"
+if [ "$1" = generate-lockfile ]; then
+    printf '[[package]]\\nname = "newer"\\nsource = "registry+here"\\nchecksum = "2"\\n' >Cargo.lock
+    exit 0
+fi
 [ -z "$BROKEN" ] || { echo "error: it does not compile"; exit 101; }
 grep -q '^version = "=1.2.3"$' Cargo.toml
 name=$(basename "$PWD")
@@ -63,12 +67,24 @@ def test_crate_is_built_once_for_each_recipe(calls: Path) -> None:
     other = dataclasses.replace(CRATE, features=("one",))
     assert not cargo.is_current("some", other)
     cargo.build("some", other)
-    (calls.parent / "some.lock").write_text("pins\n")
-    assert not cargo.is_current("some", other)
-    cargo.build("some", other)
-    lines = calls.read_text().splitlines()
-    assert len(lines) == 3
-    assert "--locked" not in lines[1] and "--locked" in lines[2]
+    assert "--locked" not in calls.read_text()
+
+
+def test_pins_are_kept_without_a_registry_and_built_with_one(calls: Path) -> None:
+    pins = '[[package]]\nname = "wanted"\nchecksum = "1"\n'
+    (calls.parent / "some.lock").write_text(pins)
+    cargo.build("some", CRATE)
+    lock = (calls.parent / "peers/crates/some/Cargo.lock").read_text()
+    assert lock == pins.replace("checksum", 'source = "registry+here"\nchecksum')
+    assert cargo.pins_of(lock) == pins
+    assert [line.split()[1] for line in calls.read_text().splitlines()] == [
+        "generate-lockfile", "build",
+    ]  # fmt: skip
+    assert "--locked" in calls.read_text()
+    (calls.parent / "some.lock").write_text(pins.replace('"1"', '"3"'))
+    assert not cargo.is_current("some", CRATE)
+    cargo.build("some", CRATE)
+    assert 'checksum = "3"' in (calls.parent / "peers/crates/some/Cargo.lock").read_text()
 
 
 def test_failed_build_shows_the_end_of_its_output(

@@ -13,7 +13,7 @@ from hakmem.project import find_project
 EXAMPLES = """\
 examples:
   hakmem bench --quick                              about a minute, allocators that are installed
-  hakmem bench                                      the full matrix, about an hour
+  hakmem bench                                      the full matrix, more than an hour
   hakmem bench --workloads redis,larson_small_2 --allocators hakmem,jemalloc --reps 11
   hakmem bench --quick --allocator mine=./libmine.so --baseline glibc --html report.html
   hakmem bench compare bench/results/A bench/results/B
