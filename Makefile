@@ -14,7 +14,7 @@ ctest = ctest --test-dir build/$(1) --output-on-failure --no-tests=error $(2)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build:
 	@mkdir -p build
@@ -75,6 +75,13 @@ docs: ## Derive docs/OPTIONS.md and the manual pages from the tables in src/conf
 .PHONY: bench
 bench: lib ## Measure against the allocators installed here
 	@./hakmem bench --quick
+
+.PHONY: bench-programs
+bench-programs: setup | build ## Test the benchmark's real programs, also those that only `hakmem bench setup` installs
+	@scripts/setup --bench
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(call ctest,release,-C programs --label-regex bench-programs)
 
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)
