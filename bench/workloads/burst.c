@@ -148,9 +148,7 @@ int main(int argc, char **argv) {
         .bytes_min = 8,
         .bytes_max = 2048,
         .round_count = 2000, /* nodes of a document */
-        .thread_count = 1,
         .sizes = FRAME_PARETO,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct frame_slot *documents = frame_map(options.slot_count * sizeof *documents);

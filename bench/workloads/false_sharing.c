@@ -54,12 +54,10 @@ int main(int argc, char **argv) {
         .seed = 31,
         .ops = 400000,
         .warm_ops = 1,
-        .slot_count = 1,
         .bytes_min = 8,
         .bytes_max = 8,
         .round_count = 500,
         .thread_count = 2,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct plan plan = {.options = &options};

@@ -78,8 +78,6 @@ int main(int argc, char **argv) {
         .bytes_min = 16,
         .bytes_max = 1024,
         .round_count = 200,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct heap heap = {.options = &options, .random = frame_random_make(options.seed, 0)};

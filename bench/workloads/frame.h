@@ -35,7 +35,8 @@ struct frame_workload {
     const struct frame_own_option *own; /* NULL: none */
 };
 
-/* What a run is asked to do. A workload fills in its defaults; the command line changes them. */
+/* What a run is asked to do. A workload fills in its defaults, where they are not 1 for slots, rounds
+ * and threads, and true for check; the command line changes them. */
 struct frame_options {
     const struct frame_workload *workload;
     uint64_t seed;

@@ -95,6 +95,10 @@ static _Noreturn void fail_usage(const struct frame_workload *workload) {
 
 void frame_options_parse(struct frame_options *options, int argc, char **argv) {
     frame_prepare();
+    options->check = true;
+    options->slot_count = options->slot_count == 0 ? 1 : options->slot_count;
+    options->round_count = options->round_count == 0 ? 1 : options->round_count;
+    options->thread_count = options->thread_count == 0 ? 1 : options->thread_count;
     if (argc % 2 == 0) {
         fail_usage(options->workload);
     }

@@ -104,9 +104,6 @@ int main(int argc, char **argv) {
         .slot_count = 100,
         .bytes_min = 16,
         .bytes_max = 65536,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (touch_bytes == 0) {

@@ -58,23 +58,30 @@ static void owner_start(struct owner *owner, const struct frame_options *options
     sem_wait(&owner->filled);
 }
 
+/* The first owner's number of blocks, such that all rounds together come to `ops`. */
+static size_t first_count(const struct frame_options *options) {
+    double sum = 0, share = 1;
+    for (size_t round = 0; round < options->round_count; round++) {
+        sum += share;
+        share *= 5.0 / 6.0;
+    }
+    return (size_t)((double)options->ops / sum) + 1;
+}
+
 int main(int argc, char **argv) {
     struct frame_options options = {
         .workload = &idle_owner,
         .seed = 79,
-        .ops = 1000000, /* of all rounds together, about */
-        .slot_count = 1,
+        .ops = 1000000, /* of all rounds together, but for rounding */
         .bytes_min = 16,
         .bytes_max = 512,
         .round_count = 5,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (options.round_count > ROUNDS_MAX) {
         frame_fail("idle_owner: at most 64 rounds");
     }
-    options.slot_count = options.ops / options.round_count + ROUNDS_MAX;
+    options.slot_count = first_count(&options);
     struct owner *owners = frame_map(options.round_count * sizeof *owners);
     struct frame_slot *slots = frame_map(options.slot_count * sizeof *slots);
     uint64_t checksum = 0, ops = 0, live_bytes = 0;

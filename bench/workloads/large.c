@@ -3,7 +3,7 @@
  * written, as a program that asked for it would: an allocator that gives memory back at once pays
  * for it by page faults, one that keeps everything pays in memory (the two sides that Leijen's
  * malloc-large in mimalloc-bench brings out). */
-#include "frame.h"
+#include "replace.h"
 
 enum { OS_PAGE_BYTES = 4096 };
 
@@ -38,19 +38,15 @@ static void pages_look(const struct frame_slot *slot, bool check) {
     }
 }
 
-static uint64_t operations_run(const struct frame_options *options, struct frame_random *random,
-                               struct frame_slot *slots, uint64_t ops) {
+static uint64_t block_replace(const struct frame_options *options, struct frame_slot *slot,
+                              uint64_t bits) {
     uint64_t checksum = 0;
-    for (uint64_t i = 0; i < ops; i++) {
-        const uint64_t bits = frame_random_next(random);
-        struct frame_slot *slot = &slots[frame_random_below(bits, options->slot_count)];
-        if (slot->block != NULL) {
-            pages_look(slot, options->check);
-            checksum += frame_drop(slot, options->check);
-        }
-        frame_take(slot, frame_bytes_pick(options, bits), frame_random_mix(bits));
-        pages_write(slot);
+    if (slot->block != NULL) {
+        pages_look(slot, options->check);
+        checksum = frame_drop(slot, options->check);
     }
+    frame_take(slot, frame_bytes_pick(options, bits), frame_random_mix(bits));
+    pages_write(slot);
     return checksum;
 }
 
@@ -63,19 +59,8 @@ int main(int argc, char **argv) {
         .slot_count = 100,
         .bytes_min = 65536,
         .bytes_max = 1048576,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
-    struct frame_slot *slots = frame_map(options.slot_count * sizeof *slots);
-    struct frame_random random = frame_random_make(options.seed, 0);
-    frame_floor_circle(options.slot_count * options.bytes_max);
-    uint64_t checksum = operations_run(&options, &random, slots, options.warm_ops);
-    frame_start();
-    checksum += operations_run(&options, &random, slots, options.ops);
-    frame_stop();
-    checksum += frame_drop_all(slots, options.slot_count, options.check);
-    frame_report(&options, options.ops, checksum);
+    replace_run(&options, options.slot_count * options.bytes_max, block_replace);
     return 0;
 }

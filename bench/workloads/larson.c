@@ -87,8 +87,6 @@ int main(int argc, char **argv) {
         .bytes_min = 8,
         .bytes_max = 1000,
         .round_count = 100,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     const unsigned count = options.thread_count;

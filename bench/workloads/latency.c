@@ -84,9 +84,6 @@ int main(int argc, char **argv) {
         .slot_count = 10000,
         .bytes_min = 16,
         .bytes_max = 1024,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct plan plan = {.options = &options};

@@ -99,9 +99,6 @@ int main(int argc, char **argv) {
         .slot_count = 20000,
         .bytes_min = 32,
         .bytes_max = 120,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (options.slot_count < HOT_ONE_IN) {

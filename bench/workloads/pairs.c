@@ -45,12 +45,8 @@ int main(int argc, char **argv) {
         .seed = 1,
         .ops = 20000000,
         .warm_ops = 10000,
-        .slot_count = 1,
         .bytes_min = 16,
         .bytes_max = 16,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = false,
     };
     frame_options_parse(&options, argc, argv);
     void **blocks = frame_map(options.slot_count * sizeof *blocks);

@@ -58,12 +58,8 @@ int main(int argc, char **argv) {
                             .workload = &phase_change,
                             .seed = 59,
                             .ops = 2000000,
-                            .slot_count = 1,
                             .bytes_min = 16,
                             .bytes_max = 2500,
-                            .round_count = 1,
-                            .thread_count = 1,
-                            .check = true,
                         }};
     struct frame_options *options = &heap.options;
     frame_options_parse(options, argc, argv);

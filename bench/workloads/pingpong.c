@@ -52,9 +52,7 @@ int main(int argc, char **argv) {
         .slot_count = 500,
         .bytes_min = 16,
         .bytes_max = 256,
-        .round_count = 1,
         .thread_count = 2,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (options.thread_count != 2) {

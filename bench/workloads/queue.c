@@ -103,9 +103,7 @@ int main(int argc, char **argv) {
         .slot_count = RING_SLOTS,
         .bytes_min = 64,
         .bytes_max = 64,
-        .round_count = 1,
         .thread_count = 2,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (consumer_count == 0 || consumer_count >= options.thread_count) {

@@ -3,21 +3,15 @@
  * programs ask mostly for small blocks and now and then for one a thousand times as large (the
  * distribution of OLogN's alloc-test, which mimalloc-bench runs too). The number of slots moves the
  * working set from the first-level cache to main memory. */
-#include "frame.h"
+#include "replace.h"
 
-static uint64_t operations_run(const struct frame_options *options, struct frame_random *random,
-                               struct frame_slot *slots, uint64_t ops) {
-    uint64_t checksum = 0;
-    for (uint64_t i = 0; i < ops; i++) {
-        uint64_t bits = frame_random_next(random);
-        struct frame_slot *slot = &slots[frame_random_below(bits, options->slot_count)];
-        if (slot->block != NULL) {
-            checksum += frame_drop(slot, options->check);
-        } else {
-            frame_take(slot, frame_bytes_pick(options, bits), frame_random_mix(bits));
-        }
+static uint64_t block_take_or_drop(const struct frame_options *options, struct frame_slot *slot,
+                                   uint64_t bits) {
+    if (slot->block != NULL) {
+        return frame_drop(slot, options->check);
     }
-    return checksum;
+    frame_take(slot, frame_bytes_pick(options, bits), frame_random_mix(bits));
+    return 0;
 }
 
 static const struct frame_workload random_mixed = {
@@ -34,21 +28,10 @@ int main(int argc, char **argv) {
         .slot_count = 400,
         .bytes_min = 16,
         .bytes_max = 1024,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
-    struct frame_slot *slots = frame_map(options.slot_count * sizeof *slots);
-    struct frame_random random = frame_random_make(options.seed, 0);
-
     /* Half of the slots are full in the long run. */
-    frame_floor_circle(options.slot_count * frame_bytes_mean(&options) / 2 + 65536);
-    uint64_t checksum = operations_run(&options, &random, slots, options.warm_ops);
-    frame_start();
-    checksum += operations_run(&options, &random, slots, options.ops);
-    frame_stop();
-    checksum += frame_drop_all(slots, options.slot_count, options.check);
-    frame_report(&options, options.ops, checksum);
+    replace_run(&options, options.slot_count * frame_bytes_mean(&options) / 2 + 65536,
+                block_take_or_drop);
     return 0;
 }

@@ -98,9 +98,7 @@ int main(int argc, char **argv) {
         .slot_count = 1000,
         .bytes_min = 16,
         .bytes_max = 512,
-        .round_count = 1,
         .thread_count = 2,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (share_percent > 100 || options.thread_count < 2) {

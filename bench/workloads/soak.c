@@ -156,10 +156,8 @@ int main(int argc, char **argv) {
         .slot_count = 50000,
         .bytes_min = 16,
         .bytes_max = 65536,
-        .round_count = 1,
         .thread_count = 2,
         .sizes = FRAME_PARETO,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     if (interval_ms == 0 || options.slot_count < HOT_ONE_IN ||

@@ -83,14 +83,10 @@ int main(int argc, char **argv) {
         .workload = &spike,
         .seed = 61,
         .ops = 2000000,
-        .slot_count = 1,
         .bytes_min = 64,
         .bytes_max = 262144,
-        .round_count = 1,
         .idle_ms = 2000,
-        .thread_count = 1,
         .sizes = FRAME_PARETO,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct frame_slot *slots = frame_map(options.ops * sizeof *slots);

@@ -65,9 +65,7 @@ int main(int argc, char **argv) {
         .slot_count = 100,
         .bytes_min = 16,
         .bytes_max = 1024,
-        .round_count = 1,
         .thread_count = 2,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct plan plan = {.options = &options};

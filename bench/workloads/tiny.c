@@ -43,9 +43,6 @@ int main(int argc, char **argv) {
         .slot_count = 100,
         .bytes_min = 16,
         .bytes_max = 16,
-        .round_count = 1,
-        .thread_count = 1,
-        .check = true,
     };
     frame_options_parse(&options, argc, argv);
     struct frame_slot *slots = frame_map(options.slot_count * sizeof *slots);

@@ -3,110 +3,170 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from workload_runs import MAPPINGS, POOL, SMALL, result, run
 
-from harness import cases, peers
+from harness import cases, measure, peers
 
-SMALL = {
-    "tiny": ("--ops", "20000", "--warm", "200"),
-    "random_mixed": ("--ops", "20000", "--warm", "200"),
-    "queue": ("--ops", "20000", "--warm", "200"),
-    "larson": ("--ops", "20000", "--slots", "100", "--rounds", "5", "--threads", "2"),
-    "pairs": ("--ops", "20000", "--slots", "100"),
-}
-
-# Hands out each block twice before it moves on: two live blocks overlap.
-OVERLAPPING = """
-#include <stddef.h>
-#include <string.h>
-static char pool[1 << 28]; static size_t used; static unsigned turn;
-void *malloc(size_t n) {
-    n = (n + 15) & ~15ul;
-    if (++turn % 2 == 0 && turn > 64) return pool + used - n;
-    used += n;
-    return pool + used - n;
-}
-void free(void *p) { (void)p; }
-void *calloc(size_t a, size_t b) { void *p = malloc(a * b); return memset(p, 0, a * b); }
-void *realloc(void *p, size_t n) { void *q = malloc(n); return p ? memmove(q, p, n) : q; }
-"""
+Compile = Callable[..., Path]
+ALL = tuple(SMALL)
+# `pairs` is for counting instructions and looks at no contents.
+CHECKED = tuple(name for name in SMALL if name != "pairs")
 
 
-def run(
-    built: Path, program: str, *arguments: str, preload: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {"LD_PRELOAD": str(preload)} if preload else {}
-    return subprocess.run(
-        [str(built / program), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+CHILDREN_GET_NOTHING = (
+    "-DBEFORE_MALLOC=static int first; first = first ? first : getpid();"
+    "if (first != getpid()) return 0;"
+)
 
 
-def result(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
-    row: dict[str, Any] = json.loads(done.stdout)
-    return row
+@pytest.fixture
+def planted(tmp_path: Path, compile_c: Compile) -> Callable[..., Path]:
+    """Makes an allocator that breaks what the macros say."""
+
+    def make(*macros: str, source: str = POOL) -> Path:
+        flags = ("-shared", "-fPIC", "-fno-builtin", "-w", "-pthread")
+        return compile_c(tmp_path / "planted.so", source, *flags, *macros)
+
+    return make
 
 
-@pytest.mark.parametrize("program", SMALL)
-def test_the_same_work_everywhere(built: Path, program: str) -> None:
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_work_everywhere(built: Path, name: str) -> None:
     """Two runs and another allocator agree on operations and checksum; the floor's blocks overlap,
     so it runs without the check."""
-    first = result(run(built, program, *SMALL[program]))
-    again = result(run(built, program, *SMALL[program]))
+    first = result(run(built, SMALL[name]))
+    again = result(run(built, SMALL[name]))
     floor = peers.known()["floor"].library
-    other = result(run(built, program, *SMALL[program], "--check", "0", preload=floor))
+    other = result(run(built, SMALL[name], "--check", "0", preload=floor))
     for row in (again, other):
         assert (row["ops"], row["checksum"]) == (first["ops"], first["checksum"])
-    assert first["ops"] == 20000
-    assert first["wall_ns"] > 0 and first["cpu_ns"] > 0
+    asked = int(SMALL[name][SMALL[name].index("--ops") + 1])
+    assert asked * 0.85 <= first["ops"] <= asked * 1.02
+    assert first["wall_ns"] > 0
+    assert first["cpu_ns"] == first["user_ns"] + first["system_ns"]
     assert first["peak_rss_bytes"] >= first["end_rss_bytes"] > 0
+    assert first["end_rss_bytes"] > first["extra"]["frame_bytes"]
+    assert all(field in first for field in (*measure.FIELDS, "proof"))
 
 
-@pytest.mark.parametrize("program", ["random_mixed", "queue", "larson"])
-def test_the_seed_makes_the_work(built: Path, program: str) -> None:
-    one = result(run(built, program, *SMALL[program], "--seed", "1"))
-    two = result(run(built, program, *SMALL[program], "--seed", "2"))
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_seed_makes_the_work(built: Path, name: str) -> None:
+    one = result(run(built, SMALL[name], "--seed", "1"))
+    two = result(run(built, SMALL[name], "--seed", "2"))
     assert one["checksum"] != two["checksum"]
 
 
-@pytest.mark.parametrize("program", ["tiny", "random_mixed", "queue", "larson"])
+@pytest.mark.parametrize("name", CHECKED)
 def test_overlapping_blocks_are_noticed(
-    built: Path, tmp_path: Path, program: str, compile_c: Callable[..., Path]
+    built: Path, name: str, planted: Callable[..., Path]
 ) -> None:
-    library = compile_c(
-        tmp_path / "overlapping.so", OVERLAPPING, "-shared", "-fPIC", "-fno-builtin"
-    )
-    done = run(built, program, *SMALL[program], preload=library)
+    """Every second block is the one before once more."""
+    macros = ["-DCALLOC_OVERLAPS"] if name == "calloc" else []
+    library = planted("-DOVERLAP(bytes)=(bytes)", *macros)
+    # Each thread has one block at a time: they have to meet.
+    meet = ("--ops", "2000000", "--rounds", "100", "--max", "8")
+    done = run(built, SMALL[name], *(meet if name.startswith("false") else ()), preload=library)
     assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
     assert "lost its contents" in done.stderr
 
 
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_sound_allocator_is_not_accused(
+    built: Path, name: str, planted: Callable[..., Path]
+) -> None:
+    """The pool without a fault, and a mapping for each block: the C library's checksum."""
+    expected = result(run(built, SMALL[name]))
+    for source in (POOL, MAPPINGS):
+        found = result(run(built, SMALL[name], preload=planted(source=source)))
+        assert found["checksum"] == expected["checksum"]
+
+
+@pytest.mark.parametrize(
+    ("name", "macro", "complaint"),
+    [
+        ("calloc", "-DDIRTY", "is not zero"),
+        ("aligned", "-DMISALIGN=16", "is not aligned"),
+        ("growth_vector", "-DLOST_BY_REALLOC=64", "lost its contents"),
+        ("growth_string", "-DLOST_BY_REALLOC=1", "lost its contents"),
+        ("large", "-DOVERLAP(bytes)=8192", "lost its contents"),
+        ("fork_heavy", CHILDREN_GET_NOTHING, "a child process ended"),
+    ],
+)  # fmt: skip
+def test_each_promise_is_checked(
+    built: Path, name: str, macro: str, complaint: str, planted: Callable[..., Path]
+) -> None:
+    done = run(built, SMALL[name], preload=planted(macro))
+    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
+    assert complaint in done.stderr
+
+
+def test_started_processes_must_run_on_the_same_file(
+    built: Path, planted: Callable[..., Path]
+) -> None:
+    """A library that takes itself out of the environment serves the parent only."""
+    leaves = '\n__attribute__((constructor)) static void leave(void) { unsetenv("LD_PRELOAD"); }\n'
+    library = planted(source="#include <stdlib.h>\n" + POOL + leaves)
+    done = run(built, SMALL["startup"], preload=library)
+    assert done.returncode == 2
+    assert "served by another file" in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [("--ops",), ("--ops", "x"), ("--ops", "0"), ("--min", "4"), ("--min", "64", "--max", "32"),
-     ("--variant", "random"), ("--colour", "1"), ("--threads", "0")],
+    [("--ops",), ("--ops", "x"), ("--ops", "0"), ("--ops", "-1"), ("--min", "4"),
+     ("--min", "64", "--max", "32"), ("--variant", "random"), ("--sizes", "normal"),
+     ("--colour", "1"), ("--share", "50"), ("--threads", "0")],
 )  # fmt: skip
 def test_options_are_checked(built: Path, arguments: tuple[str, ...]) -> None:
-    done = run(built, "tiny", *arguments)
+    done = run(built, ("tiny", *arguments))
     assert done.returncode == 2
-    assert done.stdout == "" and done.stderr != ""
+    assert done.stdout == "" and done.stderr.startswith("workload: ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [("queue", "--threads", "2", "--consumers", "2"),
+     ("queue", "--threads", "5", "--consumers", "2"),
+     ("remote", "--share", "101"), ("remote", "--threads", "1"), ("pingpong", "--threads", "3"),
+     ("aligned", "--align-max", "48"), ("aligned", "--align-min", "512"),
+     ("growth", "--touch", "0"),
+     ("startup", "--slots", "1025"), ("soak", "--slowdown", "50"), ("soak", "--interval-ms", "0"),
+     ("locality", "--slots", "9"), ("idle_owner", "--rounds", "65"), ("calloc", "--min", "8")],
+)  # fmt: skip
+def test_each_workload_checks_its_own_options(built: Path, line: Sequence[str]) -> None:
+    done = run(built, tuple(line))
+    assert done.returncode == 2
+    assert done.stdout == "" and done.stderr.startswith(f"workload: {line[0]}: ")
+
+
+def test_usage_names_every_option(built: Path) -> None:
+    done = run(built, ("tiny", "--help"))
+    assert done.returncode == 2
+    assert "--variant lifo|fifo" in done.stderr and "--idle-ms" in done.stderr
+    assert "[--share N]" in run(built, ("remote", "--help")).stderr
 
 
 def test_every_row_of_the_matrix_runs(built: Path) -> None:
-    matrix = cases.synthetic()
-    assert len({case.name for case in matrix}) == len(matrix)
-    assert {case.program for case in matrix if case.quick} == {"tiny", "random_mixed", "queue"}
-    for case in matrix:
-        shorter = {**case.arguments, "ops": 4000, "warm": 400}
-        line = [text for key, value in shorter.items() for text in (f"--{key}", str(value))]
-        assert result(run(built, case.program, *line))["threads"] == case.threads
+    known = cases.synthetic()
+    assert len({case.name for case in known}) == len(known)
+    programs = {case.program for case in known}
+    assert programs == {line[0] for line in SMALL.values()} - {"soak", "pairs"}
+    quick = [case for case in known if case.quick]
+    assert 8 <= len(quick) <= 16
+    for case in known:
+        small = {"warm": 400} if "warm" in case.arguments else {}
+        idle = {"idle-ms": 10, "beat-ms": 10} if "idle-ms" in case.arguments else {}
+        arguments = {**measure.scaled(case.arguments, 0.002), **small, **idle}
+        row = result(run(built, tuple(measure.command_line(Path(case.program), arguments))))
+        assert row["program"] == case.program
+        assert row["threads"] == case.threads
+        assert row["proof"]["moved"]["before"] != row["proof"]["moved"]["after"], case.name
+
+
+def test_about_lines_are_one_line(built: Path) -> None:
+    for case in cases.synthetic():
+        assert 10 < len(case.about) < 100 and json.dumps(case.about).isascii(), case.name

@@ -1,0 +1,198 @@
+"""Figures that workloads give beside the time, each with something planted that it must show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workload_runs import MAPPINGS, POOL, result, run
+
+Compile = Callable[..., Path]
+MIB = 1 << 20
+
+# The C library's malloc, but every 500th call sleeps for 3 ms.
+SLOW_NOW_AND_THEN = """
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <time.h>
+void *__libc_malloc(size_t);
+void *malloc(size_t bytes) {
+    static unsigned turn;
+    if (++turn % 500 == 0) nanosleep(&(struct timespec){0, 3000000}, 0);
+    return __libc_malloc(bytes);
+}
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, compile_c: Compile) -> Callable[[str], Path]:
+    """Makes a preloadable library of a C text."""
+
+    def make(source: str) -> Path:
+        flags = ("-shared", "-fPIC", "-fno-builtin", "-w", "-pthread")
+        return compile_c(tmp_path / "planted.so", source, *flags)
+
+    return make
+
+
+def extra(row: dict[str, Any], name: str) -> int:
+    value = row["extra"][name]
+    assert isinstance(value, int)
+    return value
+
+
+def test_idling_shows_what_is_kept(built: Path, library: Callable[[str], Path]) -> None:
+    """30 MB of blocks that are freed at the end: an allocator that unmaps them holds nothing
+    afterwards, one that never reuses anything holds all of it."""
+    line = ("large", "--ops", "40", "--warm", "0", "--slots", "40", "--min", "1000000",
+            "--max", "1000000", "--idle-ms", "500")  # fmt: skip
+    unmaps = result(run(built, line, preload=library(MAPPINGS)))
+    keeps = result(run(built, line, preload=library(POOL)))
+    assert unmaps["end_rss_bytes"] > 20 * MIB
+    assert extra(unmaps, "freed_rss_bytes") < 4 * MIB > extra(unmaps, "idle_rss_bytes")
+    assert extra(keeps, "idle_rss_bytes") > 30 * MIB
+    assert unmaps["wall_ns"] < 500e6  # idling is not timed
+    without = result(run(built, line[:-2]))
+    assert "idle_rss_bytes" not in without["extra"]
+
+
+def test_frame_bytes_are_those_of_the_bookkeeping(built: Path) -> None:
+    line = ("random_mixed", "--ops", "100", "--warm", "0", "--slots")
+    few, many = (result(run(built, (*line, slots))) for slots in ("1000", "1001000"))
+    more = extra(many, "frame_bytes") - extra(few, "frame_bytes")
+    assert more == pytest.approx(16_000_000, abs=8192)
+    assert many["end_rss_bytes"] - few["end_rss_bytes"] == pytest.approx(more, rel=0.02)
+
+
+def test_leak_is_seen_in_rss(built: Path) -> None:
+    line = ("leak", "--ops", "400000", "--warm", "100000", "--slots", "1000", "--leak")
+    sound, leaking = (result(run(built, (*line, share))) for share in ("0", "200"))
+    leaked = extra(leaking, "leaked_bytes")
+    assert extra(sound, "leaked_bytes") == 0 and leaked > 30 * MIB
+    assert leaking["end_rss_bytes"] - sound["end_rss_bytes"] >= 0.9 * leaked
+    series = [rss for _, rss in leaking["rss_series"]]
+    assert series[-1] - series[0] > 0.5 * leaked
+
+
+def test_spike_shows_whether_memory_goes_back(built: Path, library: Callable[[str], Path]) -> None:
+    line = ("spike", "--ops", "4000", "--min", "4096", "--idle-ms", "100", "--beat-ms", "50")
+    unmaps = result(run(built, line, preload=library(MAPPINGS)))
+    keeps = result(run(built, line, preload=library(POOL)))
+    spike, live = extra(keeps, "spike_bytes"), extra(keeps, "live_bytes")
+    assert spike > 40 * MIB > live
+    assert extra(keeps, "idle_rss_bytes") > spike
+    assert extra(unmaps, "idle_rss_bytes") < 8 * MIB > extra(unmaps, "beat_rss_bytes")
+    moments = [ms for ms, _ in unmaps["rss_series"]]
+    assert moments == sorted(moments) and moments[-1] >= 140
+    assert max(rss for _, rss in unmaps["rss_series"]) > spike
+    assert unmaps["rss_series"][-1][1] < 8 * MIB
+
+
+def test_long_series_are_thinned(built: Path) -> None:
+    """Half a second and more of idling at a point a millisecond: at most 512 points."""
+    row = result(run(built, ("spike", "--ops", "100", "--idle-ms", "0", "--beat-ms", "1200")))
+    moments = [ms for ms, _ in row["rss_series"]]
+    assert 100 < len(moments) <= 512
+    assert moments[-1] > 1000 and all(one < two for one, two in pairwise(moments))
+
+
+def test_phase_change_shows_fragmentation(built: Path, library: Callable[[str], Path]) -> None:
+    line = ("phase_change", "--ops", "200000")
+    usual = result(run(built, line))
+    worst = result(run(built, line, preload=library(POOL)))
+    live = extra(usual, "live_bytes")
+    assert live == pytest.approx(3_000_000, rel=0.01) and live == extra(worst, "live_bytes")
+    usual_peak, worst_peak = (
+        row["peak_rss_bytes"] - extra(row, "frame_bytes") for row in (usual, worst)
+    )
+    assert live < usual_peak < worst_peak
+    assert worst_peak > 4 * live
+
+
+def test_idle_owners_do_not_come_back(built: Path, library: Callable[[str], Path]) -> None:
+    line = ("idle_owner", "--ops", "100000")
+    worst = result(run(built, line, preload=library(POOL)))
+    live = extra(worst, "live_bytes")
+    assert live > 5_000_000
+    assert worst["end_rss_bytes"] - extra(worst, "frame_bytes") > 3.5 * live
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_latency_is_a_histogram_of_all_calls(built: Path, threads: str) -> None:
+    line = ("latency", "--ops", "50000", "--warm", "2000", "--slots", "500", "--threads", threads)
+    row = result(run(built, line))
+    assert row["latency"]["malloc"]["count"] == row["ops"] == 50000
+    assert row["latency"]["free"]["count"] <= 50000
+    for call in ("malloc", "free"):
+        found = row["latency"][call]
+        assert sum(count for _, count in found["histogram"]) == found["count"]
+        uppers = [upper for upper, _ in found["histogram"]]
+        assert uppers == sorted(uppers)
+        order = [found[name] for name in ("p50", "p90", "p99", "p99_9", "p99_99", "p99_999", "max")]
+        assert order == sorted(order) and 0 < order[0] < 100_000
+        assert uppers[-1] >= found["max"] > 0.9 * uppers[-1]
+        # A percentile is the end of the bucket that reaches its share.
+        seen = 0
+        for upper, count in found["histogram"]:
+            seen += count
+            if seen >= 0.99 * found["count"]:
+                assert found["p99"] == pytest.approx(upper, rel=0.04)
+                break
+    assert 0 <= extra(row, "timer_ns") < 2000
+
+
+def test_slow_calls_are_found_in_the_tail(built: Path, library: Callable[[str], Path]) -> None:
+    """One call in 500 takes 3 ms: p99 does not know, p99.9 does."""
+    line = ("latency", "--ops", "20000", "--warm", "100", "--slots", "100")
+    found = result(run(built, line, preload=library(SLOW_NOW_AND_THEN)))["latency"]["malloc"]
+    assert found["p99"] < 1e6
+    assert 3e6 <= found["p99_9"] <= found["max"]
+    slow = sum(count for upper, count in found["histogram"] if upper >= 2.9e6)
+    assert 38 <= slow < 200
+
+
+def test_children_count(built: Path) -> None:
+    """Time, faults and switches of the processes that a workload starts are the workload's; peak
+    and end of `startup` are those of a started process."""
+    started = result(run(built, ("startup", "--ops", "20", "--warm", "1")))
+    assert started["minor_faults"] > 20 * 20 and started["cpu_ns"] > 20 * 50_000
+    assert started["voluntary_switches"] >= 15
+    assert 0.5 * MIB < started["peak_rss_bytes"] < 4 * MIB
+    bigger = result(run(built, ("startup", "--ops", "20", "--warm", "1", "--slots", "1000",
+                                "--min", "4096", "--max", "4096")))  # fmt: skip
+    assert bigger["peak_rss_bytes"] > started["peak_rss_bytes"] + 3.5 * MIB
+    forked = result(run(built, ("fork_heavy", "--ops", "5", "--slots", "5000", "--rounds", "2000")))
+    assert 0.2 * MIB < extra(forked, "child_private_bytes") < forked["peak_rss_bytes"]
+
+
+def soak_lines(built: Path, *more: str) -> tuple[list[dict[str, int]], dict[str, Any]]:
+    """The interval lines of a soak of 1.2 s, and its row."""
+    done = run(built, ("soak", "--ms", "1200", "--interval-ms", "100", "--slots", "5000",
+                       "--warm", "500000", *more))  # fmt: skip
+    row = result(done)
+    return [json.loads(line) for line in done.stdout.splitlines()[:-1]], row
+
+
+def test_soak_tells_each_interval(built: Path) -> None:
+    lines, row = soak_lines(built)
+    assert len(lines) == 12
+    assert all(set(line) == {"ms", "ops", "rss_bytes"} for line in lines)
+    assert all(one["ops"] < two["ops"] and one["ms"] < two["ms"] for one, two in pairwise(lines))
+    assert lines[0]["ms"] >= 100 and 1200 <= lines[-1]["ms"] < 3000
+    assert row["ops"] >= lines[-1]["ops"]
+
+
+def test_soak_controls_show(built: Path) -> None:
+    """--leak and --slowdown, for whoever judges the lines: here by first and last."""
+    sound, _ = soak_lines(built)
+    leaking, _ = soak_lines(built, "--leak", "50000000")
+    growth = [lines[-1]["rss_bytes"] - lines[0]["rss_bytes"] for lines in (sound, leaking)]
+    assert growth[1] - growth[0] > 40_000_000
+    slowing, _ = soak_lines(built, "--slowdown", "95")
+    ops = [0, *(line["ops"] for line in slowing)]
+    steps = [two - one for one, two in pairwise(ops)]
+    assert sum(steps[-3:]) < 0.6 * sum(steps[:3])
