@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import operator
 import os
-import pwd
 import shutil
 import signal
 import time
@@ -21,17 +20,8 @@ from harness.errors import MeasureError
 
 from . import witness
 from .layout import LAUNCHER, WITNESS
-from .process import (
-    Account,
-    Finished,
-    Program,
-    ProgramFailedError,
-    Running,
-    Server,
-    Usage,
-    excerpt,
-    serving,
-)
+from .process import Account, Finished, Program, Running, Server, Usage, serving
+from .stage import Stage, nobody
 
 COMMAND_SECONDS_MAX = 300.0
 SUMMARY_SECONDS_MAX = 20.0
@@ -51,7 +41,8 @@ class Execution:
         idle_ms: int = 0,
     ) -> None:
         self.base = base
-        self.directory = base / "work"
+        self.stage = Stage(base, LAUNCHER)
+        self.directory = self.stage.directory
         self.wall_ns = 0
         self._environment = dict(environment)
         self._preload = environment.get("LD_PRELOAD", C_LIBRARY)
@@ -60,12 +51,10 @@ class Execution:
         # What runs on the allocator: process numbers, and the steps that started them.
         self._main_pids: list[int] = []
         self._main_steps: list[int] = []
-        self._steps = 0
         self._statements = base / "statements"
         self._count_calls = count_calls
         self._copies: dict[str, str] = {}
         base.chmod(0o755)
-        self.directory.mkdir(mode=0o755)
         self._statements.touch()
         self._statements.chmod(0o666)
 
@@ -80,11 +69,9 @@ class Execution:
         directory: Path | None = None,
     ) -> Finished:
         """Runs a program under the allocator to its end; it is part of the timed work."""
-        program = self._program(words, environment, directory, None)
-        running = self._start(program, stdin)
+        running = self.stage.start(self._program(words, environment, directory, None), stdin)
         self._add_main(running.pid)
-        done = running.finish(COMMAND_SECONDS_MAX)
-        self._expect(program, done)
+        done = self.stage.finish(running, timeout_s=COMMAND_SECONDS_MAX)
         self._usages.append(done.usage)
         self.wall_ns += done.usage.wall_ns
         return done
@@ -100,9 +87,8 @@ class Execution:
         """Runs a client or a setting-up step on the system's own malloc; it is not measured."""
         variables = self._variables({}, preloaded=False)
         program = Program(words, directory or self.directory, variables, account)
-        done = self._start(program, stdin).finish(COMMAND_SECONDS_MAX)
-        self._expect(program, done)
-        return done
+        running = self.stage.start(program, stdin)
+        return self.stage.finish(running, timeout_s=COMMAND_SECONDS_MAX)
 
     @contextlib.contextmanager
     def server(
@@ -115,7 +101,7 @@ class Execution:
         """A server under the allocator on a free loopback port; it is always stopped."""
 
         def start(port: int) -> Running:
-            return self._start(self._program(words(port), None, None, account), None)
+            return self.stage.start(self._program(words(port), None, None, account))
 
         with serving(start, stop_signal) as server:
             self._add_main(server.pid)
@@ -132,13 +118,11 @@ class Execution:
 
     def unprivileged(self) -> Account | None:
         """An account for programs that refuse to run as root; hands the directory to it."""
-        if os.geteuid() != 0:
-            return None
-        entry = pwd.getpwnam("nobody")
-        account = Account(entry.pw_uid, entry.pw_gid)
-        for folder in (self.directory, *self.directory.rglob("*")):
-            os.chown(folder, account.uid, account.gid)
-        self._preload = ":".join(self._reachable(file) for file in self._preload.split(":"))
+        account = nobody()
+        if account is not None:
+            for folder in (self.directory, *self.directory.rglob("*")):
+                os.chown(folder, account.uid, account.gid)
+            self._preload = ":".join(self._reachable(file) for file in self._preload.split(":"))
         return account
 
     # ---- results
@@ -179,7 +163,7 @@ class Execution:
 
     def _add_main(self, pid: int) -> None:
         self._main_pids.append(pid)
-        self._main_steps.append(self._steps)
+        self._main_steps.append(self.stage.steps)
 
     def _variables(self, environment: Mapping[str, str], *, preloaded: bool) -> dict[str, str]:
         variables = {"TZ": "UTC", "HOME": str(self.directory), "TMPDIR": str(self.directory)}
@@ -204,27 +188,10 @@ class Execution:
         if self._count_calls:
             # With -D the program keeps its parent; the tracer, itself not preloaded, stands aside.
             preload = variables.pop("LD_PRELOAD")
-            summary = str(self._summary(self._steps + 1))
+            summary = str(self._summary(self.stage.steps + 1))
             tracer = ["strace", "-D", "-f", "-c", "-qq", "-o", summary]
             words = [*tracer, "-E", f"LD_PRELOAD={preload}", *words]
         return Program(words, directory or self.directory, variables, account)
-
-    def _start(self, program: Program, stdin: bytes | None) -> Running:
-        self._steps += 1
-        scratch = self.base / f"step{self._steps}"
-        scratch.mkdir()
-        input_path = None
-        if stdin is not None:
-            input_path = scratch / "stdin"
-            input_path.write_bytes(stdin)
-        return Running(LAUNCHER, program, scratch, input_path)
-
-    def _expect(self, program: Program, done: Finished) -> None:
-        if done.status != 0:
-            raise ProgramFailedError(
-                f"status {done.status}: {program.reproduction()}\n"
-                f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
-            )
 
     def _reachable(self, file: str) -> str:
         """The file, or a copy of it when only root can come to where it lies."""

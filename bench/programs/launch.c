@@ -91,8 +91,8 @@ int main(int argc, char **argv) {
     int result = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 
     dprintf(report_fd, "status %d\nwall_ns %lld\nuser_us %lld\nsystem_us %lld\npeak_kib %ld\n",
-            result, now_ns() - start_ns, microseconds(usage.ru_utime),
-            microseconds(usage.ru_stime), usage.ru_maxrss);
+            result, now_ns() - start_ns, microseconds(usage.ru_utime), microseconds(usage.ru_stime),
+            usage.ru_maxrss);
     dprintf(report_fd, "minor_faults %ld\nmajor_faults %ld\n", usage.ru_minflt, usage.ru_majflt);
     dprintf(report_fd, "voluntary_switches %ld\ninvoluntary_switches %ld\n", usage.ru_nvcsw,
             usage.ru_nivcsw);

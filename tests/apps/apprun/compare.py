@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import os
-import pwd
 import shutil
 import signal
 import time
@@ -11,16 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from programs.process import (
-    Account,
-    Finished,
-    Program,
-    ProgramFailedError,
-    Running,
-    Server,
-    excerpt,
-    serving,
-)
+from programs.process import Account, Finished, Program, Running, Server, serving
+from programs.stage import Stage, nobody
 
 from . import activity
 from .record import Recorder
@@ -61,17 +52,14 @@ class Run:
         self.variant = variant
         self.library = library
         self.traced = traced
-        self.directory = base / "work"
+        self.stage = Stage(base, launcher)
+        self.directory = self.stage.directory
         self.wall_s = 0.0
         self.cpu_s = 0.0
         self.peak_kib = 0
         self.proofs = 0
-        self._launcher = launcher
-        self._scratch = base / "scratch"
         self._trace = base / "trace"
-        self._steps = 0
-        for directory in (self.directory, self._scratch, self._trace):
-            directory.mkdir(mode=0o755)
+        self._trace.mkdir(mode=0o755)
 
     def size(self, full: int, traced: int) -> int:
         """How much to do: a traced run shows which malloc is bound, and can be short."""
@@ -85,14 +73,13 @@ class Run:
 
     def unprivileged(self) -> Account | None:
         """An account for programs that refuse to run as root; hands the run's directory to it."""
-        if os.geteuid() != 0:
+        account = nobody()
+        if account is None:
             return None
-        entry = pwd.getpwnam("nobody")
-        account = Account(entry.pw_uid, entry.pw_gid)
         for directory in (self.directory, self._trace):
             os.chown(directory, account.uid, account.gid)
         # The library may lie below a directory that only root can enter.
-        copy = self._scratch / Path(activity.real(self.library)).name
+        copy = self.stage.scratch / Path(activity.real(self.library)).name
         if not copy.exists():
             shutil.copy(self.library, copy)
             copy.chmod(0o755)
@@ -112,13 +99,8 @@ class Run:
         account: Account | None = None,
     ) -> Finished:
         """Run a program under the malloc of this run; `measured` adds it to the run's figures."""
-        program = self._program(words, environment, directory, account)
-        done = self._start(program, stdin).finish(timeout_s)
-        if done.status != status:
-            raise ProgramFailedError(
-                f"status {done.status} instead of {status}: {program.reproduction()}\n"
-                f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
-            )
+        running = self.stage.start(self._program(words, environment, directory, account), stdin)
+        done = self.stage.finish(running, status=status, timeout_s=timeout_s)
         if measured:
             self.wall_s += done.usage.wall_s
             self.cpu_s += done.usage.cpu_s
@@ -130,13 +112,7 @@ class Run:
     ) -> Finished:
         """Run a helper on the system's own malloc: a client or a setting-up step."""
         program = Program(words, self.directory, self._environment(preloaded=False))
-        done = self._start(program, stdin).finish(120.0)
-        if done.status != status:
-            raise ProgramFailedError(
-                f"status {done.status} instead of {status}: {program.reproduction()}\n"
-                f"{excerpt(done.stdout)}\n{excerpt(done.stderr)}"
-            )
-        return done
+        return self.stage.finish(self.stage.start(program, stdin), status=status)
 
     @contextlib.contextmanager
     def server(
@@ -153,7 +129,7 @@ class Run:
         """
 
         def start(port: int) -> Running:
-            return self._start(self._program(words(port), environment, None, account), None)
+            return self.stage.start(self._program(words(port), environment, None, account))
 
         with serving(start, stop_signal) as server:
             yield server
@@ -205,16 +181,6 @@ class Run:
         if self.traced:
             variables.update(activity.trace_environment(self._trace))
         return Program(words, directory or self.directory, variables, account)
-
-    def _start(self, program: Program, stdin: bytes | None) -> Running:
-        self._steps += 1
-        scratch = self._scratch / str(self._steps)
-        scratch.mkdir()
-        input_path = None
-        if stdin is not None:
-            input_path = scratch / "stdin"
-            input_path.write_bytes(stdin)
-        return Running(self._launcher, program, scratch, input_path)
 
 
 Workload = Callable[[Run], Outputs]
