@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from . import counts, identity, machine
@@ -30,17 +30,23 @@ CASE = Case(
 )
 
 
+def difference(many: Mapping[str, int], few: Mapping[str, int]) -> dict[str, int]:
+    """Calls by name that the longer run made beyond the shorter one."""
+    return {name: many.get(name, 0) - few.get(name, 0) for name in {**few, **many}}
+
+
 def count_one(case: Case, allocator: Allocator) -> Row:
     """The row of one allocator."""
     few, many = (counts.count(case, allocator, arguments={"ops": ops}) for ops in (1, OPS + 1))
-    calls = Counter(many["syscalls"])
-    calls.subtract(few["syscalls"])
+    calls = difference(many["syscalls"], few["syscalls"])
+    others = difference(many["other_syscalls"], few["other_syscalls"])
     return {
         "case": case.name,
         "allocator": allocator.name,
         "ops": OPS,
         "warm_ops": WARM_OPS,
-        "syscalls": dict(calls),
+        "syscalls": calls,
+        "other_syscalls": {name: calls for name, calls in others.items() if calls},
         "calls_total": many["calls_total"] - few["calls_total"],
         "start_calls_total": few["calls_total"],
         "proof": many["row"]["proof"],
@@ -49,12 +55,18 @@ def count_one(case: Case, allocator: Allocator) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The Markdown table."""
-    header = ["allocator", f"OS calls in {OPS // 10**6} million operations", *counts.MEMORY_CALLS]
+    header = [
+        "allocator",
+        f"OS calls in {OPS // 10**6} million operations",
+        *counts.MEMORY_CALLS,
+        "others",
+    ]
     lines = [
         [
             row["allocator"],
             f"{row['calls_total']:,}",
             *(f"{row['syscalls'][name]:,}" for name in counts.MEMORY_CALLS),
+            ", ".join(f"{name} {calls:,}" for name, calls in row["other_syscalls"].items()),
         ]
         for row in rows
     ]
