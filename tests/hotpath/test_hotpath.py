@@ -119,7 +119,10 @@ def test_research_mode_is_the_same_binary(
     counts, pairs = gate.count_pattern(library, "single", {"HAKMEM_MODE": "research"})
     research = callgrind.in_file(counts, library)
     fast = callgrind.in_file(single[0], library)
-    assert counts.row["proof"] == single[0].row["proof"]
+    proofs = [dict(run.row["proof"]) for run in (counts, single[0])]
+    for proof in proofs:
+        proof.pop("moved")  # by the work of the run, which differs
+    assert proofs[0] == proofs[1]
     for name, block in (("malloc", "result"), ("free", "argument")):
         path = code.hit_path(name, block)
         assert research[path.addresses[0]] == fast[path.addresses[0]] == pairs
