@@ -188,8 +188,10 @@ class Execution:
         if self._count_calls:
             # With -D the program keeps its parent; the tracer, itself not preloaded, stands aside.
             preload = variables.pop("LD_PRELOAD")
-            summary = str(self._summary(self.stage.steps + 1))
-            tracer = ["strace", "-D", "-f", "-c", "-qq", "-o", summary]
+            summary = self._summary(self.stage.steps + 1)
+            summary.touch()
+            summary.chmod(0o666)  # The tracer has the program's account.
+            tracer = ["strace", "-D", "-f", "-c", "-qq", "-o", str(summary)]
             words = [*tracer, "-E", f"LD_PRELOAD={preload}", *words]
         return Program(words, directory or self.directory, variables, account)
 

@@ -193,6 +193,13 @@ def test_calls_are_counted_in_children_too(
     assert row["extra"]["processes"] == 2
 
 
+def test_calls_are_counted_in_servers_of_another_account(built: Path, tmp_path: Path) -> None:
+    row = programs.postgres.Postgres().run(
+        CLEAN_ENVIRONMENT, tmp_path / "inputs", TINY, count_calls=True
+    )
+    assert row["syscalls"]["accept"] + row["syscalls"]["mmap"] > row["extra"]["processes"] > 3
+
+
 def test_a_program_that_leaves_early_still_speaks(
     run_one: Any, tmp_path: Path, compile_c: Compile
 ) -> None:
