@@ -10,14 +10,15 @@
  *
  * The figures are those of this process alone, without its children. They are read when the process
  * begins to exit: in the destructors, after the program's own, or in _exit. With
- * WITNESS_IDLE_MS a process of 8 MiB or more then stays for that long without a call of malloc and
- * looks once more: what has an allocator given back by itself?
+ * WITNESS_IDLE_MS the main program, and any other process of 8 MiB or more, then stays for that long
+ * without a call of malloc and looks once more: what has an allocator given back by itself?
  *
  * It allocates nothing and has no thread-local data, and what it reads it reads after the figures.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,11 @@ static void sleep_ms(uint64_t ms) {
     }
 }
 
+/* The launcher leads a session of its own, and the main program is its child. */
+static bool is_main(void) {
+    return getppid() == getsid(0);
+}
+
 static void append(const struct text *text) {
     const int file = open(statements_file, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (file >= 0) {
@@ -105,7 +111,7 @@ static void state(void) {
     text_add_string(&text, exe);
     text_add(&text, ",\"peak_rss_bytes\":%" PRIu64 ",\"end_rss_bytes\":%" PRIu64 ",",
              peak > end ? peak : end, end);
-    if (idle_ms != 0 && end >= IDLE_RSS_BYTES_MIN && getpid() == started_pid) {
+    if (idle_ms != 0 && getpid() == started_pid && (is_main() || end >= IDLE_RSS_BYTES_MIN)) {
         sleep_ms(idle_ms);
         text_add(&text, "\"idle_rss_bytes\":%" PRIu64 ",", rss_bytes());
     }
