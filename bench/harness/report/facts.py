@@ -99,70 +99,61 @@ def _optional(value: Any, text: Callable[[float], str]) -> str:
     return "-" if value is None else text(float(value))
 
 
-def os_calls(results: Results) -> Table | None:
-    """The total of memory calls of all allocators on all rows, from the counted runs."""
-    rows = []
+def _whole(
+    results: Results,
+    table: Table,
+    value: Callable[[str, str], float | None],
+    text: Callable[[float], str],
+) -> Table | None:
+    """Fills a table of all rows and allocators with one figure, shaded by the multiple of the best;
+    none when nobody has the figure."""
     for case in results.cases:
-        found = {
-            name: sum((results.counts[case.name, name].get("syscalls") or {}).values())
-            for name in results.allocators
-            if (case.name, name) in results.counts
-        }
+        found = {name: figure for name in results.allocators
+                 if (figure := value(case.name, name)) is not None}  # fmt: skip
         if not found:
             continue
         least = max(1.0, standing.best(results, found))
-        rows.append(
-            [Cell(case.name, hint=case.about)]
-            + [
-                Cell(f"{found[name]:,}", ratio=max(1.0, found[name] / least))
-                if name in found
-                else Cell("-")
-                for name in results.allocators
-            ]
-        )
-    if not rows:
-        return None
-    return Table(
-        "OS calls",
-        f"Calls of {', '.join(CALLS)} in one separate, untimed run of each pair.",
-        ["row", *results.allocators],
-        rows,
-        anchor="os-calls",
-    )
+        line = [Cell(case.name, hint=case.about)]
+        for name in results.allocators:
+            ratio = max(1.0, found.get(name, 0.0) / least)
+            line.append(Cell(text(found[name]), ratio=ratio) if name in found else Cell("-"))
+        table.rows.append(line)
+    return table if table.rows else None
+
+
+def os_calls(results: Results) -> Table | None:
+    """The total of memory calls of all allocators on all rows, from the counted runs."""
+
+    def calls(case: str, name: str) -> float | None:
+        counted = results.counts.get((case, name))
+        return None if counted is None else float(sum((counted.get("syscalls") or {}).values()))
+
+    note = f"Calls of {', '.join(CALLS)} in one separate, untimed run of each pair."
+    table = Table("OS calls", note, ["row", *results.allocators], anchor="os-calls")
+    return _whole(results, table, calls, lambda value: f"{value:,.0f}")
 
 
 def idle_memory(results: Results) -> Table | None:
     """What is still resident two seconds after the work, without a further call."""
-    rows = []
-    for case in results.cases:
-        found: dict[str, float] = {}
-        for name in results.allocators:
-            readings = [extra(row, "idle_rss_bytes") for row in results.of(case.name, name)]
-            own = [value for value in readings if value is not None]
-            counted = results.counts.get((case.name, name), {}).get("idle_rss_bytes")
-            if own or counted is not None:
-                found[name] = spread(own).median if own else float(str(counted))
-        if found:
-            least = standing.best(results, found)
-            rows.append(
-                [Cell(case.name, hint=case.about)]
-                + [
-                    Cell(bytes_text(found[name]), ratio=max(1.0, found[name] / least))
-                    if name in found
-                    else Cell("-")
-                    for name in results.allocators
-                ]
-            )
-    if not rows:
-        return None
-    return Table(
-        "Memory two seconds after the work",
-        "RSS of the living process, without any further call of malloc or free; the workload's own "
-        "memory included.",
-        ["row", *results.allocators],
-        rows,
-        anchor="idle",
+
+    def resident(case: str, name: str) -> float | None:
+        readings = [
+            idle - (extra(row, "frame_bytes") or 0.0)
+            for row in results.of(case, name)
+            if (idle := extra(row, "idle_rss_bytes")) is not None
+        ]
+        counted = results.counts.get((case, name), {})
+        if not readings and counted.get("idle_rss_bytes") is not None:
+            readings = [float(counted["idle_rss_bytes"]) - float(counted.get("frame_bytes") or 0)]
+        return spread(readings).median if readings else None
+
+    note = (
+        "RSS of the living process, without any further call of malloc or free, less what the "
+        "workload's frame maps for its books."
     )
+    title = "Memory two seconds after the work"
+    table = Table(title, note, ["row", *results.allocators], anchor="idle")
+    return _whole(results, table, resident, bytes_text)
 
 
 def refused(results: Results) -> Table | None:

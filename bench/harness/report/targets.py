@@ -66,11 +66,11 @@ def _matching(results: Results, patterns: Sequence[str]) -> list[CaseFacts]:
 def _absent(results: Results, target: Target) -> list[str]:
     """The cases a line names that were not measured on the subject; a pattern that nothing matches
     is one too."""
-    return [
-        pattern
-        for pattern in target["cases"]
-        if not any(results.of(case.name, results.subject) for case in _matching(results, [pattern]))
-    ]
+
+    def measured(pattern: str) -> bool:
+        return any(results.of(each.name, results.subject) for each in _matching(results, [pattern]))
+
+    return [pattern for pattern in target.get("cases", ()) if not measured(pattern)]
 
 
 def rows(evidence: Evidence, target: Target) -> Outcome:
@@ -131,9 +131,6 @@ def mean(evidence: Evidence, target: Target) -> Outcome:
 def throughput(evidence: Evidence, target: Target) -> Outcome:
     """The subject's speed against the fastest of the named peers, in each of the cases."""
     results = evidence.results
-    absent = _absent(results, target)
-    if absent:
-        return _missing(f"no row {', '.join(absent)}")
     good, parts = True, []
     for case in _matching(results, target["cases"]):
         found = standing.medians(results, case.name, "time")
@@ -151,9 +148,6 @@ def throughput(evidence: Evidence, target: Target) -> Outcome:
 def bounded(evidence: Evidence, target: Target) -> Outcome:
     """Peak RSS as a multiple of what the workload holds at most."""
     results = evidence.results
-    absent = _absent(results, target)
-    if absent:
-        return _missing(f"no row {', '.join(absent)}")
     good, parts = True, []
     for case in _matching(results, target["cases"]):
         shares = [results.value(row, "memory") / live
@@ -169,9 +163,6 @@ def bounded(evidence: Evidence, target: Target) -> Outcome:
 def idle(evidence: Evidence, target: Target) -> Outcome:
     """Resident memory two seconds after the work, beyond what is live."""
     results = evidence.results
-    absent = _absent(results, target)
-    if absent:
-        return _missing(f"no row {', '.join(absent)}")
     good, parts = True, []
     for case in _matching(results, target["cases"]):
         beyond = []
@@ -190,9 +181,6 @@ def idle(evidence: Evidence, target: Target) -> Outcome:
 def lowest(evidence: Evidence, target: Target) -> Outcome:
     """No peer has less in any of the cases."""
     results = evidence.results
-    absent = _absent(results, target)
-    if absent:
-        return _missing(f"no row {', '.join(absent)}")
     found = [
         each
         for case in _matching(results, target["cases"])
@@ -207,9 +195,6 @@ def lowest(evidence: Evidence, target: Target) -> Outcome:
 def latency(evidence: Evidence, target: Target) -> Outcome:
     """No peer has a lower percentile, of malloc and of free, in any of the cases."""
     results, point = evidence.results, str(target["point"])
-    absent = _absent(results, target)
-    if absent:
-        return _missing(f"no row {', '.join(absent)}")
     good, parts = True, []
     for case in _matching(results, target["cases"]):
         for call in ("malloc", "free"):
@@ -322,4 +307,7 @@ def judge(evidence: Evidence, target: Target) -> Outcome:
     kind = str(target["kind"])
     if kind not in KINDS:
         raise BenchError(f"bench/scorecard.toml: no kind '{kind}'; known: {', '.join(KINDS)}")
+    absent = _absent(evidence.results, target)
+    if absent:
+        return _missing(f"no row {', '.join(absent)}")
     return KINDS[kind](evidence, target)
