@@ -18,7 +18,7 @@ from typing import Any
 from harness.counts import parse_strace
 from harness.errors import MeasureError
 
-from . import witness
+from . import sampling, witness
 from .layout import LAUNCHER, WITNESS
 from .process import Account, Finished, Program, Running, Server, Usage, serving
 from .stage import Stage, nobody
@@ -48,6 +48,8 @@ class Execution:
         self._preload = environment.get("LD_PRELOAD", C_LIBRARY)
         self._idle_ms = idle_ms
         self._usages: list[Usage] = []
+        # Of the program started last on the allocator.
+        self._series: sampling.Series = []
         # What runs on the allocator: process numbers, and the steps that started them.
         self._main_pids: list[int] = []
         self._main_steps: list[int] = []
@@ -71,7 +73,8 @@ class Execution:
         """Runs a program under the allocator to its end; it is part of the timed work."""
         running = self.stage.start(self._program(words, environment, directory, None), stdin)
         self._add_main(running.pid)
-        done = self.stage.finish(running, timeout_s=COMMAND_SECONDS_MAX)
+        with sampling.resident(running.pid) as self._series:
+            done = self.stage.finish(running, timeout_s=COMMAND_SECONDS_MAX)
         self._usages.append(done.usage)
         self.wall_ns += done.usage.wall_ns
         return done
@@ -105,7 +108,8 @@ class Execution:
 
         with serving(start, stop_signal) as server:
             self._add_main(server.pid)
-            yield server
+            with sampling.resident(server.pid) as self._series:
+                yield server
         if server.usage is not None:
             self._usages.append(server.usage)
 
@@ -131,7 +135,8 @@ class Execution:
         """The fields of a row that come from the processes.
 
         Times, faults and switches are those of all processes. Memory is that of the largest one,
-        which is the main one unless the program works through children.
+        which is the main one unless the program works through children; only then is there no
+        "rss_series".
         """
         statements = witness.read(self._statements)
         mains = [witness.main_of(statements, pid) for pid in self._main_pids]
@@ -153,6 +158,8 @@ class Execution:
             "extra": {"processes": len(statements)},
             "proof": self._original(mains[0].proof),
         }
+        if largest is mains[-1]:
+            row["rss_series"] = [list(sample) for sample in self._series]
         if largest.idle_rss_bytes is not None:
             row["extra"]["idle_rss_bytes"] = largest.idle_rss_bytes
         if self._count_calls:

@@ -165,6 +165,25 @@ def test_memory_is_the_programs_own(run_one: Any, tmp_path: Path, compile_c: Com
     assert small["peak_rss_bytes"] < 4 * MIB
 
 
+def test_memory_over_time_is_seen(run_one: Any, tmp_path: Path, compile_c: Compile) -> None:
+    source = """
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(void) {
+        for (int i = 0; i < 4; i++) {
+            memset(malloc(4 << 20), 1, 4 << 20);
+            usleep(150000);
+        }
+        return 0;
+    }"""
+    row = run_one(compile_c(tmp_path / "grows", source, "-fno-builtin"))
+    times, sizes = zip(*row["rss_series"], strict=True)
+    assert list(times) == sorted(times) and times[-1] < row["wall_ns"] / 1e6
+    assert len(sizes) >= 4 and sizes[0] < sizes[-1] - 4 * MIB
+    assert 16 * MIB <= sizes[-1] <= row["peak_rss_bytes"] + MIB
+
+
 def test_times_are_those_of_the_program(run_one: Any) -> None:
     row = run_one(Path("/bin/sh"), "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
     assert row["cpu_ns"] > 20e6
