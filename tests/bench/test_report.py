@@ -14,7 +14,7 @@ import pytest
 
 from harness import report
 from harness.errors import BenchError
-from harness.report import compare, plots, results, standing
+from harness.report import cells, compare, plots, results, standing
 
 # An HTML element that is never closed.
 VOID = {"meta", "br", "wbr", "hr", "img", "link", "input"}
@@ -274,3 +274,18 @@ def test_folders_without_a_common_row_compare_to_nothing(
     after = folder_of(tmp_path / "b", {"glibc": SAME})
     assert compare.main(before, after) == 3
     assert "share no row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(0.5, "0.5 ns"), (999.4, "999 ns"), (999.9, "1 us"), (1234.0, "1.23 us"),
+     (999_900_000.0, "1 s"), (12_340_000_000.0, "12.3 s")],
+)  # fmt: skip
+def test_times_have_a_unit_that_suits_them(nanoseconds: float, text: str) -> None:
+    assert cells.seconds_text(nanoseconds) == text
+
+
+def test_a_loss_never_reads_as_none() -> None:
+    assert [cells.factor_text(factor) for factor in (0.98, 1.0, 1.004, 1.2)] == [
+        "0.98", "1.00", "1.004", "1.20"
+    ]  # fmt: skip

@@ -46,10 +46,16 @@ def ratio_text(ratio: Ratio) -> str:
     return f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
+def factor_text(factor: float) -> str:
+    """A multiple of the best; one that would read 1.00 though it is more has a third decimal."""
+    return f"{factor:.3f}" if 1 < factor < 1.005 else f"{factor:.2f}"
+
+
 def seconds_text(nanoseconds: float) -> str:
     """A time with the unit that suits it."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if nanoseconds >= size:
+        # 999.9 of a unit would be rounded to 1e+03.
+        if nanoseconds >= 0.9995 * size:
             return f"{nanoseconds / size:.3g} {unit}"
     return f"{nanoseconds:.3g} ns"
 

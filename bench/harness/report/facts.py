@@ -179,13 +179,13 @@ def allocators(results: Results) -> Table:
     rows = []
     for name in results.allocators:
         facts = (results.manifest.get("allocators") or {}).get(name, {})
-        package = " ".join(str(facts[key]) for key in ("package", "crate") if facts.get(key))
+        build = str(facts.get("build") or facts.get("package") or "-")
+        settings = [f"{key}={value}" for key, value in (facts.get("environment") or {}).items()]
         rows.append(
             cells(
                 name,
                 str(facts.get("version") or "-"),
-                package or "-",
-                str(facts.get("build") or "-"),
+                " ".join([build, *settings]),
                 str(facts.get("compiler") or "-"),
                 str(facts.get("library") or "-"),
                 str(facts.get("build_id") or "-")[:12],
@@ -195,9 +195,9 @@ def allocators(results: Results) -> Table:
     return Table(
         "Allocators",
         "Compare builds with care: two builds of one allocator differ by up to 10 %.",
-        ["name", "version", "package", "build", "compiler", "file", "build id", "SHA-256"],
+        ["name", "version", "build and settings", "compiler", "file", "build id", "SHA-256"],
         rows,
-        text_columns=8,
+        text_columns=7,
         anchor="allocators",
     )
 

@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 DEEPEST = 4.0
 # Tables with more columns than this are set closer.
 WIDE_COLUMNS = 12
+# Longer texts are broken into lines.
+PROSE_LENGTH = 40
 BEST_TONE = (207, 231, 245)
 WORST_TONE = (240, 138, 75)
 
@@ -31,7 +33,7 @@ def shade(ratio: float) -> str:
 
 def _cell(cell: Cell, *, text: bool, own: bool) -> str:
     classes = [name for name, on in (("text", text), ("first", cell.first), ("own", own)) if on]
-    if text and len(cell.text) > 70:
+    if text and len(cell.text) > PROSE_LENGTH:
         classes.append("prose")
     attributes = f' class="{" ".join(classes)}"' if classes else ""
     if cell.ratio is not None:

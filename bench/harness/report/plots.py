@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUBJECT_COLOUR = "#d5006d"
 MODE_COLOURS = ("#f06aa8", "#a64d79", "#e8a0bf")
 PEER_COLOURS = (
-    "#222222", "#332288", "#88ccee", "#117733", "#ddaa33", "#aa4499", "#44aa99", "#6699cc",
+    "#222222", "#332288", "#2f9fd0", "#117733", "#ddaa33", "#aa4499", "#44aa99", "#6699cc",
     "#999933", "#661100", "#004488", "#77aa00", "#bb5566", "#009988",
 )  # fmt: skip
 MARKERS = "osD^vPX<>ph*dH8"
@@ -114,11 +114,19 @@ def _svg(figure: Figure, label: str) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
+# Where ticks of ratios stand, on wide scales and on narrow ones.
+WIDE_TICKS = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
+NARROW_TICKS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 2.0, 8.0, 9.0, 9.5)
+NARROW = 1.6
+
+
 def _ratio_axis(axis: Any) -> None:
     """A logarithmic axis of ratios with plain labels."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    low, high = axis.get_view_interval()
+    ticks = NARROW_TICKS if high / low < NARROW else WIDE_TICKS
+    axis.set_major_locator(LogLocator(base=10, subs=ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
 

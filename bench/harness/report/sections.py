@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..figures import Ratio, geometric_mean, spread
 from . import standing
-from .cells import Cell, Table, bytes_text, cells, ratio_text, seconds_text, value_text
+from .cells import Cell, Table, bytes_text, cells, factor_text, ratio_text, seconds_text, value_text
 from .results import GROUPS, METRIC_WORDS, CaseFacts, Results, Row
 
 
@@ -100,7 +100,7 @@ def losses(results: Results, what: str) -> Table:
             Cell(each.case.name, hint=each.case.about),
             Cell(GROUPS.get(each.case.group, each.case.group)),
             Cell(each.peer),
-            Cell(f"{each.factor:.2f}", ratio=each.factor),
+            Cell(factor_text(each.factor), ratio=each.factor),
             Cell(ratio_text(each.ratio)),
             Cell(each.ratio.verdict if what == "time" else _memory_verdict(each.ratio)),
             Cell(value_text(what, each.own)),
