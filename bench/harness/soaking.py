@@ -74,7 +74,7 @@ def _main(options: argparse.Namespace, command: str) -> int:
         return found
 
     quiet = run(floor, min(FLOOR_SECONDS_MOST, max(5.0, FLOOR_SHARE * seconds)), {})
-    noise = soak.noise_percent(quiet.samples)
+    noise = soak.noise_of(quiet.samples)
     found = run(allocator, seconds, controls)
     verdicts = soak.judge(found.samples, noise)
     facts = soak.summary(allocator, found, verdicts, noise)

@@ -45,8 +45,8 @@ def samples(
     return found
 
 
-def states(run: list[soak.Sample], floor_noise: float | None = None) -> dict[str, str]:
-    return {verdict.name: verdict.state for verdict in soak.judge(run, floor_noise)}
+def states(run: list[soak.Sample], floor: soak.Noise | None = None) -> dict[str, str]:
+    return {verdict.name: verdict.state for verdict in soak.judge(run, floor)}
 
 
 def test_a_steady_run_passes() -> None:
@@ -81,19 +81,32 @@ def test_falling_memory_and_rising_speed_are_no_faults() -> None:
 
 def test_nobody_is_held_to_less_noise_than_the_machine_has() -> None:
     run = samples(noise=0.06)
-    assert states(run, floor_noise=1.0)["throughput CV"] == soak.FAIL
-    assert states(run, floor_noise=5.0)["throughput CV"] == soak.PASS
+    assert states(run, soak.Noise(1.0, 0.0))["throughput CV"] == soak.FAIL
+    assert states(run, soak.Noise(5.0, 0.0))["throughput CV"] == soak.PASS
+
+
+def test_a_loss_that_the_machine_may_explain_is_inconclusive() -> None:
+    run = samples(speed=lambda share: 1e6 * (1 - 0.06 * share))
+    assert states(run, soak.Noise(1.0, 0.5))["throughput loss"] == soak.FAIL
+    assert states(run, soak.Noise(1.0, 5.0))["throughput loss"] == soak.INCONCLUSIVE
+
+
+def test_noise_is_that_of_the_floors_second_half() -> None:
+    found = soak.noise_of(samples(speed=lambda share: 1e6 * (1 - 0.2 * share), noise=0.01))
+    assert found.drift_percent == pytest.approx(11.8, abs=1)
+    assert 3 < found.cv_percent < 6
+    assert soak.noise_of(samples(noise=0.001)).drift_percent < 0.2
 
 
 def test_a_drift_that_noise_may_hide_is_inconclusive() -> None:
-    verdicts = soak.judge(samples(noise=0.2), floor_noise_percent=20.0)
+    verdicts = soak.judge(samples(noise=0.2), soak.Noise(20.0, 0.0))
     assert {each.name: each.state for each in verdicts}["throughput loss"] == soak.INCONCLUSIVE
     assert soak.overall(verdicts) == soak.INCONCLUSIVE
 
 
 def test_one_failure_is_the_result() -> None:
     noisy = samples(noise=0.2, rss=lambda share: 50 * MIB * (1 + share))
-    assert soak.overall(soak.judge(noisy, 20.0)) == soak.FAIL
+    assert soak.overall(soak.judge(noisy, soak.Noise(20.0, 0.0))) == soak.FAIL
 
 
 def test_too_short_a_run_is_not_judged() -> None:
@@ -127,7 +140,7 @@ def test_a_run_on_something_else_is_refused(
 def test_controls_fail(built: Path, control: dict[str, object], fails: str) -> None:
     del built
     found = soak.run(peers.known()["glibc"], seconds=4, interval_ms=100, arguments=control)
-    verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, 50.0)}
+    verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, None)}
     assert verdicts[fails].state == soak.FAIL, verdicts
 
 

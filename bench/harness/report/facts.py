@@ -205,7 +205,9 @@ def allocators(results: Results) -> Table:
 MACHINE = (
     ("cpu", "processor"), ("cpus", "CPUs"), ("memory_bytes", "memory"), ("kernel", "kernel"),
     ("libc", "C library"), ("huge_pages", "transparent huge pages"),
-    ("overcommit", "overcommit"), ("pinned_cpu", "CPU of one-thread rows"),
+    ("huge_pages_defrag", "huge page defragmentation"), ("aslr", "address randomisation"),
+    ("governor", "frequency governor"), ("overcommit", "overcommit"),
+    ("pinned_cpu", "CPU of one-thread rows"),
     ("blocks", "repetitions"), ("scale", "scale"), ("order_seed", "seed of the order"),
     ("load_average", "load at the start"),
     ("seconds", "duration"), ("at", "at"), ("state", "state"), ("commit", "commit"),
