@@ -44,7 +44,7 @@ def count_one(case: Case, allocator: Allocator) -> Row:
         "case": case.name,
         "allocator": allocator.name,
         "ops": OPS,
-        "warm_ops": WARM_OPS,
+        "warm_ops": case.arguments["warm"],
         "syscalls": calls,
         "other_syscalls": {name: calls for name, calls in others.items() if calls},
         "calls_total": many["calls_total"] - few["calls_total"],
