@@ -9,6 +9,7 @@ compiler that the table does not know is held to the limits only.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from . import callgrind, disassembly, identity
 from .disassembly import Disassembly, HitPath
 from .errors import BenchError
+from .layout import TOP
 from .peers import Allocator
 from .workshop import build
 
@@ -36,6 +38,14 @@ PATTERNS = {
 }
 # The slow halves whose cost per call is in the table.
 SLOW_FUNCTIONS = ("heap_take", "heap_put")
+
+
+def library_under_test() -> Path:
+    """HAKMEM_LIBRARY, which CTest sets to what it has built, or where `make lib` puts it."""
+    path = Path(os.environ.get("HAKMEM_LIBRARY", TOP / "build" / "release" / "libhakmem.so"))
+    if not path.is_file():
+        raise BenchError(f"{path} is not there: make lib")
+    return path.resolve()
 
 
 def library_allocator(library: Path) -> Allocator:

@@ -78,7 +78,9 @@ def _main(options: argparse.Namespace, command: str) -> int:
     found = run(allocator, seconds, controls)
     verdicts = soak.judge(found.samples, noise)
     facts = soak.summary(allocator, found, verdicts, noise)
-    kept.manifest({"state": "complete", **manifest, "soak": facts})
+    changed = identity.changed((allocator, floor), manifest["allocators"])
+    state = "unsound" if changed else "complete"
+    kept.manifest({"state": state, **manifest, "soak": facts})
     text = markdown.table(
         ["what", "state", "measured", "limit"],
         [[each.name, each.state, each.text, f"{each.limit:.3g}"] for each in verdicts],
@@ -88,6 +90,9 @@ def _main(options: argparse.Namespace, command: str) -> int:
     kept.text("soak.svg", plots.soak(allocator.name, found.samples))
     print(json.dumps(facts, indent=2) if options.json else text)
     say(f"samples and plot: {display(kept.folder)}")
+    if changed:
+        say(f"FAILED {', '.join(changed)}: the library changed during the run")
+        return EXIT_STATUS[soak.FAIL]
     return EXIT_STATUS[soak.overall(verdicts)]
 
 

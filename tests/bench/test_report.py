@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,19 @@ def test_a_broken_folder_is_said_to_be_one(
         report.write(tmp_path)
 
 
-def test_an_interrupted_run_has_a_report_that_says_so(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, {"hakmem": [1], "glibc": [2]}, state="interrupted")
-    assert "This run is interrupted" in report.write(folder)
-    assert "This run is interrupted" in (folder / "report.html").read_text()
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [("interrupted", "was interrupted: not all rows"), ("running", "has not finished"),
+     ("unsound", "is unsound"), ("strange", "state of this run is &#x27;strange&#x27;")],
+)  # fmt: skip
+def test_a_run_that_is_not_complete_says_so_everywhere(
+    tmp_path: Path, state: str, says: str
+) -> None:
+    folder = folder_of(tmp_path, {"hakmem": [1], "glibc": [2]}, state=state)
+    text = report.write(folder)
+    assert says in (folder / "report.html").read_text()
+    assert unescape(says) in text
+    assert unescape(says) in report.summary(folder)
 
 
 def test_a_run_without_hakmem_has_a_subject(tmp_path: Path) -> None:

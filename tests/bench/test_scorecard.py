@@ -236,6 +236,9 @@ def test_the_document_passes_only_when_every_line_does(tmp_path: Path) -> None:
     file.write_text(f"{head}most = 1.0\n")
     text, passed = scorecard.text(loaded, file)
     assert passed and "1 PASS, 0 FAIL, 0 NOT MEASURED" in text
+    unsound = made_up.write(folder, [], state="unsound")
+    text, passed = scorecard.text(results.load(unsound), file)
+    assert not passed and "unsound" in text
     file.write_text(f"{head}most = 0.9\n")
     text, passed = scorecard.text(loaded, file)
     assert not passed and "0 PASS, 1 FAIL" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 sys.path.insert(0, str(TOP / "bench"))
 
-from harness import gates  # noqa: E402
+from harness import gate, gates  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def library() -> Path:
-    """libhakmem.so: HAKMEM_LIBRARY, or where `make lib` puts it."""
-    path = Path(os.environ.get("HAKMEM_LIBRARY", TOP / "build" / "release" / "libhakmem.so"))
-    assert path.is_file(), f"{path} is not there: make lib"
-    return path.resolve()
+    """libhakmem.so as it was built."""
+    return gate.library_under_test()
 
 
 @pytest.fixture(scope="session")

@@ -24,17 +24,17 @@ def test_the_table_has_every_row_and_no_other(table: dict[str, Any]) -> None:
 
 
 def test_steady_state_makes_no_calls(table: dict[str, Any]) -> None:
-    """Three million operations on a small working set call nothing after the first growth."""
+    """Three million operations on a small working set call nothing after the first growth. Reads
+    the table alone: the row itself is compared with it above."""
     calls = table["rows"]["mixed_small"]["os_calls"]
     assert sum(calls.values()) <= 16
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "value", "figure"),
+    ("name", "setting", "figures"),
     [
-        ("large", "HAKMEM_PURGE_DELAY_MS", "0", "madvise"),
-        ("large", "HAKMEM_PURGE_DELAY_MS", "0", "page_faults"),
-        ("huge", "HAKMEM_HUGE_CACHE_BYTES", "0", "munmap"),
+        ("large", {"HAKMEM_PURGE_DELAY_MS": "0"}, ("madvise", "page_faults")),
+        ("huge", {"HAKMEM_HUGE_CACHE_BYTES": "0"}, ("munmap",)),
     ],
 )
 def test_a_planted_cost_is_caught(
@@ -42,13 +42,13 @@ def test_a_planted_cost_is_caught(
     table: dict[str, Any],
     start: dict[str, int],
     name: str,
-    setting: str,
-    value: str,
-    figure: str,
+    setting: dict[str, str],
+    figures: tuple[str, ...],
 ) -> None:
     """The library's own options make it call more often: the row must leave the table."""
-    found = gates.problems(table, name, gates.measure(library, name, start, {setting: value}))
-    assert any(f"{name}: {figure} " in problem for problem in found), found
+    found = gates.problems(table, name, gates.measure(library, name, start, setting))
+    for figure in figures:
+        assert any(f"{name}: {figure} " in problem for problem in found), found
 
 
 def test_the_tolerance_is_small(table: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 
+from harness import gate  # noqa: E402
+
 
 @pytest.fixture(scope="session")
 def library() -> Path:
-    """libhakmem.so: HAKMEM_LIBRARY, or where `make lib` puts it."""
-    path = Path(os.environ.get("HAKMEM_LIBRARY", TOP / "build" / "release" / "libhakmem.so"))
-    assert path.is_file(), f"{path} is not there: make lib"
-    return path.resolve()
+    """libhakmem.so as it was built."""
+    return gate.library_under_test()

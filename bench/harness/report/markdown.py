@@ -28,6 +28,20 @@ def section(of: Table, level: int = 2) -> str:
     return f"{'#' * level} {of.title}\n\n{note}{body}"
 
 
+STATES = {
+    "running": "This run has not finished: not all rows are here.",
+    "interrupted": "This run was interrupted: not all rows are here.",
+    "unsound": "This run is unsound: checksums differ between allocators, or a library changed "
+    "while it was measured. Do not use its figures.",
+}
+
+
+def warning(results: Results) -> str:
+    """What a reader has to know before any figure; empty for a complete run."""
+    state = str(results.manifest.get("state", "complete"))
+    return "" if state == "complete" else STATES.get(state, f"The state of this run is '{state}'.")
+
+
 def headline(results: Results) -> str:
     """One sentence about the subject."""
     parts = []
@@ -54,7 +68,7 @@ def summary(results: Results) -> str:
     if lost is not None:
         parts.append(lost)
     text = "\n".join(section(part) for part in parts)
-    return f"{text}\n{headline(results)}\n"
+    return f"{text}\n{headline(results)} {warning(results)}\n"
 
 
 def report(results: Results) -> str:
@@ -62,8 +76,8 @@ def report(results: Results) -> str:
     parts = [
         f"# {results.manifest.get('kind', 'Results')}, {results.manifest.get('machine', '')}\n"
     ]
-    if results.manifest.get("state") not in (None, "complete"):
-        parts.append(f"This run is {results.manifest['state']}: not all rows are here.\n")
+    if warning(results):
+        parts.append(f"{warning(results)}\n")
     parts.append(f"    {results.manifest.get('command', '')}\n\n{headline(results)}\n")
     tables = [
         sections.scoreboard(results),

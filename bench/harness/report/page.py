@@ -197,12 +197,8 @@ def page(results: Results) -> str:
     where = ", ".join(
         str(manifest[key]) for key in ("cpu", "kernel", "libc", "at") if manifest.get(key)
     )
-    unfinished = manifest.get("state") not in (None, "complete")
-    warning = (
-        f'<p class="lead">This run is {escape(str(manifest["state"]))}: not all rows are here.</p>'
-        if unfinished
-        else ""
-    )
+    warned = markdown.warning(results)
+    warning = f'<p class="lead warning">{escape(warned)}</p>' if warned else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

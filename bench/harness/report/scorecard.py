@@ -21,7 +21,7 @@ def judged(loaded: results.Results, file: Path = TARGETS) -> list[tuple[str, str
 
 
 def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
-    """The document, and whether every line passed."""
+    """The document, and whether the run is sound and every line passed."""
     outcomes = judged(loaded, file)
     states = [outcome.state for _, _, outcome in outcomes]
     tally = ", ".join(
@@ -43,12 +43,15 @@ def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
         "# Scorecard\n\n<!-- Derived by `hakmem bench scorecard` from bench/scorecard.toml and the "
         "results named below. -->\n",
         f"{markdown.headline(loaded)} Targets: {tally}. All rows, plots and raw figures: "
-        f"`{display(loaded.folder.absolute())}`.\n",
+        f"`{display(loaded.folder.absolute())}`. {markdown.warning(loaded)}".rstrip()
+        + "\n",
         "## Targets\n\n"
         + markdown.table(["what", "target", "verdict", "measured"], rows, text_columns=4),
         *(markdown.section(each) for each in shown if each is not None),
     ]
-    return "\n".join(parts), all(state == targets.PASS for state in states)
+    return "\n".join(parts), not markdown.warning(loaded) and all(
+        state == targets.PASS for state in states
+    )
 
 
 def write(folder: Path, output: Path = OUTPUT, metric: str = "wall") -> bool:
