@@ -85,8 +85,10 @@ def write(
 
 
 def _latency(source: random.Random, speed: float) -> dict[str, Any]:
-    values = sorted(20 * speed * math.exp(source.gauss(0, 0.35)) / math.sqrt(math.sqrt(source.random()))
-                    for _ in range(4000))  # fmt: skip
+    values = sorted(
+        20 * speed * math.exp(source.gauss(0, 0.35)) / math.sqrt(math.sqrt(source.random()))
+        for _ in range(4000)
+    )
     uppers = [10 * 1.25**step for step in range(36)]
     counts = [sum(value <= upper for value in values) for upper in uppers]
     buckets = [after - before for before, after in zip([0, *counts], counts, strict=False)]
