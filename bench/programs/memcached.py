@@ -14,7 +14,9 @@ from .execution import Execution
 from .process import ProgramFailedError, Server, in_threads
 
 CLIENTS = 4
-ROUNDS = 600
+ROUNDS = 150
+# Each client carries out its plan so many times.
+REPETITIONS = 4
 IDLE_CONNECTIONS = 200
 CLIENT_SECONDS_MAX = 120.0
 # Of a round: writes, reads and the five that follow.
@@ -106,7 +108,7 @@ def server_words(port: int) -> list[str]:
     return ["/usr/bin/memcached", *listen, *sizes]
 
 
-def exercise(server: Server, steps: Sequence[Step], repetitions: int = 1) -> None:
+def exercise(server: Server, steps: Sequence[Step], repetitions: int) -> None:
     """One client carries out its plan."""
     client = Client(server)
     for _ in range(repetitions):
@@ -130,9 +132,9 @@ class Memcached(RealProgram):
         plans = [plan(name, rounds) for name in range(CLIENTS)]
         with execution.server(server_words) as server, execution.timed():
             idle = [Client(server) for _ in range(IDLE_CONNECTIONS)]
-            tasks = [functools.partial(exercise, server, steps) for steps in plans]
+            tasks = [functools.partial(exercise, server, steps, REPETITIONS) for steps in plans]
             in_threads(tasks, CLIENT_SECONDS_MAX)
             for client in idle:
                 client.run(Step([b"set idle 0 0 1\r\nx\r\n"], [b"STORED\r\n"]))
                 client.close()
-        return Outcome(CLIENTS * rounds * ROUND_REQUESTS, "requests")
+        return Outcome(CLIENTS * rounds * REPETITIONS * ROUND_REQUESTS, "requests")
