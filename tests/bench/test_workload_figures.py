@@ -28,6 +28,27 @@ void *malloc(size_t bytes) {
 """
 
 
+# Every block of 8 bytes is one of two cells, one for each thread, STEP bytes apart.
+TWO_CELLS = """
+#include <stddef.h>
+#include <string.h>
+static char pool[1 << 22] __attribute__((aligned(4096)));
+static size_t used = 4096, threads;
+static __thread size_t own;
+void *malloc(size_t bytes) {
+    if (bytes != 8) return pool + __atomic_fetch_add(&used, (bytes + 15) & ~15ul, 0);
+    if (own == 0) own = __atomic_add_fetch(&threads, 1, 0);
+    return pool + own * STEP;
+}
+void free(void *block) { (void)block; }
+void *calloc(size_t count, size_t bytes) { return malloc(count * bytes + 16); }
+void *realloc(void *block, size_t bytes) {
+    void *made = malloc(bytes);
+    return block ? memcpy(made, block, bytes) : made;
+}
+"""
+
+
 @pytest.fixture
 def library(tmp_path: Path, compile_c: Compile) -> Callable[[str], Path]:
     """Makes a preloadable library of a C text."""
@@ -153,6 +174,17 @@ def test_slow_calls_are_found_in_the_tail(built: Path, library: Callable[[str], 
     assert 3e6 <= found["p99_9"] <= found["max"]
     slow = sum(count for upper, count in found["histogram"] if upper >= 2.9e6)
     assert 38 <= slow < 200
+
+
+@pytest.mark.parametrize(("step", "expected"), [(16, range(10, 101)), (128, range(1))])
+def test_shared_lines_are_seen(
+    built: Path, library: Callable[[str], Path], step: int, expected: range
+) -> None:
+    planted = library(TWO_CELLS.replace("STEP", str(step)))
+    row = result(
+        run(built, ("false_sharing", "--ops", "100000", "--rounds", "50"), preload=planted)
+    )
+    assert extra(row, "shared_line_percent") in expected
 
 
 def test_children_count(built: Path) -> None:
