@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -174,7 +175,10 @@ class Session:
         return [each for each in self.allocators if case.real is None or each.kind != "floor"]
 
     def warm_up(self) -> None:
-        """Brings every file into the page cache: each case once, each allocator once, briefly."""
+        """Brings every file into the page cache: each case once, each allocator once, briefly.
+
+        Nothing is concluded from these runs; what fails in them fails in the first block as well.
+        """
         for case in self.cases:
             measure.prepare(case, self.plan.scale)
         pairs = [(case, self.allocators_of(case)[0]) for case in self.cases]
@@ -182,7 +186,9 @@ class Session:
         with self.bar("warm-up", [case for case, _ in pairs]):
             for case, allocator in pairs:
                 self.progress.begin(case.name)
-                self.attempt(case, allocator, -1, self.plan.scale * WARM_UP_SHARE)
+                with contextlib.suppress(RefusedError, MeasureError):
+                    scale = self.plan.scale * WARM_UP_SHARE
+                    measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
                 self.progress.end(case.name)
 
     def bar(self, what: str, cases: list[Case]) -> Progress:
