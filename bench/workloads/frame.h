@@ -40,14 +40,14 @@ struct frame_workload {
 struct frame_options {
     const struct frame_workload *workload;
     uint64_t seed;
-    uint64_t ops;       /* operations of the timed part, all threads together */
-    uint64_t warm_ops;  /* operations before the clock starts */
-    size_t slot_count;  /* blocks that may live at once, per thread */
-    size_t bytes_min;   /* block sizes, both ends included */
-    size_t bytes_max;   /* */
-    size_t round_count; /* repetitions; each workload says of what */
-    uint64_t idle_ms;   /* how long the process lives on after its work, doing nothing */
-    uint64_t pareto_scale;
+    uint64_t ops;          /* operations of the timed part, all threads together */
+    uint64_t warm_ops;     /* operations before the clock starts */
+    size_t slot_count;     /* blocks that may live at once, per thread */
+    size_t bytes_min;      /* block sizes, both ends included */
+    size_t bytes_max;      /* */
+    size_t round_count;    /* repetitions; each workload says of what */
+    uint64_t idle_ms;      /* how long the process lives on after its work, doing nothing */
+    uint64_t pareto_scale; /* from bytes_min and bytes_max: see frame_bytes_pick */
     unsigned thread_count;
     unsigned variant; /* index into the workload's variants */
     enum frame_sizes sizes;
@@ -74,10 +74,8 @@ void *frame_map(size_t bytes);
 void frame_start(void);
 void frame_stop(void);
 
-/* Resident bytes of the whole process. Exact to the page and slow (the kernel walks the page
- * tables), or quick and up to some dozens of pages off. */
+/* Resident bytes of the whole process, exact to the page; slow: the kernel walks the page tables. */
 uint64_t frame_rss_exact(void);
-uint64_t frame_rss_quick(void);
 /* The process's high-water mark; and its pages that nobody shares, a forked child's own cost. */
 uint64_t frame_rss_peak(void);
 uint64_t frame_private_dirty(void);
@@ -175,7 +173,7 @@ static inline size_t frame_bytes_mean(const struct frame_options *options) {
     return (options->bytes_min + options->bytes_max) / 2;
 }
 
-/* The number of random bits that a stamp keeps of `random`, and the size below them. */
+/* What a block of `bytes` is marked with: the upper half of `random`, and its size. */
 static inline uint64_t frame_stamp(size_t bytes, uint64_t random) {
     return (random & ~(uint64_t)0xffffffffu) | bytes;
 }

@@ -115,7 +115,8 @@ uint64_t frame_rss_peak(void) {
     return proc_bytes("/proc/self/status", "\nVmHWM:");
 }
 
-uint64_t frame_rss_quick(void) {
+/* Some dozens of pages off at most, and quick: for the series. */
+static uint64_t rss_quick(void) {
     char text[64];
     if (series.file == 0) {
         series.file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -151,7 +152,7 @@ void frame_series_sample(void) {
         series_halve();
     }
     series.points[series.count].ms = ms;
-    series.points[series.count].rss_bytes = frame_rss_quick();
+    series.points[series.count].rss_bytes = rss_quick();
     series.count++;
     series.next_ms = ms + series.gap_ms;
 }

@@ -4,7 +4,8 @@
 
 enum { EMPTY_READINGS = 10001 };
 
-uint64_t histogram_bucket_end(size_t bucket) {
+/* The longest duration of a bucket, in ticks. */
+static uint64_t bucket_end(size_t bucket) {
     if (bucket < 2 * HISTOGRAM_SUBS) {
         return bucket;
     }
@@ -23,13 +24,14 @@ void histogram_merge(struct histogram *into, const struct histogram *from) {
     }
 }
 
-uint64_t histogram_percentile(const struct histogram *histogram, double share) {
+/* The end, in ticks, of the bucket that the percentile falls into. */
+static uint64_t percentile(const struct histogram *histogram, double share) {
     const double allowed_above = (double)histogram->total * (1.0 - share);
     uint64_t above = histogram->total;
     for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
         above -= histogram->counts[i];
         if ((double)above <= allowed_above) {
-            const uint64_t end = histogram_bucket_end(i);
+            const uint64_t end = bucket_end(i);
             return end < histogram->longest_ticks ? end : histogram->longest_ticks;
         }
     }
@@ -46,15 +48,15 @@ void histogram_print(struct text *text, const struct histogram *histogram, doubl
     };
     text_add(text, "{\"count\":%" PRIu64, histogram->total);
     for (size_t i = 0; i < sizeof percentiles / sizeof percentiles[0]; i++) {
-        const uint64_t ticks = histogram_percentile(histogram, percentiles[i].share);
+        const uint64_t ticks = percentile(histogram, percentiles[i].share);
         text_add(text, ",\"%s\":%.1f", percentiles[i].name, (double)ticks * ns_per_tick);
     }
     text_add(text, ",\"max\":%.1f,\"histogram\":[", (double)histogram->longest_ticks * ns_per_tick);
     const char *comma = "";
     for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
         if (histogram->counts[i] != 0) {
-            text_add(text, "%s[%.1f,%" PRIu64 "]", comma,
-                     (double)histogram_bucket_end(i) * ns_per_tick, histogram->counts[i]);
+            text_add(text, "%s[%.1f,%" PRIu64 "]", comma, (double)bucket_end(i) * ns_per_tick,
+                     histogram->counts[i]);
             comma = ",";
         }
     }
@@ -78,5 +80,5 @@ uint64_t histogram_empty_ticks(void) {
         const uint64_t before = histogram_ticks();
         histogram_count(&empty, histogram_ticks() - before);
     }
-    return histogram_percentile(&empty, 0.5);
+    return percentile(&empty, 0.5);
 }

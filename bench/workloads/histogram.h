@@ -42,14 +42,7 @@ static inline void histogram_count(struct histogram *histogram, uint64_t ticks) 
     }
 }
 
-/* The longest duration of a bucket, in ticks. */
-uint64_t histogram_bucket_end(size_t bucket);
-
 void histogram_merge(struct histogram *into, const struct histogram *from);
-
-/* How many buckets' ends at most `share` of all durations lie above: the end, in ticks, of the
- * bucket that the percentile falls into. */
-uint64_t histogram_percentile(const struct histogram *histogram, double share);
 
 /* A JSON object: count, p50 to p99_999, max, and [[upper end, count], ...]; all in nanoseconds. */
 void histogram_print(struct text *text, const struct histogram *histogram, double ns_per_tick);
