@@ -150,11 +150,13 @@ def test_bounded(tmp_path: Path, live: float, state: str) -> None:
 )
 def test_os_calls(tmp_path: Path, ops: int, calls: int, state: str) -> None:
     folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
-    counts = [{"case": "long", "allocator": name, "ops": ops, "calls_total": count}
+    counts = [{"case": "long", "allocator": name, "ops": ops, "calls_total": count,
+               "syscalls": {"madvise": 0}, "other_syscalls": {"clock_gettime": count}}
               for name, count in (("hakmem", calls), ("glibc", 7))]  # fmt: skip
     made_up.write(tmp_path / "syscalls", [], counts, kind="syscalls")
     found = outcome(folder, kind="os_calls", ops_least=200_000_000, below=1e-8)
     assert found.state == state, found
+    assert (f"(clock_gettime {calls})" in found.measured) == (calls > 0)
 
 
 @pytest.mark.parametrize(("own", "state"), [(1100, "PASS"), (1200, "FAIL")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -246,7 +247,10 @@ def os_calls(evidence: Evidence, target: Target) -> Outcome:
     ops, calls = int(row["ops"]), int(row["calls_total"])
     if ops < target["ops_least"]:
         return _missing(f"only {ops:,} operations were counted")
+    by_name = Counter(row.get("syscalls") or {}) + Counter(row.get("other_syscalls") or {})
+    named = ", ".join(f"{name} {count}" for name, count in by_name.most_common())
     text = f"{calls} calls in {ops:,} operations: {calls / ops:.1e}"
+    text += f" ({named})" if named else ""
     return _verdict(calls / ops < target["below"], text)
 
 
