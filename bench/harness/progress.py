@@ -60,6 +60,7 @@ class Progress:
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[left]}"),
                 console=Console(stderr=True),
+                refresh_per_second=2,  # drawing takes time from what is measured
                 transient=True,
             )
             self._bar.start()

@@ -43,7 +43,8 @@ def _trial(allocator: Allocator, folder: Path) -> dict[str, Any]:
 
 def of_folder(folder: Path) -> list[dict[str, Any]]:
     """Checks every kept row against the identities in the manifest; one statement for each
-    allocator whose rows all hold, one for each row that does not."""
+    allocator whose rows all hold, one for each row that does not. What was refused when it ran is
+    listed, neither true nor false."""
     kept = store.read_manifest(folder)["allocators"]
     rows = store.read_rows(folder) + store.read_rows(folder, store.COUNTS)
     good: dict[str, list[dict[str, Any]]] = {}
@@ -61,17 +62,24 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
         good.setdefault(name, []).append(row)
     for name, proven in good.items():
         found.append(_statement(name, f"{len(proven)} rows", proven[-1]["proof"], ""))
-    found += [
-        _statement(str(row.get("allocator")), str(row.get("case")), None, str(row.get("why")))
-        for row in store.read_rows(folder, store.REFUSED)
-    ]
+    found += [_left_out(row) for row in store.read_rows(folder, store.REFUSED)]
     return found
+
+
+def _left_out(row: dict[str, Any]) -> dict[str, Any]:
+    """A run that was refused or failed: it is in no table, so it says nothing about those rows."""
+    name, where = str(row.get("allocator")), str(row.get("case"))
+    why = f"{str(row.get('kind', 'refused')).lower()}: {row.get('why')}"
+    return {**_statement(name, where, None, why), "holds": None}
 
 
 def text(statements: Sequence[dict[str, Any]]) -> str:
     """For people: who served, which build, how the counter moved."""
     lines = []
     for each in statements:
+        if each["holds"] is None:
+            lines.append(f"left out {each['allocator']} ({each['where']}): {each['why']}")
+            continue
         if not each["holds"]:
             lines.append(f"REFUSED  {each['allocator']} ({each['where']}): {each['why']}")
             continue

@@ -54,6 +54,8 @@ def test_list_names_everything(bench: Bench) -> None:
         ("nonesuch",),
         ("report", "/no/such/folder"),
         ("verify", "/no/such/folder"),
+        ("scorecard", "/no/such/folder"),
+        ("compare", "/no/such/folder", "/no/such/folder"),
     ],
 )
 def test_wrong_usage_is_told_and_ends_with_2(

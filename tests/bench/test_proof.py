@@ -214,6 +214,10 @@ def test_verify_checks_kept_rows(bench: Bench, rows: Rows, tmp_path: Path) -> No
     done = bench("verify", tmp_path)
     assert done.returncode == 0, done.stdout
     assert "glibc (2 rows)" in done.stdout
+    with (tmp_path / "refused.jsonl").open("a") as refused:
+        refused.write('{"allocator": "floor", "case": "x", "kind": "FAILED", "why": "a crash"}\n')
+    done = bench("verify", tmp_path)
+    assert done.returncode == 0 and "left out floor (x): failed: a crash" in done.stdout
     kept = rows(tmp_path)
     kept[0]["allocator"] = "floor" if kept[0]["allocator"] == "glibc" else "glibc"
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
