@@ -98,6 +98,32 @@ static uintptr_t word_aligned(uintptr_t address) {
     return (address + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
+static struct data data_start(void) {
+    return (struct data){
+        .memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
+        .hash = 1,
+        .pointers_left = POINTERS_MAX,
+    };
+}
+
+static uint64_t data_end(const struct data *data) {
+    if (data->memory >= 0) {
+        close(data->memory);
+    }
+    return data->hash;
+}
+
+/* The variables of the file, without and with what they point to. */
+static void data_variables(struct data *data, const struct module *module, bool follow) {
+    for (const ElfW(Phdr) *header = module_header(module, PT_LOAD, NULL); header != NULL;
+         header = module_header(module, PT_LOAD, header)) {
+        const uintptr_t start = module->base + header->p_vaddr;
+        if (header->p_flags & PF_W) {
+            data_range(data, word_aligned(start), start + header->p_memsz, follow);
+        }
+    }
+}
+
 static void data_module(struct data *data, const struct module *module) {
     /* What is the calling thread's own comes first: it leads to what changes most. */
     const ElfW(Phdr) *header = module_header(module, PT_TLS, NULL);
@@ -105,13 +131,7 @@ static void data_module(struct data *data, const struct module *module) {
         const uintptr_t start = (uintptr_t)module->local;
         data_range(data, word_aligned(start), start + header->p_memsz, true);
     }
-    for (header = module_header(module, PT_LOAD, NULL); header != NULL;
-         header = module_header(module, PT_LOAD, header)) {
-        const uintptr_t start = module->base + header->p_vaddr;
-        if (header->p_flags & PF_W) {
-            data_range(data, word_aligned(start), start + header->p_memsz, true);
-        }
-    }
+    data_variables(data, module, true);
 }
 
 struct needed {
@@ -144,11 +164,7 @@ static bool is_runtime(const char *soname) {
 
 /* The file's own data and, since its malloc may only pass calls on, that of what it needs. */
 static uint64_t data_hash(const struct module *module) {
-    struct data data = {
-        .memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
-        .hash = 1,
-        .pointers_left = POINTERS_MAX,
-    };
+    struct data data = data_start();
     data_module(&data, module);
     const ElfW(Phdr) *dynamic = module_header(module, PT_DYNAMIC, NULL);
     const ElfW(Dyn) *entries =
@@ -165,10 +181,7 @@ static uint64_t data_hash(const struct module *module) {
             dl_iterate_phdr(needed_step, &needed);
         }
     }
-    if (data.memory >= 0) {
-        close(data.memory);
-    }
-    return data.hash;
+    return data_end(&data);
 }
 
 /* ---- the counter ---- */
@@ -207,6 +220,17 @@ static uint64_t as_number(uint64_t hash) {
     return hash >> 11;
 }
 
+/* mallinfo2 tells what is there now. Blocks with a mapping of their own come and go without a trace
+ * in it, but not in the C library's variables: the largest number and size of such mappings. */
+static uint64_t mallinfo2_hash(void) {
+    const struct mallinfo2 info = source.mallinfo2();
+    const uint64_t words[] = {info.arena,    info.ordblks,  info.hblks,   info.hblkhd,
+                              info.uordblks, info.fordblks, info.keepcost};
+    struct data data = data_start();
+    data_variables(&data, &source.serving, false);
+    return hash_words(data_end(&data), 0, words, sizeof words / sizeof words[0]);
+}
+
 const char *counter_read(uint64_t *value) {
     if (source.hakmem_totals != NULL) {
         uint64_t totals[HAKMEM_TOTALS_WORDS] = {0};
@@ -219,11 +243,8 @@ const char *counter_read(uint64_t *value) {
         return "thread.allocated (bytes)";
     }
     if (source.mallinfo2 != NULL) {
-        const struct mallinfo2 info = source.mallinfo2();
-        const uint64_t words[] = {info.arena,    info.ordblks,  info.hblks,   info.hblkhd,
-                                  info.uordblks, info.fordblks, info.keepcost};
-        *value = as_number(hash_words(1, 0, words, sizeof words / sizeof words[0]));
-        return "mallinfo2 (hash)";
+        *value = as_number(mallinfo2_hash());
+        return "mallinfo2 and variables (hash)";
     }
     *value = source.known ? as_number(data_hash(&source.serving)) : 0;
     return source.known ? "data_hash" : "none";

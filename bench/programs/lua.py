@@ -8,7 +8,7 @@ from .base import Outcome, RealProgram, scaled
 from .execution import Execution
 from .layout import INPUTS
 
-ROUNDS = 600
+ROUNDS = 500
 
 
 class Lua(RealProgram):

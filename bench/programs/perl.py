@@ -8,7 +8,7 @@ from .base import Outcome, RealProgram, scaled
 from .execution import Execution
 from .layout import INPUTS
 
-ROUNDS = 700
+ROUNDS = 400
 
 
 class Perl(RealProgram):
