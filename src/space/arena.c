@@ -66,6 +66,8 @@ static void refile(struct superslab *superslab) {
     }
 }
 
+_Atomic(uint32_t) arena_growths;  // relaxed: see arena.h
+
 static struct superslab *map_superslab(void) {
     struct superslab *superslab = arena.recycled;
     if (superslab != NULL) {
@@ -97,6 +99,7 @@ static struct superslab *map_superslab(void) {
     arena.superslab_count++;
     arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;
+    atomic_bump_owned(&arena_growths, 1);
     page_map_set_superslab(superslab->start, superslab);
     list_push_back(&arena.all, &superslab->all_link);
     refile(superslab);

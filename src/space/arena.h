@@ -105,6 +105,10 @@ bool arena_extend(struct run *run, unsigned page_count);
 // Gives the pages of a run from `page_count` on back. Entries as for arena_give().
 void arena_shorten(struct run *run, unsigned page_count);
 
+// Superslabs mapped so far, modulo 2^32. Relaxed: written under the arena's lock, read by threads that
+// then give back what is kept elsewhere; pairs with nothing.
+extern _Atomic(uint32_t) arena_growths;
+
 // The run in use that contains an address, or NULL. Exact for an address in a block in use; for any
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);

@@ -74,6 +74,7 @@ struct thread_cache {
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity * block size
     uint32_t remote_since_tick;                      // remote frees without a neighbour
+    uint32_t growths_seen;                           // arena_growths at the last tick
     uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
     uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
     uint8_t exit_rounds;  // times the thread's exit handler has run

@@ -104,7 +104,19 @@ static void look_at_clock(struct thread_cache *cache) {
     purge_due(now_ms);
 }
 
+// The heap has just grown: freed mappings are no longer kept beside it, or the peak would hold both.
+static void make_up_for_growth(struct thread_cache *cache, uint32_t growths) {
+    cache->growths_seen = growths;
+    if (huge_has_kept()) {
+        huge_purge(0, true);
+    }
+}
+
 bool maintenance_tick(struct thread_cache *cache) {
+    const uint32_t growths = atomic_load_relaxed(&arena_growths);
+    if (unlikely(growths != cache->growths_seen)) {
+        make_up_for_growth(cache, growths);
+    }
     const uint64_t ticks = os_ticks();
     if (likely(ticks - cache->pace_ticks < OS_TICKS_PACE)) {
         return false;

@@ -158,6 +158,21 @@ static void test_reclaims_when_refused(void **state) {
     check();
 }
 
+// A freed huge block is kept while the heap stays as it is, and goes when the heap grows.
+static void test_growth_lets_kept_mappings_go(void **state) {
+    (void)state;
+    hakmem_dealloc(hakmem_alloc(MIB));
+    hakmem_dealloc(hakmem_alloc(40 * MIB));
+    hakmem_dealloc(hakmem_alloc(MIB));
+    assert_true(huge_has_kept());
+    const uint32_t before = atomic_load_relaxed(&arena_growths);
+    while (atomic_load_relaxed(&arena_growths) == before) {
+        assert_non_null(hakmem_alloc(MIB));
+    }
+    assert_false(huge_has_kept());
+    check();
+}
+
 static void test_kept_mappings_go_before_a_larger_one_comes(void **state) {
     (void)state;
     hakmem_dealloc(hakmem_alloc(MIB));
@@ -490,6 +505,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_success_leaves_errno_alone),
         cmocka_unit_test(test_impossible_sizes),
         cmocka_unit_test(test_reclaims_when_refused),
+        cmocka_unit_test(test_growth_lets_kept_mappings_go),
         cmocka_unit_test(test_kept_mappings_go_before_a_larger_one_comes),
         cmocka_unit_test(test_zeroed_memory),
         cmocka_unit_test(test_alignments),
