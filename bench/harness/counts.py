@@ -32,9 +32,10 @@ IDLE_MS = 2000
 TIMEOUT_SECONDS = 300
 # Most of a counting run is waiting, so several run at once; nothing is timed.
 AT_ONCE = 4
-# Operations of the two runs whose difference gives instructions per operation; and the most
-# warm-up they do, since callgrind is some fifty times slower.
-FEW_OPS, MANY_OPS = 20_000, 70_000
+# Under callgrind, which is some fifty times slower: the most operations of a run, the share of them
+# that the shorter of the two runs does, and the most warm-up.
+INSTRUCTION_OPS_MAX = 70_000
+SHORTER_SHARE = 0.3
 WARM_OPS_MAX = 20_000
 
 
@@ -113,14 +114,16 @@ def count_whole(case: Case, allocator: Allocator, scale: float) -> Row:
 
 
 def instructions_per_op(case: Case, allocator: Allocator) -> float:
-    """Instructions of one more operation, everything of the process included, by callgrind."""
+    """Instructions of one more operation, everything of the process included, by callgrind: the
+    difference of two runs, in which start-up and end cancel out."""
     arguments = {**case.arguments, **allocator.arguments}
-    if "warm" in arguments:
-        arguments["warm"] = min(int(str(arguments["warm"])), WARM_OPS_MAX)
+    many = min(int(float(str(arguments.get("ops", INSTRUCTION_OPS_MAX)))), INSTRUCTION_OPS_MAX)
+    few = max(1, int(many * SHORTER_SHARE))
+    arguments["warm"] = min(int(str(arguments.get("warm", many))), WARM_OPS_MAX)
     counts = callgrind.per_operation(
-        allocator, build() / case.program, arguments, {}, few=FEW_OPS, many=MANY_OPS, inside=""
+        allocator, build() / case.program, arguments, {}, few=few, many=many, inside=""
     )
-    return round(counts.total / (MANY_OPS - FEW_OPS), 2)
+    return round(counts.total / (many - few), 2)
 
 
 class Budget:
