@@ -85,6 +85,14 @@ static void make_live(struct huge *huge) {
                  page_entry(huge->number, PAGE_KIND_HUGE));
 }
 
+// From live to kept; the entries are gone.
+static void retire(struct huge *huge) {
+    table.live_bytes -= huge->mapped_bytes;
+    table.live_count--;
+    add_kept((int64_t)huge->mapped_bytes);
+    move_to(&table.kept, huge, HUGE_KEPT);
+}
+
 // Unmaps one kept mapping. One that the system refuses to unmap stays kept.
 static bool drop_kept(struct huge *huge) {
     if (!os_unmap((void *)huge->start, huge->mapped_bytes)) {
@@ -160,94 +168,6 @@ static struct huge *take_kept(size_t usable_bytes, size_t alignment) {
     return huge;
 }
 
-// The lock is held.
-static struct huge *take_new(size_t usable_bytes, size_t alignment) {
-    make_room(usable_bytes + guard_bytes());
-    if (list_is_empty(&table.unused) && !add_descriptors()) {
-        return NULL;
-    }
-    struct huge *huge = first_of(&table.unused);
-    if (!map_new(huge, usable_bytes, alignment)) {
-        return NULL;
-    }
-    make_live(huge);
-    return huge;
-}
-
-void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
-    const size_t page_bytes = os_page_bytes();
-    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) ||
-        alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
-        return NULL;
-    }
-    if (alignment < PAGE_BYTES) {
-        alignment = PAGE_BYTES;
-    }
-    const size_t usable_bytes = align_up(bytes, page_bytes);
-    lock_acquire(&table.lock);
-    prepare_lists();
-    struct huge *huge = take_kept(usable_bytes, alignment);
-    const bool reused = huge != NULL;
-    if (!reused) {
-        huge = take_new(usable_bytes, alignment);
-    }
-    lock_release(&table.lock);
-    if (huge == NULL) {
-        return NULL;
-    }
-    count_event(COUNTER_huge_allocs, 1);
-    void *start = (void *)huge->start;
-    // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
-    if (zero && reused && !os_purge(start, huge->usable_bytes)) {
-        __builtin_memset(start, 0, bytes);
-    }
-    return start;
-}
-
-struct huge *huge_find(uintptr_t address) {
-    const uint32_t entry = page_map_get(address);
-    if (page_entry_kind(entry) != PAGE_KIND_HUGE) {
-        return NULL;
-    }
-    return huge_numbered(page_entry_number(entry));
-}
-
-bool huge_was_freed(uintptr_t address) {
-    bool found = false;
-    lock_acquire(&table.lock);
-    for (uint32_t i = 0; !found && i < table.chunk_count * CHUNK_COUNT; i++) {
-        const struct huge *huge = huge_numbered(i);
-        found = huge != NULL && huge->start == address && huge->state != HUGE_LIVE;
-    }
-    lock_release(&table.lock);
-    return found;
-}
-
-bool huge_free(struct huge *huge, uintptr_t address) {
-    // Not at huge->start: when another thread was first, that may be another block's by now.
-    if (!page_map_claim(address, page_entry(huge->number, PAGE_KIND_HUGE))) {
-        return false;
-    }
-    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
-                 PAGE_ENTRY_NONE);
-    count_event(COUNTER_huge_frees, 1);
-    const uint64_t now_ms = os_clock_ms();
-    // Cleared memory is what the hardened mode promises of anything freed.
-    const bool cleared = !options.zero_on_free || os_purge((void *)huge->start, huge->usable_bytes);
-    lock_acquire(&table.lock);
-    table.live_bytes -= huge->mapped_bytes;
-    table.live_count--;
-    huge->freed_ms = now_ms;
-    add_kept((int64_t)huge->mapped_bytes);
-    move_to(&table.kept, huge, HUGE_KEPT);
-    if (!cleared || option_live(purge_delay_ms) == 0 ||
-        atomic_load_relaxed(&table.kept_bytes) > option_live(huge_cache_bytes)) {
-        drop_kept(huge);
-    }
-    lock_release(&table.lock);
-    return true;
-}
-
 // The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the old
 // entries are gone.
 static void settle(struct huge *huge, size_t usable_bytes) {
@@ -306,6 +226,141 @@ static bool shrink(struct huge *huge, size_t usable_bytes) {
     return true;
 }
 
+static bool set_length(struct huge *huge, size_t usable_bytes) {
+    if (usable_bytes <= huge->usable_bytes) {
+        return usable_bytes == huge->usable_bytes || shrink(huge, usable_bytes);
+    }
+    make_room(usable_bytes - huge->usable_bytes);
+    return grow_in_place(huge, usable_bytes) || grow_by_moving(huge, usable_bytes);
+}
+
+// The kept mapping nearest in length, of those that have at least a quarter of it; NULL when none has.
+static struct huge *find_nearest_kept(size_t usable_bytes) {
+    struct huge *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (struct list *link = table.kept.next; link != &table.kept; link = link->next) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        const size_t apart = huge->usable_bytes > usable_bytes ? huge->usable_bytes - usable_bytes
+                                                               : usable_bytes - huge->usable_bytes;
+        if (huge->usable_bytes >= usable_bytes / 4 && apart < least) {
+            nearest = huge;
+            least = apart;
+        }
+    }
+    return nearest;
+}
+
+// A kept mapping made longer or shorter: only what it lacks comes as new pages. The lock is held.
+static struct huge *take_resized(size_t usable_bytes, size_t alignment) {
+    struct huge *huge =
+        alignment > PAGE_BYTES || guard_bytes() != 0 ? NULL : find_nearest_kept(usable_bytes);
+    if (huge == NULL) {
+        return NULL;
+    }
+    const uint64_t peak_bytes = table.peak_bytes;
+    add_kept(-(int64_t)huge->mapped_bytes);
+    make_live(huge);
+    const bool done = set_length(huge, usable_bytes);
+    // What it was in between was nobody's.
+    table.peak_bytes = greatest_u64(peak_bytes, table.live_bytes);
+    if (!done) {
+        page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
+                     PAGE_ENTRY_NONE);
+        retire(huge);
+        return NULL;
+    }
+    count_event(COUNTER_huge_reuses, 1);
+    return huge;
+}
+
+// The lock is held.
+static struct huge *take_new(size_t usable_bytes, size_t alignment) {
+    make_room(usable_bytes + guard_bytes());
+    if (list_is_empty(&table.unused) && !add_descriptors()) {
+        return NULL;
+    }
+    struct huge *huge = first_of(&table.unused);
+    if (!map_new(huge, usable_bytes, alignment)) {
+        return NULL;
+    }
+    make_live(huge);
+    return huge;
+}
+
+void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
+    const size_t page_bytes = os_page_bytes();
+    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) ||
+        alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
+        return NULL;
+    }
+    if (alignment < PAGE_BYTES) {
+        alignment = PAGE_BYTES;
+    }
+    const size_t usable_bytes = align_up(bytes, page_bytes);
+    lock_acquire(&table.lock);
+    prepare_lists();
+    struct huge *huge = take_kept(usable_bytes, alignment);
+    if (huge == NULL && !zero) {
+        huge = take_resized(usable_bytes, alignment);
+    }
+    const bool reused = huge != NULL;
+    if (!reused) {
+        huge = take_new(usable_bytes, alignment);
+    }
+    lock_release(&table.lock);
+    if (huge == NULL) {
+        return NULL;
+    }
+    count_event(COUNTER_huge_allocs, 1);
+    void *start = (void *)huge->start;
+    // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
+    if (zero && reused && !os_purge(start, huge->usable_bytes)) {
+        __builtin_memset(start, 0, bytes);
+    }
+    return start;
+}
+
+struct huge *huge_find(uintptr_t address) {
+    const uint32_t entry = page_map_get(address);
+    if (page_entry_kind(entry) != PAGE_KIND_HUGE) {
+        return NULL;
+    }
+    return huge_numbered(page_entry_number(entry));
+}
+
+bool huge_was_freed(uintptr_t address) {
+    bool found = false;
+    lock_acquire(&table.lock);
+    for (uint32_t i = 0; !found && i < table.chunk_count * CHUNK_COUNT; i++) {
+        const struct huge *huge = huge_numbered(i);
+        found = huge != NULL && huge->start == address && huge->state != HUGE_LIVE;
+    }
+    lock_release(&table.lock);
+    return found;
+}
+
+bool huge_free(struct huge *huge, uintptr_t address) {
+    // Not at huge->start: when another thread was first, that may be another block's by now.
+    if (!page_map_claim(address, page_entry(huge->number, PAGE_KIND_HUGE))) {
+        return false;
+    }
+    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
+                 PAGE_ENTRY_NONE);
+    count_event(COUNTER_huge_frees, 1);
+    const uint64_t now_ms = os_clock_ms();
+    // Cleared memory is what the hardened mode promises of anything freed.
+    const bool cleared = !options.zero_on_free || os_purge((void *)huge->start, huge->usable_bytes);
+    lock_acquire(&table.lock);
+    huge->freed_ms = now_ms;
+    retire(huge);
+    if (!cleared || option_live(purge_delay_ms) == 0 ||
+        atomic_load_relaxed(&table.kept_bytes) > option_live(huge_cache_bytes)) {
+        drop_kept(huge);
+    }
+    lock_release(&table.lock);
+    return true;
+}
+
 bool huge_resize(struct huge *huge, size_t bytes) {
     if (bytes > ((size_t)1 << (ADDRESS_BITS - 1))) {
         return false;
@@ -318,13 +373,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
         return false;  // a guard lies behind it: the caller copies
     }
     lock_acquire(&table.lock);
-    bool done;
-    if (usable_bytes > huge->usable_bytes) {
-        make_room(usable_bytes - huge->usable_bytes);
-        done = grow_in_place(huge, usable_bytes) || grow_by_moving(huge, usable_bytes);
-    } else {
-        done = shrink(huge, usable_bytes);
-    }
+    const bool done = set_length(huge, usable_bytes);
     lock_release(&table.lock);
     return done;
 }

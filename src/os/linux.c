@@ -179,7 +179,9 @@ void os_futex_wake_one(_Atomic(uint32_t) *word) {
 
 uint64_t os_clock_ms(void) {
     struct timespec now = {0, 0};
-    counted_call(OS_CLOCK, __NR_clock_gettime, CLOCK_MONOTONIC_COARSE, (long)&now, 0, 0, 0, 0);
+    // Through the C library: it reads the kernel's page where there is one, without a system call.
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 

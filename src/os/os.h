@@ -72,7 +72,7 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
 void os_futex_wake_one(_Atomic(uint32_t) *word);
 
-// Milliseconds of a monotonic clock: one system call.
+// Milliseconds of a monotonic clock, in steps of a few.
 uint64_t os_clock_ms(void);
 
 // The processor's own counter: no system call, unknown unit of 0.1 to 10 ns, for pacing and for

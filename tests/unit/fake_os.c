@@ -41,6 +41,7 @@ static struct {
     enum os_call kind;
     uint64_t countdown;
     bool failing, from_then_on;
+    uint64_t struck;
 } machine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .page_bytes = 4096,
@@ -269,6 +270,7 @@ static bool refuse(enum os_call call) {
         machine.failing = machine.countdown == 0;
     }
     const bool refused = machine.failing && meant;
+    machine.struck += refused;
     if (refused && !machine.from_then_on) {
         machine.failing = false;
     }
@@ -514,6 +516,13 @@ void fake_os_fail(enum os_call kind, uint64_t nth, bool from_then_on) {
 
 void fake_os_mend(void) {
     fake_os_fail(FAKE_ANY, 0, false);
+}
+
+uint64_t fake_os_struck(void) {
+    enter();
+    const uint64_t struck = machine.struck;
+    leave();
+    return struck;
 }
 
 uint64_t fake_os_refused(void) {

@@ -36,6 +36,9 @@ void fake_os_pass_ms(uint64_t ms);
 void fake_os_fail(enum os_call kind, uint64_t nth, bool from_then_on);
 void fake_os_mend(void);
 
+// Calls refused by such an order since the start.
+uint64_t fake_os_struck(void);
+
 // Calls refused since the start, for whatever reason.
 uint64_t fake_os_refused(void);
 

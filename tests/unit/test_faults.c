@@ -79,12 +79,12 @@ static void require_nothing_lost(size_t leftover_bytes) {
 static int strike(const void *context) {
     const struct fault *fault = context;
     configure(fault);
-    const uint64_t refused_before = fake_os_refused();
+    const uint64_t struck_before = fake_os_struck();
     struct workload workload;
     workload_start(&workload, fault->seed, fault->bytes_max != 0 ? fault->bytes_max : BYTES_MAX);
     fake_os_fail(fault->kind, fault->nth, fault->from_then_on);
     workload_run(&workload, 600);
-    const bool struck = fake_os_refused() != refused_before;
+    const bool struck = fake_os_struck() != struck_before;
     workload_check();
     // A single refused call is made up for: by trying again, or by doing without.
     require(fault->from_then_on || workload.refused == 0);

@@ -170,8 +170,64 @@ static void test_smallest_kept_mapping_that_wastes_at_most_a_quarter(void **stat
     assert_ptr_equal(make(11 * MIB), second);
     assert_ptr_equal(make(16 * MIB), third);  // exactly a quarter more
     assert_int_equal(counted(COUNTER_huge_reuses), 2);
-    make(7 * MIB);  // 10 MiB would waste more
-    assert_int_equal(counted(COUNTER_huge_reuses), 2);
+    make(7 * MIB);  // 10 MiB would waste more: it is made shorter
+    assert_int_equal(counted(COUNTER_huge_reuses), 3);
+    assert_int_equal(totals().live_bytes, 12 * MIB + 20 * MIB + 7 * MIB);
+    assert_int_equal(totals().kept_bytes, 0);
+}
+
+// Of a kept mapping of another length, the pages are used: only what it lacks is new.
+static void test_kept_mapping_of_another_length(void **state) {
+    (void)state;
+    start();
+    static const size_t lengths[][2] = {
+        {10 * MIB, 20 * MIB}, {20 * MIB, 10 * MIB}, {40 * MIB, 10 * MIB}};
+    for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
+        const size_t before = lengths[i][0], after = lengths[i][1];
+        char *block = make(before);
+        mark(block, before, 5);
+        drop(block);
+        const uint64_t maps = fake_os_calls(OS_MMAP), reuses = counted(COUNTER_huge_reuses);
+        const uint64_t peak = totals().live_bytes_max;
+        char *again = make(after);
+        check_marked(again, before < after ? before : after, 5);
+        check_entries(again, after, true);
+        assert_int_equal(counted(COUNTER_huge_reuses), reuses + 1);
+        // A move reserves its destination, and maps nothing else.
+        assert_true(fake_os_calls(OS_MMAP) <= maps + 1);
+        assert_int_equal(totals().live_bytes, after);
+        assert_int_equal(totals().kept_bytes, 0);
+        assert_int_equal(totals().live_bytes_max, peak < after ? after : peak);
+        mark(again, after, 6);
+        drop(again);
+        huge_purge(0, true);
+    }
+}
+
+static void test_kept_mapping_too_short_to_be_worth_it(void **state) {
+    (void)state;
+    start();
+    drop(make(4 * MIB));
+    const uint64_t reuses = counted(COUNTER_huge_reuses);
+    drop(make(16 * MIB + 4096));
+    assert_int_equal(counted(COUNTER_huge_reuses), reuses);
+}
+
+// Whichever call is refused, the request is served by a new mapping or by none, and nothing is lost.
+static void test_kept_mapping_that_cannot_be_resized(void **state) {
+    (void)state;
+    start();
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        drop(make(10 * MIB));
+        fake_os_fail(OS_MREMAP, nth, true);
+        char *block = make(20 * MIB);
+        check_entries(block, 20 * MIB, true);
+        fake_os_fail(OS_MREMAP, 0, false);
+        mark(block, 20 * MIB, 1);
+        drop(block);
+        huge_purge(0, true);
+        assert_int_equal(totals().kept_bytes, 0);
+    }
 }
 
 static void test_reused_block_is_zero_when_asked(void **state) {
@@ -245,10 +301,11 @@ static void test_kept_mappings_make_room(void **state) {
     fake_os_pass_ms(1);
     drop(second);
     assert_int_equal(totals().kept_bytes, 30 * MIB);
-    // 15 MiB fits neither: the oldest goes, the other may stay.
-    char *third = make(15 * MIB);
+    // An aligned block takes neither: the oldest goes, the other may stay.
+    char *third = huge_alloc(15 * MIB, 8 * MIB, false);
+    assert_non_null(third);
     assert_int_equal(totals().kept_bytes, 10 * MIB);
-    make(14 * MIB);
+    assert_non_null(huge_alloc(14 * MIB, 8 * MIB, false));
     assert_int_equal(totals().kept_bytes, 0);
     assert_int_equal(totals().live_bytes_max, 30 * MIB);
     drop(third);
@@ -560,6 +617,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_many_descriptors),
         cmocka_unit_test(test_kept_mapping_is_used_again),
         cmocka_unit_test(test_smallest_kept_mapping_that_wastes_at_most_a_quarter),
+        cmocka_unit_test(test_kept_mapping_of_another_length),
+        cmocka_unit_test(test_kept_mapping_too_short_to_be_worth_it),
+        cmocka_unit_test(test_kept_mapping_that_cannot_be_resized),
         cmocka_unit_test(test_reused_block_is_zero_when_asked),
         cmocka_unit_test(test_kept_until_the_delay_has_passed),
         cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),
