@@ -89,6 +89,10 @@ def make_plan(options: argparse.Namespace) -> Plan:
 def measure(options: argparse.Namespace) -> int:
     """`hakmem bench`: runs the matrix and derives the tables."""
     plan = make_plan(options)
+    # A slip of the pen is told before anything is built.
+    cases.choose(plan.workloads, quick=plan.quick)
+    for entry in plan.own:
+        peers.read_own(entry)
     setup.build_needed(plan.allocators, quick=plan.quick)
     session = Session(plan)
     sound = session.run()
