@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,16 @@ def fresh_folder(kind: str) -> Path:
 
 
 def read_rows(folder: Path, file: str = ROWS) -> list[dict[str, Any]]:
-    """The rows of a result folder; none when the file is not there. A last line that was cut off by
-    a crash is passed over."""
-    path = folder / file
-    if not path.is_file():
+    """The rows of a result folder, plain or packed by gzip for the repository; none when the file is
+    not there. A last line that was cut off by a crash is passed over."""
+    path, packed = folder / file, folder / f"{file}.gz"
+    if path.is_file():
+        text = path.read_text()
+    elif packed.is_file():
+        text = gzip.decompress(packed.read_bytes()).decode()
+    else:
         return []
-    lines = path.read_text().splitlines()
+    lines = text.splitlines()
     rows = []
     for number, line in enumerate(lines):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 import signal
@@ -201,6 +202,12 @@ def test_rows_cut_off_by_a_crash_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a"\n{"a": 2}\n')
     with pytest.raises(BenchError, match=r"rows\.jsonl:2"):
         store.read_rows(tmp_path)
+
+
+def test_packed_rows_are_read_as_plain_ones(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n{"a": 2}\n'))
+    assert store.read_rows(tmp_path) == [{"a": 1}, {"a": 2}]
+    assert store.read_rows(tmp_path, store.COUNTS) == []
 
 
 def test_time_left_knows_what_each_kind_costs() -> None:
