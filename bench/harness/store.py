@@ -58,8 +58,10 @@ def fresh_folder(kind: str) -> Path:
 
 
 def read_rows(folder: Path, file: str = ROWS) -> list[dict[str, Any]]:
-    """The rows of a result folder, plain or packed by gzip for the repository; none when the file is
-    not there. A last line that was cut off by a crash is passed over."""
+    """The rows of a result folder, plain or packed by gzip; none when the file is not there.
+
+    A last line that was cut off by a crash is passed over.
+    """
     path, packed = folder / file, folder / f"{file}.gz"
     if path.is_file():
         text = path.read_text()
