@@ -77,7 +77,9 @@ def test_ghostscript(compare: Comparison) -> None:
         for path in sorted(run.directory.glob("page*")):
             # The document carries its time of birth and an identifier made from it.
             data = re.sub(rb"D:\d{14}[^)]*|\d{4}-\d\d-\d\dT[\d:+Z-]+", b"TIME", path.read_bytes())
-            data = re.sub(rb"/ID \[<\w+><\w+>\]|uuid:[\w-]+", b"ID", data)
+            data = re.sub(rb"uuid:[\w-]+", b"ID", data)
+            # Of bytes written as hexadecimal digits or, where that is shorter, with escapes.
+            data = re.sub(rb"/ID \[.*\](?=\s*>>\s*startxref)", b"ID", data, flags=re.DOTALL)
             outputs[path.name] = data
         assert len(outputs) == pages + 3
         return outputs

@@ -139,9 +139,17 @@ def test_a_run_on_something_else_is_refused(
 )
 def test_controls_fail(built: Path, control: dict[str, object], fails: str) -> None:
     del built
-    found = soak.run(peers.known()["glibc"], seconds=4, interval_ms=100, arguments=control)
-    verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, None)}
-    assert verdicts[fails].state == soak.FAIL, verdicts
+    states = []
+    # What the noise of a busy machine hides is inconclusive and takes a longer run, never a pass.
+    for seconds in (4, 8, 16):
+        found = soak.run(
+            peers.known()["glibc"], seconds=seconds, interval_ms=100, arguments=control
+        )
+        verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, None)}
+        states.append(verdicts[fails].state)
+        if states[-1] != soak.INCONCLUSIVE:
+            break
+    assert states[-1] == soak.FAIL, (states, verdicts)
 
 
 def test_a_workload_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

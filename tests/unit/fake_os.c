@@ -14,7 +14,8 @@
 
 #define MACHINE_BYTES (64 * GIB)
 #define RANGES_MAX 32768
-#define MACHINE_ALIGNMENT (4 * MIB)
+// So that blocks cross the same windows of the page map in every run.
+#define MACHINE_ALIGNMENT MACHINE_BYTES
 
 // A stretch of one state within one mapping. Sorted by address; what lies between is unmapped.
 struct range {
