@@ -67,7 +67,13 @@ class Case:
     program: str = ""
     arguments: Mapping[str, object] = field(default_factory=dict)
     quick: bool = False
+    # Its operations are what its working set is made of: fewer of them are another workload.
+    unscaled: bool = False
     real: RealProgram | None = None
+
+    def scale(self, asked: float) -> float:
+        """How much of its work it does when a session does `asked` of everything."""
+        return 1.0 if self.unscaled else asked
 
     @property
     def group(self) -> str:

@@ -42,6 +42,8 @@ class Allocator:
     crate: Crate | None = None
     made_by: str = ""
     arguments: Mapping[str, object] = field(default_factory=dict)
+    # Workloads it is known to fail, and why: such a row is reported and no surprise.
+    known_failures: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -90,6 +90,12 @@ class Session:
         self.identities = {each.name: identity.identity(each) for each in self.allocators}
         self.store = store.Store(plan.output, plan.kind)
         self.lost: set[Pair] = set()
+        self.unexpected = 0
+        self.known_failures: dict[Pair, str] = {
+            (case, each.name): why
+            for each in self.allocators
+            for case, why in each.known_failures.items()
+        }
         self.checksums: dict[str, dict[str, str]] = {}
         self.peaks: dict[Pair, int] = {}
         self.started = time.monotonic()
@@ -146,7 +152,7 @@ class Session:
         names = case.real.packages if case.real is not None else ()
         return {name: identity.package_version(name) for name in names}
 
-    def attempt(self, case: Case, allocator: Allocator, block: int, scale: float) -> Row | None:
+    def attempt(self, case: Case, allocator: Allocator, block: int) -> Row | None:
         """One proven row; or none, and then the pair is not run again."""
         head: Row = {
             "case": case.name,
@@ -157,7 +163,9 @@ class Session:
             "load_average": machine.load(),
         }
         try:
-            row = measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
+            row = measure.run(
+                case, allocator, self.folder, cpu=self.cpu, scale=case.scale(self.plan.scale)
+            )
         except (RefusedError, MeasureError) as error:
             self.lose(head, error)
             return None
@@ -165,10 +173,17 @@ class Session:
 
     def lose(self, head: Row, error: Exception) -> None:
         """Says and keeps why a pair has no row."""
-        kind = "REFUSED" if isinstance(error, RefusedError) else "FAILED"
-        self.progress.say(f"{kind} {head['allocator']} on {head['case']}: {error}")
-        self.lost.add((head["case"], head["allocator"]))
-        self.store.row({**head, "kind": kind, "why": str(error)}, file=store.REFUSED)
+        pair = (head["case"], head["allocator"])
+        kind, why = "REFUSED", str(error)
+        if not isinstance(error, RefusedError):
+            kind = "FAILED"
+            if pair in self.known_failures:
+                why = f"{why} (known: {self.known_failures[pair]})"
+        self.progress.say(f"{kind} {head['allocator']} on {head['case']}: {why}")
+        self.lost.add(pair)
+        if kind == "REFUSED" or pair not in self.known_failures:
+            self.unexpected += 1
+        self.store.row({**head, "kind": kind, "why": why}, file=store.REFUSED)
 
     def allocators_of(self, case: Case) -> list[Allocator]:
         """Those that the case runs on: the floor, which never frees, carries no real program."""
@@ -213,7 +228,7 @@ class Session:
             for block, case, allocator in runs:
                 self.progress.begin(case.name)
                 lost = (case.name, allocator.name) in self.lost
-                row = None if lost else self.attempt(case, allocator, block, self.plan.scale)
+                row = None if lost else self.attempt(case, allocator, block)
                 if row is not None:
                     self.keep(row)
                 self.progress.end(case.name, ran=not lost)
@@ -231,7 +246,7 @@ class Session:
         """The counting runs: one for each workload and allocator, several at once."""
 
         def one(case: Case, allocator: Allocator) -> Row:
-            row = counts.count_whole(case, allocator, self.plan.scale)
+            row = counts.count_whole(case, allocator, case.scale(self.plan.scale))
             if self.plan.instructions and case.real is None:
                 row["instructions_per_op"] = counts.instructions_per_op(case, allocator)
             return row
@@ -287,4 +302,4 @@ class Session:
         if self.lost:
             say(f"{len(self.lost)} rows were refused or failed; see above")
         say(f"results: {display(self.store.folder)}")
-        return sound and not self.lost and state == "complete"
+        return sound and self.unexpected == 0 and state == "complete"

@@ -122,16 +122,18 @@ static uint64_t bytes_forget(uint64_t ms, uint64_t forgotten) {
     return forgotten;
 }
 
-/* Beside the threads that work: waits from line to line, on a grid, until they end or are told to. */
+/* Beside the threads that work: waits from line to line, on a grid, until they end or are told to. A
+ * line that comes late is followed by the next point of the grid that is still to come, so that none
+ * is about no time at all. */
 static void watch(void) {
-    uint64_t forgotten = 0;
-    for (uint64_t ms = interval_ms; atomic_load_explicit(&plan.running, memory_order_acquire) > 0;
-         ms += interval_ms) {
-        const uint64_t due_ns = plan.start_ns + ms * 1000000;
+    uint64_t forgotten = 0, ms = 0;
+    while (atomic_load_explicit(&plan.running, memory_order_acquire) > 0) {
+        const uint64_t due_ns = plan.start_ns + (ms / interval_ms + 1) * interval_ms * 1000000;
         const struct timespec due = {(time_t)(due_ns / 1000000000), (long)(due_ns % 1000000000)};
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+        ms = (frame_now_ns() - plan.start_ns) / 1000000;
         forgotten = bytes_forget(ms, forgotten);
-        interval_write((frame_now_ns() - plan.start_ns) / 1000000);
+        interval_write(ms);
         if (duration_ms > 0 && ms >= duration_ms) {
             atomic_store_explicit(&plan.stop, true, memory_order_relaxed);
             break;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -18,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from harness import counts, identity, measure, peers, session, store
+from harness import cases, counts, identity, measure, peers, session, store
 from harness.cases import Case
 from harness.environment import CLEAN_ENVIRONMENT, pinned, run_alone
-from harness.errors import BenchError, MeasureError
+from harness.errors import BenchError, MeasureError, RefusedError
 from harness.layout import TOP
 from harness.progress import Estimate
 from harness.session import Plan, Session
@@ -95,6 +96,35 @@ def test_a_pair_that_fails_is_not_run_again(built: Path, tmp_path: Path, rows: R
     assert "lost its contents" in failed["why"]
 
 
+def test_a_known_failure_is_told_and_is_no_surprise(
+    built: Path, tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same floor, with its failure in the table; a refusal is never excused."""
+    table = peers.known()
+    why = dict.fromkeys(SHORT, "its blocks overlap")
+    table["floor"] = dataclasses.replace(table["floor"], arguments={}, known_failures=why)
+    monkeypatch.setattr(peers, "known", lambda: table)
+    run = Session(plan(tmp_path / "a", workloads=["mixed_small"]))
+    assert run.run()
+    (failed,) = rows(tmp_path / "a", "refused.jsonl")
+    assert failed["kind"] == "FAILED" and failed["why"].endswith("(known: its blocks overlap)")
+    run = Session(plan(tmp_path / "b", workloads=["mixed_small"]))
+    run.lose({"case": "mixed_small", "allocator": "floor"}, RefusedError("not proven"))
+    assert not run.run()
+
+
+def test_rows_that_are_made_of_their_operations_do_them_all(
+    built: Path, tmp_path: Path, rows: Rows
+) -> None:
+    assert Session(plan(tmp_path, workloads=["tiny_lifo", "phase_change"], blocks=1)).run()
+    shares = {
+        row["case"]: row["ops"]
+        / int(str(cases.choose([row["case"]], quick=False)[0].arguments["ops"]))
+        for row in rows(tmp_path)
+    }
+    assert shares["tiny_lifo"] < 0.001 and 0.85 < shares["phase_change"] < 1.05
+
+
 def test_different_checksums_are_unsound(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,7 +192,7 @@ def test_a_run_that_takes_too_long_ends_with_its_children(tmp_path: Path) -> Non
     file = tmp_path / "child"
     script = f"sleep 600 & echo $! > {file}; wait"
     with pytest.raises(MeasureError, match="still running after"):
-        run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 0.5)
+        run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 3)
     child = int(file.read_text())
     deadline = time.monotonic() + 10
     while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
@@ -219,33 +249,30 @@ def test_time_left_knows_what_each_kind_costs() -> None:
 
 
 def test_runs_at_once_share_the_memory() -> None:
-    """Three runs of 60 out of 100 never overlap; one of 1000 runs alone instead of never."""
-    budget, running, most = counts.Budget(100), 0, 0
-    lock = threading.Lock()
+    """Three runs of 60 out of 100 never overlap; one of 1000 runs alone instead of never; three of
+    30 meet."""
+    budget = counts.Budget(100)
 
-    def run(wanted: int) -> None:
-        nonlocal running, most
-        with budget.share(wanted):
-            with lock:
-                running += 1
-                most = max(most, running)
-            time.sleep(0.02)
-            with lock:
-                running -= 1
+    def together(*wanted: int, seconds: float) -> bool:
+        """Whether all of them are inside at once; each waits so long for the others."""
+        meeting = threading.Barrier(len(wanted))
+        met = []
 
-    def overlap(*wanted: int) -> int:
-        nonlocal most
-        most = 0
+        def run(bytes_wanted: int) -> None:
+            with budget.share(bytes_wanted), contextlib.suppress(threading.BrokenBarrierError):
+                meeting.wait(seconds)
+                met.append(bytes_wanted)
+
         threads = [threading.Thread(target=run, args=(each,)) for each in wanted]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
-        return most
+            thread.join()
+        return len(met) == len(wanted)
 
-    assert overlap(60, 60, 60) == 1
-    assert overlap(1000, 1000) == 1
-    assert overlap(30, 30, 30) > 1
+    assert not together(60, 60, seconds=0.1)
+    assert not together(1000, 1000, seconds=0.1)
+    assert together(30, 30, 30, seconds=60)
 
 
 def test_strace_summary_is_read() -> None:

@@ -215,6 +215,13 @@ MACHINE = (
 )  # fmt: skip
 
 
+def _loads(results: Results) -> str:
+    """Over all rows; the threads of the rows themselves are in it."""
+    loads = [float(row["load_average"]) for rows in results.rows.values() for row in rows]
+    found = spread(loads) if loads else None
+    return f"{found.median:.1f}, {found.high:.1f}" if found else "-"
+
+
 def machine(results: Results) -> Table:
     """Where and how it was measured."""
     rows = []
@@ -227,4 +234,6 @@ def machine(results: Results) -> Table:
         elif key in ("seconds", "load_average"):
             value = f"{float(value):.1f}" + (" s" if key == "seconds" else "")
         rows.append(cells(words, str(value)))
+        if key == "load_average":
+            rows.append(cells("load while it ran: median, highest", _loads(results)))
     return Table("Machine and run", "", ["", ""], rows, text_columns=2, anchor="machine")

@@ -57,7 +57,9 @@ def headline(results: Results) -> str:
             )
     if not parts:
         return f"{results.subject} was measured without any peer."
-    return f"{results.subject} is first " + " and ".join(parts) + "."
+    scale = float(results.manifest.get("scale") or 1.0)
+    shorter = f" Measured at scale {scale:g}: rows are shorter than the matrix says." * (scale < 1)
+    return f"{results.subject} is first " + " and ".join(parts) + f".{shorter}"
 
 
 def summary(results: Results) -> str:

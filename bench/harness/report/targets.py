@@ -146,36 +146,54 @@ def throughput(evidence: Evidence, target: Target) -> Outcome:
     return _verdict(good, ", ".join(parts))
 
 
+def _subjects(
+    results: Results, target: Target, figure: Callable[[Row], float | None]
+) -> dict[str, float | None]:
+    """The median of a figure over the subject's rows, for each case of the line; None where no row
+    has it."""
+    found = {}
+    for case in _matching(results, target["cases"]):
+        values = [figure(row) for row in results.of(case.name, results.subject)]
+        present = [value for value in values if value is not None]
+        found[case.name] = statistics.median(present) if present else None
+    return found
+
+
 def bounded(evidence: Evidence, target: Target) -> Outcome:
     """Peak RSS as a multiple of what the workload holds at most."""
-    results = evidence.results
+
+    def share(row: Row) -> float | None:
+        live = extra(row, "live_bytes")
+        return evidence.results.value(row, "memory") / live if live else None
+
     good, parts = True, []
-    for case in _matching(results, target["cases"]):
-        shares = [results.value(row, "memory") / live
-                  for row in results.of(case.name, results.subject)
-                  if (live := extra(row, "live_bytes"))]  # fmt: skip
-        if not shares:
-            return _missing(f"{case.name} does not say how much is live")
-        good = good and statistics.median(shares) <= target["most"]
-        parts.append(f"{case.name} {statistics.median(shares):.2f}x")
+    for name, value in _subjects(evidence.results, target, share).items():
+        if value is None:
+            return _missing(f"{name} does not say how much is live")
+        good = good and value <= target["most"]
+        parts.append(f"{name} {value:.2f}x")
     return _verdict(good, ", ".join(parts))
 
 
 def idle(evidence: Evidence, target: Target) -> Outcome:
-    """Resident memory two seconds after the work, beyond what is live."""
-    results = evidence.results
+    """Resident memory two seconds after a spike, beyond what is live."""
+
+    def beyond(row: Row) -> float | None:
+        resident, live = extra(row, "idle_rss_bytes"), extra(row, "live_bytes")
+        if resident is None or live is None:
+            return None
+        return resident - live - (extra(row, "frame_bytes") or 0.0)
+
+    spikes = _subjects(evidence.results, target, lambda row: extra(row, "spike_bytes"))
+    for name, spike in spikes.items():
+        if spike is None or spike < target["spike_least_mib"] * MIB:
+            return _missing(f"the spike of {name} was {bytes_text(spike or 0.0)} only")
     good, parts = True, []
-    for case in _matching(results, target["cases"]):
-        beyond = []
-        for row in results.of(case.name, results.subject):
-            resident, live = extra(row, "idle_rss_bytes"), extra(row, "live_bytes")
-            if resident is not None and live is not None:
-                beyond.append(resident - live - (extra(row, "frame_bytes") or 0.0))
-        if not beyond:
-            return _missing(f"{case.name} does not say what is resident and live")
-        value = statistics.median(beyond)
+    for name, value in _subjects(evidence.results, target, beyond).items():
+        if value is None:
+            return _missing(f"{name} does not say what is resident and live")
         good = good and value <= target["most_mib"] * MIB
-        parts.append(f"{case.name}: {bytes_text(value)} beyond what is live")
+        parts.append(f"{name}: {bytes_text(value)} beyond what is live")
     return _verdict(good, ", ".join(parts))
 
 

@@ -73,7 +73,11 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", type=int, metavar="N", help="CPU for rows of one thread")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the order of the runs")
     parser.add_argument(
-        "--scale", type=_factor, default=1.0, metavar="X", help="multiplies the work of every row"
+        "--scale",
+        type=_factor,
+        default=1.0,
+        metavar="X",
+        help="multiplies the operations of every row whose working set does not depend on them",
     )
     parser.add_argument(
         "--counts",
