@@ -93,7 +93,9 @@ void stats_collect(struct stats *stats) {
     huge_totals(&huge);
     struct arena_totals arena;
     arena_totals(&arena);
+    gauge[GAUGE_large_blocks] = large.count;
     gauge[GAUGE_large_bytes] = large.bytes;
+    gauge[GAUGE_huge_blocks] = huge.live_count;
     gauge[GAUGE_huge_bytes] = huge.usable_bytes;
     gauge[GAUGE_huge_cached_bytes] = huge.kept_bytes;
     gauge[GAUGE_live_bytes] += large.bytes + huge.usable_bytes;

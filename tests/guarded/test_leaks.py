@@ -1,0 +1,115 @@
+"""HAKMEM_LEAKS=1: the blocks that are live at exit, no more and no less, and the exit status."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.guarded.support import MODES, Run
+
+HEADING = re.compile(r"hakmem: leaks: process (\d+) ends with (\d+) live blocks, (\d+) bytes")
+
+SMALL = "1 of 112 bytes each"
+LARGE = "1 large, of 200704 bytes together"
+HUGE = "1 huge, of 9003008 bytes together"
+
+
+def rows(text: str) -> list[str]:
+    return [line.removeprefix("hakmem: leaks:   ") for line in text.splitlines()[1:]]
+
+
+def total(text: str) -> tuple[int, int]:
+    found = HEADING.fullmatch(text.splitlines()[0])
+    assert found, text
+    return int(found[2]), int(found[3])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ("", []),
+        ("freed late", []),
+        ("small", [SMALL]),
+        ("large freed", [LARGE]),
+        ("huge", [HUGE]),
+        ("small late large freed huge", [SMALL, LARGE, HUGE]),
+        ("small small", ["2 of 112 bytes each"]),
+    ],
+)
+def test_exactly_what_is_live(run: Run, mode: str, kinds: str, expected: list[str]) -> None:
+    ended = run("leaks", *kinds.split(), mode=mode, leaks=1)
+    assert ended.status == 3
+    assert rows(ended.err) == expected
+    assert total(ended.err)[0] == sum(int(row.split()[0]) for row in expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kinds", ["cached", "remote", "cached remote"])
+def test_cached_blocks_are_not_live(run: Run, mode: str, kinds: str) -> None:
+    """A thread leaves a block of the C library behind: its vector of thread-local storage."""
+    left = rows(run("leaks", "thread", mode=mode, leaks=1).err)
+    assert len(left) <= 1
+    assert rows(run("leaks", *kinds.split(), mode=mode, leaks=1).err) == left
+    also_small = rows(run("leaks", *kinds.split(), "small", mode=mode, leaks=1).err)
+    assert sorted(also_small) == sorted([SMALL, *left])
+
+
+def test_without_the_option_nothing_is_said(run: Run) -> None:
+    ended = run("leaks", "small", leaks_exit_status=23)
+    assert (ended.status, ended.err) == (3, "")
+
+
+def test_what_a_running_thread_holds_is_live(run: Run) -> None:
+    ended = run("leaks", "running", leaks=1)
+    # The C library keeps the thread's vector of thread-local storage beside it.
+    assert "1 of 1024 bytes each" in rows(ended.err)
+    assert len(rows(ended.err)) <= 2
+
+
+def test_a_closed_standard_error_is_no_obstacle(run: Run) -> None:
+    assert rows(run("leaks", "closed", "small", leaks=1).err) == [SMALL]
+
+
+def test_each_process_reports_its_own(run: Run) -> None:
+    ended = run("leaks", "small", "fork", leaks=1)
+    found = HEADING.findall(ended.err)
+    assert [int(blocks) for _, blocks, _ in found] == [2, 1]
+    assert found[0][0] != found[1][0]
+    assert ended.out == "child 7\n"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "allowed", "status"),
+    [
+        ("freed", "0", 3),
+        ("small", "0", 23),
+        ("small", "111", 23),
+        ("small", "112", 3),
+        ("large", "112", 23),
+        ("huge", "1G", 3),
+    ],
+)
+def test_exit_status(run: Run, kinds: str, allowed: str, status: int) -> None:
+    ended = run("leaks", kinds, leaks=1, leaks_exit_status=23, leaks_allowed_bytes=allowed)
+    assert ended.status == status
+
+
+def test_the_exit_status_comes_after_stdio_is_flushed(run: Run) -> None:
+    ended = run("leaks", "text", leaks=1, leaks_exit_status=23)
+    assert (ended.status, ended.out) == (23, "text")
+    # Standard output's buffer is the C library's own block, and counts.
+    assert total(ended.err)[0] == 1
+
+
+def test_a_child_that_leaks_ends_with_the_status(run: Run) -> None:
+    ended = run("leaks", "fork", leaks=1, leaks_exit_status=23)
+    assert (ended.status, ended.out) == (3, "child 23\n")
+
+
+def test_a_real_program_runs_as_before(run: Run) -> None:
+    ended = run("/usr/bin/sort", "/etc/passwd", leaks=1)
+    assert ended.status == 0
+    assert ended.out == run("/usr/bin/sort", "/etc/passwd", preload=False).out
+    assert total(ended.err)[0] >= 1
