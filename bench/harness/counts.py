@@ -6,18 +6,15 @@ enters a timed row.
 
 from __future__ import annotations
 
-import re
-import shutil
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from . import callgrind, machine, measure
+from . import callgrind, machine, measure, strace
 from .cases import Case
-from .environment import CLEAN_ENVIRONMENT, end_all, run_alone
+from .environment import CLEAN_ENVIRONMENT, end_all
 from .errors import BenchError, MeasureError, RefusedError
 from .measure import Row
 from .peers import Allocator
@@ -29,7 +26,6 @@ MEMORY_CALLS = ("mmap", "munmap", "madvise", "mremap", "brk", "futex", "mprotect
 # data; no allocator makes them.
 PROOF_CALLS = ("pread64", "mincore")
 IDLE_MS = 2000
-TIMEOUT_SECONDS = 300
 # Most of a counting run is waiting, so several run at once; nothing is timed.
 AT_ONCE = 4
 # Under callgrind, which is some fifty times slower: the most operations of a run, the share of them
@@ -37,26 +33,6 @@ AT_ONCE = 4
 INSTRUCTION_OPS_MAX = 70_000
 SHORTER_SHARE = 0.3
 WARM_OPS_MAX = 20_000
-
-
-def parse_strace(summary: str) -> dict[str, int]:
-    """The calls column of `strace -c`."""
-    rows = re.findall(
-        r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary, re.MULTILINE
-    )
-    return {name: int(calls) for calls, name in rows if name != "total"}
-
-
-def trace(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, dict[str, int]]:
-    """A program's output, and the OS calls by name of it and of its children."""
-    if shutil.which("strace") is None:
-        raise BenchError("strace is missing (Debian package strace)")
-    with tempfile.NamedTemporaryFile(mode="r", prefix="hakmem-bench-") as summary:
-        # The variables go to the program alone: strace itself is not to be preloaded.
-        settings = [f"-E{key}={value}" for key, value in environment.items()]
-        line = ["strace", "-f", "-c", "-o", summary.name, *settings, "--", *command]
-        output = run_alone(line, CLEAN_ENVIRONMENT, TIMEOUT_SECONDS)
-        return output, parse_strace(summary.read())
 
 
 def count(
@@ -73,7 +49,7 @@ def count(
         build() / case.program, case.arguments, arguments or {}, allocator.arguments
     )
     variables = {**CLEAN_ENVIRONMENT, **allocator.settings(), **(environment or {})}
-    output, calls = trace(command, variables)
+    output, calls = strace.trace(command, variables)
     row = measure.read_row(output)
     measure.verify(row, allocator)
     return {**_calls(calls), "row": row}
@@ -178,8 +154,3 @@ def count_all(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def traced_program(command: Sequence[str], allocator: Allocator) -> dict[str, int]:
-    """OS calls of any program on that allocator."""
-    return trace(command, {**CLEAN_ENVIRONMENT, **allocator.settings()})[1]

@@ -17,8 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import identity, machine, workshop
-from .counts import MEMORY_CALLS, traced_program
+from . import identity, machine, strace, workshop
+from .counts import MEMORY_CALLS
 from .environment import CLEAN_ENVIRONMENT
 from .errors import BenchError, MeasureError, RefusedError
 from .figures import paired_ratio, spread
@@ -80,7 +80,7 @@ class Session:
             head: Row = {"program": program, "allocator": allocator.name}
             try:
                 bound = verify_bindings(command, allocator)
-                calls = traced_program(command, allocator)
+                _, calls = strace.trace(command, {**CLEAN_ENVIRONMENT, **allocator.settings()})
             except (RefusedError, MeasureError) as error:
                 say(f"REFUSED {allocator.name} on {program}: {error}")
                 self.store.row({**head, "kind": "REFUSED", "why": str(error)}, file=REFUSED)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.counts import parse_strace
+from harness import strace
 from harness.errors import MeasureError
 
 from . import sampling, witness
@@ -233,7 +233,7 @@ class Execution:
                 if time.monotonic() > deadline:
                     raise MeasureError("strace wrote no summary")
                 time.sleep(0.01)
-            counted.update(parse_strace(text))
+            counted.update(strace.parse_summary(text))
         return counted
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from harness import cases, counts, identity, measure, peers, session, store
+from harness import cases, counts, identity, measure, peers, session, store, strace
 from harness.cases import Case
 from harness.environment import CLEAN_ENVIRONMENT, pinned, run_alone
 from harness.errors import BenchError, MeasureError, RefusedError
@@ -283,7 +283,7 @@ def test_strace_summary_is_read() -> None:
 ------ ----------- ----------- --------- --------- ----------------
 100.00    0.001000                    22         2 total
 """
-    assert counts.parse_strace(text) == {"mmap": 10, "openat": 12}
+    assert strace.parse_summary(text) == {"mmap": 10, "openat": 12}
 
 
 def test_instructions_grow_with_the_work(built: Path) -> None:
