@@ -34,7 +34,8 @@ target_link_options(hakmem PRIVATE
 # ---- libhakmem.a
 # One object holds the whole allocator, so that a reference to any of libc's malloc names brings in all of
 # them and libc's own malloc object is never needed. Names that are not exported become local to it and
-# cannot clash with a program's. The C++ operators are a second object, which only C++ programs pull in.
+# cannot clash with a program's. operator delete is among them, weak, so that a program may bring its own.
+# operator new is a second object, which only C++ programs pull in.
 set(whole_object ${PROJECT_BINARY_DIR}/static/hakmem.o)
 set(global_names ${PROJECT_BINARY_DIR}/static/global_names.txt)
 add_custom_command(
@@ -42,7 +43,7 @@ add_custom_command(
   COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
-  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} ${whole_object}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}
   DEPENDS hakmem_objects hakmem_c_names $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND_EXPAND_LISTS VERBATIM)

@@ -1,6 +1,8 @@
 // C++ operator new: malloc, and on failure the new_handler, then std::bad_alloc (or NULL).
 // operator delete is in malloc.c.
 //
+// Weak: a program that is linked with the archive may replace any form by its own.
+//
 // In the shared library every reference to the C++ runtime is weak (HAKMEM_SHARED), so that a C
 // program does not load it. A C++ program has it loaded, and then they are bound.
 #include <cstddef>
@@ -31,12 +33,22 @@ static bool runtime_is_present() {
 }
 #endif
 
-#define EXPORTED __attribute__((visibility("default")))
+#define EXPORTED __attribute__((weak, visibility("default")))
 #define SLOW_PATH __attribute__((noinline, cold))
 
-// Alignment 0: malloc's own.
+// Alignment NATURAL: malloc's own.
+static constexpr std::size_t NATURAL = 1;
+
+// As libstdc++: an alignment that is no power of two is refused, and no handler can help.
+static inline bool is_refused(std::size_t alignment) {
+    return __builtin_expect(alignment == 0 || (alignment & (alignment - 1)) != 0, 0);
+}
+
 static inline void *allocate(std::size_t bytes, std::size_t alignment) {
-    return alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, bytes);
+    if (alignment == NATURAL) {
+        return std::malloc(bytes);
+    }
+    return is_refused(alignment) ? nullptr : std::aligned_alloc(alignment, bytes);
 }
 
 SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
@@ -45,7 +57,7 @@ SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
     }
     for (;;) {
         const std::new_handler handler = std::get_new_handler();
-        if (handler == nullptr) {
+        if (handler == nullptr || is_refused(alignment)) {
             throw std::bad_alloc();
         }
         handler();
@@ -78,16 +90,16 @@ static inline void *new_or_null(std::size_t bytes, std::size_t alignment) noexce
 }
 
 EXPORTED void *operator new(std::size_t bytes) {
-    return new_or_throw(bytes, 0);
+    return new_or_throw(bytes, NATURAL);
 }
 EXPORTED void *operator new[](std::size_t bytes) {
-    return new_or_throw(bytes, 0);
+    return new_or_throw(bytes, NATURAL);
 }
 EXPORTED void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept {
-    return new_or_null(bytes, 0);
+    return new_or_null(bytes, NATURAL);
 }
 EXPORTED void *operator new[](std::size_t bytes, const std::nothrow_t &) noexcept {
-    return new_or_null(bytes, 0);
+    return new_or_null(bytes, NATURAL);
 }
 EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment) {
     return new_or_throw(bytes, static_cast<std::size_t>(alignment));

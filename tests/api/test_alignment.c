@@ -77,6 +77,29 @@ static void every_power_of_two_to_64_mib(void **state) {
     }
 }
 
+struct aligned_sizes {
+    size_t alignment;
+};
+
+static void visit_alignment(size_t bytes, void *context) {
+    const struct aligned_sizes *all = (const struct aligned_sizes *)context;
+    void *block = memalign(all->alignment, bytes);
+    require_aligned(block, all->alignment, bytes);
+    free(block);
+}
+
+// No size class may forget an alignment: every size of a few pages, and every border above.
+static void every_size_at_every_alignment_to_1_mib(void **state) {
+    (void)state;
+    for (size_t alignment = 8; alignment <= MIB; alignment *= 2) {
+        struct aligned_sizes all = {alignment};
+        for (size_t bytes = 0; bytes <= (alignment <= 4096 ? 9000 : 300); bytes++) {
+            visit_alignment(bytes, &all);
+        }
+        for_border_sizes(3 * MIB, visit_alignment, &all);
+    }
+}
+
 static void up_to_1_gib(void **state) {
     (void)state;
     for (size_t alignment = 128 * MIB; alignment <= GIB; alignment *= 2) {
@@ -224,6 +247,54 @@ static void page_functions(void **state) {
     }
 }
 
+static void sizes_of_minus_a_page_are_refused(void **state) {
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t sizes[] = {SIZE_MAX,
+                            SIZE_MAX - page,
+                            0 - page,
+                            0 - page + 1,
+                            0 - page - 1,
+                            0 - 2 * page,
+                            PTRDIFF_MAX,
+                            (size_t)PTRDIFF_MAX + 1,
+                            PTRDIFF_MAX - page + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        size_t bytes = opaque(sizes[i]);
+        errno = 0;
+        assert_null(valloc(bytes));
+        assert_int_equal(errno, ENOMEM);
+        errno = 0;
+        assert_null(pvalloc(bytes));
+        assert_int_equal(errno, ENOMEM);
+        errno = 0;
+        assert_null(memalign(page, bytes));
+        assert_int_equal(errno, ENOMEM);
+        errno = 0;
+        assert_null(memalign(2 * page, bytes));
+        assert_int_equal(errno, ENOMEM);
+        errno = 0;
+        assert_null(aligned_alloc(page, bytes));
+        assert_int_equal(errno, ENOMEM);
+        void *untouched = (void *)&errno;
+        assert_int_equal(posix_memalign(&untouched, page, bytes), ENOMEM);
+        assert_ptr_equal(untouched, &errno);
+    }
+}
+
+// C11 lets an implementation insist on it; glibc never did.
+static void aligned_alloc_takes_sizes_that_are_no_multiple(void **state) {
+    (void)state;
+    for (size_t alignment = 16; alignment <= 65536; alignment *= 2) {
+        void *block = aligned_alloc(alignment, alignment + 1);
+        require_aligned(block, alignment, alignment + 1);
+        free(block);
+        block = aligned_alloc(alignment, 1);
+        require_aligned(block, alignment, 1);
+        free(block);
+    }
+}
+
 static void many_aligned_blocks_are_disjoint(void **state) {
     (void)state;
     enum { COUNT = 3000 };
@@ -251,6 +322,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(natural_alignment),
         cmocka_unit_test(every_power_of_two_to_64_mib),
+        cmocka_unit_test(every_size_at_every_alignment_to_1_mib),
         cmocka_unit_test(up_to_1_gib),
         cmocka_unit_test(alignment_does_not_hold_memory),
         cmocka_unit_test(alignments_that_are_no_power_of_two),
@@ -258,6 +330,8 @@ int main(void) {
         cmocka_unit_test(impossible_alignments_are_refused),
         cmocka_unit_test(size_plus_alignment_overflow),
         cmocka_unit_test(page_functions),
+        cmocka_unit_test(sizes_of_minus_a_page_are_refused),
+        cmocka_unit_test(aligned_alloc_takes_sizes_that_are_no_multiple),
         cmocka_unit_test(many_aligned_blocks_are_disjoint),
     };
     int failed = cmocka_run_group_tests_name("alignment", tests, NULL, NULL);

@@ -60,6 +60,46 @@ static void mallinfo2_tells_the_truth(void **state) {
     }
 }
 
+// Blocks with a mapping of their own: their number and bytes are figures of their own. glibc draws
+// the line where M_MMAP_THRESHOLD says, hakmem above 2 MiB.
+static void mallinfo2_counts_mapped_blocks(void **state) {
+    (void)state;
+    enum { COUNT = 5 };
+    const size_t bytes = 48 * MIB;
+    assert_int_equal(mallopt(M_MMAP_THRESHOLD, 1 << 20), 1);
+    struct mallinfo2 before = mallinfo2();
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = malloc(bytes);
+        assert_non_null(blocks[i]);
+    }
+    struct mallinfo2 during = mallinfo2();
+    assert_int_equal(during.hblks, before.hblks + COUNT);
+    assert_true(during.hblkhd >= before.hblkhd + COUNT * bytes);
+    assert_true(during.hblkhd <= before.hblkhd + COUNT * (bytes + 64 * KIB));
+    give_back(COUNT);
+    struct mallinfo2 after = mallinfo2();
+    assert_int_equal(after.hblks, before.hblks);
+    assert_int_equal(after.hblkhd, before.hblkhd);
+}
+
+// What is free is told as free, and in no fewer pieces than one.
+static void mallinfo2_counts_free_memory(void **state) {
+    (void)state;
+    take(SMALL_COUNT, 200);
+    struct mallinfo2 full = mallinfo2();
+    for (int i = 0; i < SMALL_COUNT; i += 2) {
+        free(blocks[i]);
+        blocks[i] = NULL;
+    }
+    struct mallinfo2 half = mallinfo2();
+    const size_t freed = (size_t)SMALL_COUNT / 2 * 200;
+    assert_true(half.fordblks >= full.fordblks + freed / 2);
+    assert_true(half.uordblks + freed / 2 <= full.uordblks);
+    assert_true(half.ordblks + half.smblks > 1);
+    assert_true(half.keepcost <= half.fordblks);
+    give_back(SMALL_COUNT);
+}
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static void mallinfo_agrees_with_mallinfo2(void **state) {
@@ -172,6 +212,24 @@ static void malloc_info_refuses_options(void **state) {
     fclose(file);
 }
 
+// A stream that takes nothing is the caller's affair: the call says success, and nothing is stuck.
+static void malloc_info_survives_a_stream_that_fails(void **state) {
+    (void)state;
+    FILE *full = fopen("/dev/full", "w");
+    assert_non_null(full);
+    assert_int_equal(setvbuf(full, NULL, _IONBF, 0), 0);
+    assert_int_equal(malloc_info(0, full), 0);
+    assert_true(ferror(full));
+    fclose(full);
+    FILE *unwritable = fopen("/dev/null", "r");
+    assert_non_null(unwritable);
+    assert_int_equal(malloc_info(0, unwritable), 0);
+    fclose(unwritable);
+    int result = -1;
+    assert_non_null(strstr(info_text(&result), "</malloc>"));
+    assert_int_equal(result, 0);
+}
+
 static void malloc_stats_writes_to_stderr(void **state) {
     (void)state;
     char path[] = "/tmp/malloc_stats.XXXXXX";
@@ -209,6 +267,16 @@ static void mallopt_accepts_what_glibc_does(void **state) {
     assert_int_equal(mallopt(M_PERTURB, 0), 1);
     // Out of range.
     assert_int_equal(mallopt(M_MXFAST, 1 << 20), 0);
+    assert_int_equal(mallopt(M_MXFAST, 161), 0);
+    assert_int_equal(mallopt(M_MXFAST, -1), 0);
+    // Odd values of the others, and parameters there are none of, are no errors.
+    assert_int_equal(mallopt(M_TRIM_THRESHOLD, -1), 1);
+    assert_int_equal(mallopt(M_ARENA_MAX, -1), 1);
+    assert_int_equal(mallopt(12345, 1), 1);
+    assert_int_equal(mallopt(-77, 1), 1);
+    assert_int_equal(mallopt(M_MXFAST, 0), 1);
+    take(1000, 24);
+    give_back(1000);
     take(1000, 100);
     give_back(1000);
 }
@@ -258,10 +326,13 @@ int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mallinfo2_tells_the_truth),
+        cmocka_unit_test(mallinfo2_counts_mapped_blocks),
+        cmocka_unit_test(mallinfo2_counts_free_memory),
         cmocka_unit_test(mallinfo_agrees_with_mallinfo2),
         cmocka_unit_test(trim_gives_memory_back),
         cmocka_unit_test(malloc_info_is_valid_xml),
         cmocka_unit_test(malloc_info_refuses_options),
+        cmocka_unit_test(malloc_info_survives_a_stream_that_fails),
         cmocka_unit_test(malloc_stats_writes_to_stderr),
         cmocka_unit_test(mallopt_accepts_what_glibc_does),
         cmocka_unit_test(answers_while_others_allocate),

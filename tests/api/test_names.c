@@ -103,6 +103,65 @@ static void cfree_is_free(void **state) {
     old_free(NULL);
 }
 
+// The second names that glibc exports; some programs and old libraries call them.
+extern void *__libc_malloc(size_t bytes) __attribute__((weak));
+extern void __libc_free(void *block) __attribute__((weak));
+extern void *__libc_calloc(size_t count, size_t bytes) __attribute__((weak));
+extern void *__libc_realloc(void *block, size_t bytes) __attribute__((weak));
+extern void *__libc_memalign(size_t alignment, size_t bytes) __attribute__((weak));
+extern void *__libc_valloc(size_t bytes) __attribute__((weak));
+extern void *__libc_pvalloc(size_t bytes) __attribute__((weak));
+extern int __libc_mallopt(int parameter, int value) __attribute__((weak));
+extern struct mallinfo __libc_mallinfo(void) __attribute__((weak));
+extern int __posix_memalign(void **result, size_t alignment, size_t bytes) __attribute__((weak));
+
+// glibc dropped this one long ago.
+static int second_posix_memalign(void **result, size_t alignment, size_t bytes) {
+    assert_int_equal(__posix_memalign != NULL, behaviour_on_hakmem());
+    return __posix_memalign != NULL ? __posix_memalign(result, alignment, bytes)
+                                    : posix_memalign(result, alignment, bytes);
+}
+
+static void second_names_are_the_same_heap(void **state) {
+    (void)state;
+    for (size_t bytes = 1; bytes < 5 * MIB; bytes = bytes * 7 + 1) {
+        void *blocks[7];
+        blocks[0] = __libc_malloc(bytes);
+        blocks[1] = __libc_calloc(1, bytes);
+        blocks[2] = __libc_realloc(NULL, bytes);
+        blocks[3] = __libc_memalign(256, bytes);
+        blocks[4] = __libc_valloc(bytes);
+        blocks[5] = __libc_pvalloc(bytes);
+        assert_int_equal(second_posix_memalign(&blocks[6], 256, bytes), 0);
+        assert_true(all_zero(blocks[1], bytes));
+        for (int i = 0; i < 7; i++) {
+            assert_non_null(blocks[i]);
+            assert_true(malloc_usable_size(blocks[i]) >= bytes);
+            pattern_fill(blocks[i], bytes, (uint64_t)i);
+        }
+        for (int i = 0; i < 7; i++) {
+            assert_int_equal(pattern_differs(blocks[i], bytes, (uint64_t)i), bytes);
+            free(blocks[i]);
+        }
+        __libc_free(malloc(bytes));
+        assert_null(__libc_realloc(malloc(bytes), opaque(0)));
+    }
+    void *untouched = NULL;
+    errno = 0;
+    assert_null(__libc_malloc(opaque(SIZE_MAX)));
+    assert_int_equal(errno, ENOMEM);
+    errno = 0;
+    assert_null(__libc_calloc(opaque(SIZE_MAX), 2));
+    assert_int_equal(errno, ENOMEM);
+    assert_int_equal(second_posix_memalign(&untouched, 3, 10), EINVAL);
+    assert_null(untouched);
+    assert_int_equal(__libc_mallopt(M_TOP_PAD, 0), 1);
+    void *kept = malloc(5 * MIB);
+    struct mallinfo info = __libc_mallinfo();
+    assert_true((size_t)info.uordblks + (size_t)info.hblkhd >= 5 * MIB);
+    free(kept);
+}
+
 static void *take(int how, size_t bytes) {
     void *block = NULL;
     switch (how) {
@@ -185,6 +244,7 @@ int main(void) {
         cmocka_unit_test(c23_names_release),
         cmocka_unit_test(names_come_from_one_file),
         cmocka_unit_test(cfree_is_free),
+        cmocka_unit_test(second_names_are_the_same_heap),
         cmocka_unit_test(any_block_goes_to_any_release),
         cmocka_unit_test(blocks_cross_the_border_to_libc),
     };

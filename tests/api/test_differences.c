@@ -1,0 +1,69 @@
+// Where hakmem means to differ from glibc (docs/CONFORMANCE.md lists why): each case states both
+// sides, so that neither can change unnoticed.
+#include "api.h"
+
+static void usable_sizes_are_the_classes(void **state) {
+    (void)state;
+    static const size_t asked[] = {0, 1, 24, 25, 40, 41, 100, 1000};
+    static const size_t glibc[] = {24, 24, 24, 40, 40, 56, 104, 1000};
+    static const size_t hakmem[] = {16, 16, 32, 32, 48, 48, 112, 1024};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        void *block = malloc(asked[i]);
+        assert_non_null(block);
+        assert_int_equal(malloc_usable_size(block), behaviour_on_hakmem() ? hakmem[i] : glibc[i]);
+        free(block);
+    }
+}
+
+static void failed_posix_memalign_and_errno(void **state) {
+    (void)state;
+    void *block = NULL;
+    errno = 4711;
+    assert_int_equal(posix_memalign(&block, 64, opaque(SIZE_MAX)), ENOMEM);
+    assert_int_equal(errno, behaviour_on_hakmem() ? 4711 : ENOMEM);
+    errno = 4711;
+    assert_int_equal(posix_memalign(&block, 3, 1), EINVAL);
+    assert_int_equal(errno, 4711);
+}
+
+// glibc fills what it hands out with the complement of the value.
+static void mallopt_changes_nothing(void **state) {
+    (void)state;
+    assert_int_equal(mallopt(M_PERTURB, 0x5a), 1);
+    unsigned char *block = (unsigned char *)malloc(20 * KIB);
+    assert_non_null(block);
+    size_t filled = 0;
+    for (size_t at = 0; at < 20 * KIB; at++) {
+        filled += block[at] == 0xa5;
+    }
+    assert_int_equal(filled, behaviour_on_hakmem() ? 0 : 20 * KIB);
+    assert_int_equal(mallopt(M_PERTURB, 0), 1);
+    free(block);
+}
+
+static void blocks_with_a_mapping_of_their_own(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1 << 20, 3 << 20};
+    assert_int_equal(mallopt(M_MMAP_THRESHOLD, 512 * 1024), 1);
+    for (size_t i = 0; i < 2; i++) {
+        size_t before = mallinfo2().hblks;
+        void *block = malloc(sizes[i]);
+        assert_non_null(block);
+        size_t more = mallinfo2().hblks - before;
+        assert_int_equal(more, behaviour_on_hakmem() && sizes[i] <= 2 * MIB ? 0 : 1);
+        free(block);
+    }
+}
+
+int main(void) {
+    behaviour_require_allocator();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usable_sizes_are_the_classes),
+        cmocka_unit_test(failed_posix_memalign_and_errno),
+        cmocka_unit_test(mallopt_changes_nothing),
+        cmocka_unit_test(blocks_with_a_mapping_of_their_own),
+    };
+    int failed = cmocka_run_group_tests_name("differences", tests, NULL, NULL);
+    behaviour_require_sound_heap();
+    return failed;
+}
