@@ -85,7 +85,8 @@ size_t os_page_bytes(void) {
 }
 
 // Cuts the aligned part out of an oversized mapping. A trim that the kernel refuses (no mapping
-// left to split into) fails the whole: nothing stays behind.
+// left to split into) fails the whole, and nothing stays behind; where it takes nothing back at all,
+// the rest stays mapped, untouched, beside the part that is used.
 static void *map_aligned(size_t bytes, size_t alignment, int protection, int flags) {
     if (bytes > SIZE_MAX - alignment) {
         return NULL;
@@ -98,12 +99,11 @@ static void *map_aligned(size_t bytes, size_t alignment, int protection, int fla
     char *start = (char *)align_up((uintptr_t)wide, alignment);
     const size_t head_bytes = (size_t)(start - wide);
     const size_t tail_bytes = wide_bytes - head_bytes - bytes;
-    if (head_bytes != 0 && !os_unmap(wide, head_bytes)) {
-        os_unmap(wide, wide_bytes);
+    if (head_bytes != 0 && !os_unmap(wide, head_bytes) && os_unmap(wide, wide_bytes)) {
         return NULL;
     }
-    if (tail_bytes != 0 && !os_unmap(start + bytes, tail_bytes)) {
-        os_unmap(start, bytes + tail_bytes);
+    if (tail_bytes != 0 && !os_unmap(start + bytes, tail_bytes) &&
+        os_unmap(start, bytes + tail_bytes)) {
         return NULL;
     }
     return start;
@@ -116,8 +116,12 @@ void *os_map(size_t bytes, size_t alignment) {
     if (start == NULL || ((uintptr_t)start & (alignment - 1)) == 0) {
         return start;
     }
-    os_unmap(start, bytes);
-    return map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
+    const bool gone = os_unmap(start, bytes);
+    char *aligned = map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
+    if (unlikely(!gone)) {
+        os_unmap(start, bytes);  // refused a moment ago: perhaps not for good
+    }
+    return aligned;
 }
 
 void *os_reserve(size_t bytes) {

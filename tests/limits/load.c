@@ -11,6 +11,8 @@ static struct block blocks[BLOCK_COUNT_MAX];
 static size_t block_count;
 static size_t live_bytes;
 static _Atomic unsigned int refusals;
+static _Atomic unsigned int bursts;
+static _Atomic bool refused_last;
 static uint64_t seed = 11;
 
 // Large blocks are written at both ends and once a page in between.
@@ -35,11 +37,21 @@ static void verify_block(const struct block *block) {
     require(pattern_differs(block->start + block->bytes - 512, 512, block->bytes) == 512);
 }
 
-static void require_refused(const void *block) {
-    if (block == NULL) {
+bool load_refused(const void *block) {
+    const bool refused = block == NULL;
+    if (refused) {
         require_that(errno == ENOMEM, "NULL with errno %d", errno);
         refusals++;
+        bursts += !refused_last;
     }
+    refused_last = refused;
+    return refused;
+}
+
+void load_free(void *block) {
+    errno = 99;
+    free(block);
+    require_that(errno == 99, "free changed errno to %d", errno);
 }
 
 static void *take_any_way(size_t bytes) {
@@ -59,7 +71,7 @@ static void *take_any_way(size_t bytes) {
     default:
         block = malloc(bytes);
     }
-    require_refused(block);
+    (void)load_refused(block);
     return block;
 }
 
@@ -91,15 +103,17 @@ unsigned int load_refusals(void) {
     return refusals;
 }
 
+unsigned int load_bursts(void) {
+    return bursts;
+}
+
 void load_shrink(size_t every) {
     size_t kept = 0;
     for (size_t i = 0; i < block_count; i++) {
         if (i % every == 0) {
             verify_block(&blocks[i]);
             live_bytes -= blocks[i].bytes;
-            errno = 99;
-            free(blocks[i].start);
-            require_that(errno == 99, "free changed errno to %d", errno);
+            load_free(blocks[i].start);
         } else {
             blocks[kept++] = blocks[i];
         }
@@ -111,28 +125,30 @@ void load_every_entry_point(size_t bytes) {
     void *taken[9];
     memset(taken, 0, sizeof taken);
     errno = 0;
-    require_refused(taken[0] = malloc(bytes));
+    (void)load_refused(taken[0] = malloc(bytes));
     errno = 0;
-    require_refused(taken[1] = calloc(1, bytes));
+    (void)load_refused(taken[1] = calloc(1, bytes));
     errno = 0;
-    require_refused(taken[2] = realloc(NULL, bytes));
+    (void)load_refused(taken[2] = realloc(NULL, bytes));
     errno = 0;
-    require_refused(taken[3] = reallocarray(NULL, 1, bytes));
+    (void)load_refused(taken[3] = reallocarray(NULL, 1, bytes));
     errno = 0;
-    require_refused(taken[4] = memalign(4096, bytes));
+    (void)load_refused(taken[4] = memalign(4096, bytes));
     errno = 0;
-    require_refused(taken[5] = aligned_alloc(64, bytes));
+    (void)load_refused(taken[5] = aligned_alloc(64, bytes));
     errno = 0;
-    require_refused(taken[6] = valloc(bytes));
+    (void)load_refused(taken[6] = valloc(bytes));
     errno = 0;
-    require_refused(taken[7] = pvalloc(bytes));
+    (void)load_refused(taken[7] = pvalloc(bytes));
     void *untouched = (void *)&taken;
     taken[8] = untouched;
     int error = posix_memalign(&taken[8], 128, bytes);
     if (error != 0) {
-        require(error == ENOMEM && taken[8] == untouched);
+        require(taken[8] == untouched);
         taken[8] = NULL;
+        errno = error;
     }
+    (void)load_refused(taken[8]);
     for (int i = 0; i < 9; i++) {
         if (taken[i] == NULL) {
             continue;
@@ -141,14 +157,14 @@ void load_every_entry_point(size_t bytes) {
         write_block(&block);
         errno = 0;
         void *resized = realloc(block.start, bytes * 3);
-        require_refused(resized);
+        (void)load_refused(resized);
         if (resized != NULL) {
             require(pattern_differs(resized, bytes < 512 ? bytes : 512, bytes) ==
                     (bytes < 512 ? bytes : 512));
-            free(resized);
+            load_free(resized);
         } else {
             verify_block(&block);
-            free(block.start);
+            load_free(block.start);
         }
     }
 }

@@ -7,9 +7,17 @@
 // Takes blocks until about `goal_bytes` are live or a request is refused; returns the live bytes.
 size_t load_grow(size_t goal_bytes, size_t size_max);
 
-// Live bytes, and refusals since the start.
+// Live bytes; refusals since the start, and bursts of them: refusals with nothing served in between.
 size_t load_live(void);
 unsigned int load_refusals(void);
+unsigned int load_bursts(void);
+
+// What became of a request that was made with errno 0: true, and counted, when it was refused, which
+// must come with ENOMEM.
+bool load_refused(const void *block);
+
+// free, which must leave errno alone.
+void load_free(void *block);
 
 // Frees one block in `every`, checking contents; 1 frees all.
 void load_shrink(size_t every);
