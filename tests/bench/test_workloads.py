@@ -67,8 +67,8 @@ def test_overlapping_blocks_are_noticed(
     """Every second block is the one before once more."""
     macros = ["-DCALLOC_OVERLAPS"] if name == "calloc" else []
     library = planted("-DOVERLAP(bytes)=(bytes)", *macros)
-    # Each thread has one block at a time: they have to meet.
-    meet = ("--ops", "2000000", "--rounds", "100", "--max", "8")
+    # Each thread has one block at a time: they have to meet, and when they do, the run is over.
+    meet = ("--ops", "100000000", "--rounds", "100", "--max", "8")
     done = run(built, SMALL[name], *(meet if name.startswith("false") else ()), preload=library)
     assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
     assert "lost its contents" in done.stderr
