@@ -280,7 +280,7 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
     } else if (unlikely(cache == NULL)) {
         late_free(slab, block);
     } else if (atomic_load_relaxed(&slab->heap) == &cache->heap) {
-        cache_free_slow(cache, slab->class_index, block);
+        cache_free_slow(cache, slab, block);
     } else {
         cache_free_remote(cache, slab, block);
     }

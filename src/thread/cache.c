@@ -46,11 +46,11 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
-    cache->remote_last = cache->remote;
     cache->id_entry = page_entry(id, 0);
     cache->checked =
         options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
     cache->diverted = cache->checked || options.mode == mode_research;
+    cache->remote_last = cache->diverted ? &no_remote_entry : cache->remote;
 }
 
 // ---- Capacity ----
@@ -171,6 +171,10 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
     void *blocks[NODE_BLOCKS_MAX];
     uint64_t want = least_u64(magazine->capacity, NODE_BLOCKS_MAX);
     want = least_u64(want, option_live(refill_blocks));
+    // What came one by one while the class was watched is part of its first node: the blocks in
+    // circulation stay a multiple of a node, and cross its border as seldom.
+    want -= least_u64(want - 1, magazine->watched);
+    magazine->watched = 0;
     const unsigned got = take_from_heap(cache, class_index, (unsigned)want, blocks);
     if (got == 0) {
         return NULL;
@@ -313,6 +317,26 @@ static void note_slow_path(struct thread_cache *cache, struct magazine *magazine
     atomic_bump_owned(&cache->activity, 1);
 }
 
+static void *take_one(struct thread_cache *cache, uint64_t class_index) {
+    void *block;
+    return take_from_heap(cache, class_index, 1, &block) == 1 ? block : NULL;
+}
+
+// Whether the class has a node by now. False when there is no memory for one, and while the class is
+// watched: its first operations go to the heap one by one, so that each of those frees is checked
+// against the bitmap at once, and a class of few blocks costs no node.
+static bool has_node(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (likely(magazine->node != NULL)) {
+        return true;
+    }
+    if (magazine->watched < option_live(watched_operations) && options.prewarm_blocks == 0) {
+        magazine->watched++;
+        return false;
+    }
+    return open_magazine(cache, class_index);
+}
+
 static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (cache->diverted) {
@@ -327,26 +351,25 @@ static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     if (magazine->depot != NULL) {
         return pop_depot(cache, class_index);
     }
-    if (unlikely(magazine->node == NULL) && !open_magazine(cache, class_index)) {
-        void *block;
-        return take_from_heap(cache, class_index, 1, &block) == 1 ? block : NULL;
-    }
-    return refill(cache, class_index);
+    return has_node(cache, class_index) ? refill(cache, class_index)
+                                        : take_one(cache, class_index);
 }
 
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {
     if (unlikely(cache->checked)) {
-        void *block;
         atomic_bump_owned(&cache->activity, 1);
-        return take_from_heap(cache, class_index, 1, &block) == 1 ? block : NULL;
+        return take_one(cache, class_index);
     }
     return alloc_magazine(cache, class_index);
 }
 
-void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *block) {
+void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
+    const uint64_t class_index = slab->class_index;
     struct magazine *magazine = &cache->magazines[class_index];
-    if (magazine->node == NULL && !open_magazine(cache, class_index)) {
-        give_to_heap(cache, &block, 1);
+    if (!has_node(cache, class_index)) {
+        lock_acquire(&cache->heap.lock);
+        heap_free_checked(&cache->heap, slab, block);
+        lock_release(&cache->heap.lock);
         return;
     }
     void **top = slot_load(tops(cache), class_index);

@@ -43,6 +43,7 @@ struct magazine {
     _Atomic(uint16_t) depot_count;
     _Atomic(uint8_t) floor;
     uint16_t depot_low;  // lowest depot_count since the last decay
+    uint16_t watched;    // operations of the class while it had no node, up to watched_operations
     uint8_t refilled;    // 1: refilled since it last overflowed: the capacity was too small
     uint8_t active;      // 1: took the slow path since the last decay
 };
@@ -183,8 +184,9 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
 // the system has no memory.
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
 
-// Frees a block of this cache's heap when the magazine is full or diverted.
-void cache_free_slow(struct thread_cache *cache, uint64_t class_index, void *block);
+// Frees a block of a slab of this cache's heap when the magazine is full, diverted or not there yet.
+// Reports a pointer that is none.
+void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
 
 // Frees a block of another heap. Reports a pointer that is none.
 void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block);

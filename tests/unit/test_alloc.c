@@ -384,7 +384,13 @@ static void test_misuse_is_reported_and_ignored(void **state) {
     expect_report(hakmem_dealloc(huge), "double free: 0x");
     maintenance_reclaim();
     expect_report(hakmem_dealloc(huge), "hakmem: ");
-    // A small block meets its bitmap when the cache is emptied.
+    // The first frees of a class are checked at once; later ones meet the bitmap when the cache is
+    // emptied.
+    expect_report(hakmem_dealloc(small + 16), "lies 16 bytes inside the 112-byte");
+    hakmem_dealloc(small);
+    expect_report(hakmem_dealloc(small), "double free: 0x");
+    options.watched_operations = 0;
+    small = hakmem_alloc(100);
     hakmem_dealloc(small);
     hakmem_dealloc(small);
     expect_report(cache_empty(thread_cache), "double free: 0x");

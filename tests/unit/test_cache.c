@@ -270,6 +270,41 @@ static void test_without_memory_for_another_node(void **state) {
     assert_int_equal(used_blocks(cache, SIZE_CLASS_64), cache_block_count(cache, SIZE_CLASS_64));
 }
 
+// ---- Classes without a node yet ----
+
+static void test_watched_class_checks_every_free(void **state) {
+    (void)state;
+    start();
+    options.abort = 0;
+    options.watched_operations = 6;
+    char *block = take(SIZE_CLASS_64);
+    char *next = take(SIZE_CLASS_64);
+    stderr_begin();
+    give(SIZE_CLASS_64, block + 16);
+    assert_non_null(strstr(stderr_end(), "invalid free: 0x"));
+    give(SIZE_CLASS_64, block);
+    stderr_begin();
+    give(SIZE_CLASS_64, block);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_ptr_equal(take(SIZE_CLASS_64), block);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 2);
+    assert_null(cache->magazines[SIZE_CLASS_64].node);
+    // The seventh operation opens the magazine.
+    give(SIZE_CLASS_64, next);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 1);
+    assert_ptr_equal(take(SIZE_CLASS_64), next);
+    check();
+}
+
+static void test_prewarmed_class_is_not_watched(void **state) {
+    (void)state;
+    options.prewarm_blocks = 10;
+    start();
+    options.watched_operations = 1000;
+    give(SIZE_CLASS_64, take(SIZE_CLASS_64));
+    assert_in_range(cache_block_count(cache, SIZE_CLASS_64), 10, NODE_BLOCKS_MAX);
+}
+
 // ---- Modes ----
 
 static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
@@ -281,7 +316,7 @@ static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
         void *block = cache_alloc_slow(cache, SIZE_CLASS_64);
         assert_non_null(block);
         assert_false(cache_push(cache, SIZE_CLASS_64, block));
-        cache_free_slow(cache, SIZE_CLASS_64, block);
+        cache_free_slow(cache, arena_find((uintptr_t)block), block);
         assert_ptr_equal(cache_alloc_slow(cache, SIZE_CLASS_64), block);
     }
     // The magazine works behind it.
@@ -495,6 +530,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_freed_lately),
         cmocka_unit_test(test_without_memory_for_a_node),
         cmocka_unit_test(test_without_memory_for_another_node),
+        cmocka_unit_test(test_watched_class_checks_every_free),
+        cmocka_unit_test(test_prewarmed_class_is_not_watched),
         cmocka_unit_test(test_diverted_cache_sends_every_call_the_slow_way),
         cmocka_unit_test(test_checked_cache_holds_nothing),
         cmocka_unit_test(test_empty_gives_all_blocks_back),

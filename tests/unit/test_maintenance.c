@@ -16,6 +16,7 @@
 
 static void start(void) {
     assert_non_null(lifecycle_attach());
+    options.watched_operations = 0;
     // The first look at the clock starts all clocks.
     thread_cache->pace_ticks = 0;
     assert_true(maintenance_tick(thread_cache));

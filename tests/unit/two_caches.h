@@ -3,6 +3,7 @@
 
 #include "isolate.h"
 
+#include "config/options.h"
 #include "fake_os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -17,7 +18,9 @@ static inline struct thread_cache *make_cache(uint32_t id) {
     return made;
 }
 
+// Magazines from the first operation on, unless a test sets watched_operations afterwards.
 static inline void start(void) {
+    options.watched_operations = 0;
     page_map_init();
     cache = make_cache(2);
     other = make_cache(3);
@@ -36,7 +39,7 @@ static inline void give_to(struct thread_cache *to, uint64_t class_index, void *
     assert_int_equal(page_map_flat == NULL ? class_index : cache_owned_class(to, (uintptr_t)block),
                      class_index);
     if (!cache_push(to, class_index, block) && !cache_push_depot(to, class_index, block)) {
-        cache_free_slow(to, class_index, block);
+        cache_free_slow(to, arena_find((uintptr_t)block), block);
     }
 }
 
