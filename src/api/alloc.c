@@ -264,12 +264,7 @@ static void free_checked(struct run *slab, void *block) {
         return;
     }
     lock_acquire(&heap->lock);
-    // Freed by another thread meanwhile, the slab may be gone, or another heap's.
-    if (likely(atomic_load_relaxed(&slab->heap) == heap)) {
-        heap_free_checked(heap, slab, block);
-    } else {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-    }
+    heap_free_checked(heap, slab, block);
     lock_release(&heap->lock);
 }
 

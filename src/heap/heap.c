@@ -305,6 +305,12 @@ bool heap_holds_back(const struct heap *heap, const void *block) {
 }
 
 void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
+    // Of a block that is free already the slab may have gone since the caller looked, or be another
+    // heap's.
+    if (unlikely(atomic_load_relaxed(&slab->heap) != heap)) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
     const int index = slab_index(slab, (uintptr_t)block);
     if (index < 0) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);

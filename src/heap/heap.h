@@ -72,7 +72,8 @@ static inline bool heap_has_remote(const struct heap *heap) {
 // these blocks. Reports those that are free already.
 void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 
-// hardened: frees one block at once, with every check, through the quarantine.
+// Frees one block at once, with every check and through the quarantine. Reports a pointer that is no block in
+// use of a slab of this heap. The lock is held.
 void heap_free_checked(struct heap *heap, struct run *slab, void *block);
 
 // Whether a freed block waits in the quarantine.
