@@ -1,6 +1,7 @@
 # The two libraries that replace malloc, and what is installed with them.
 
 set(exports_map ${PROJECT_SOURCE_DIR}/src/api/exports.map)
+set(replaceable ${PROJECT_SOURCE_DIR}/src/api/replaceable.list)
 set(static_names ${PROJECT_SOURCE_DIR}/src/api/static_names.txt)
 
 add_library(hakmem_c_names OBJECT ${hakmem_c_names})
@@ -22,11 +23,11 @@ set_target_properties(hakmem PROPERTIES
   LINKER_LANGUAGE C
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}
-  LINK_DEPENDS ${exports_map})
+  LINK_DEPENDS "${exports_map};${replaceable}")
 target_link_options(hakmem PRIVATE
   -Wl,--version-script=${exports_map}
-  # The operators call malloc directly, not through the PLT.
-  -Wl,-Bsymbolic-functions
+  # The operators call malloc directly, not through the PLT, and one another as the process has them.
+  -Wl,-Bsymbolic-functions -Wl,--dynamic-list=${replaceable}
   -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
   # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
   -Wl,-z,nodelete)

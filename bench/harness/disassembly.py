@@ -36,7 +36,7 @@ _REGISTERS = {
 }
 _ARGUMENT_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _MEMORY = re.compile(r"^(?:%[a-z]s:)?(-?0x[0-9a-f]+|-?\d+)?\(([^)]*)\)$|^%[fg]s:(?:0x)?[0-9a-f]+$")
-_PREFIXES = frozenset({"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "cs", "ds"})
+_PREFIXES = frozenset({"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "addr32", "cs", "ds"})
 # These keep a pointer a pointer into the same object: p + k, or p rounded down.
 _OFFSETTING = ("add", "sub", "and", "or", "inc", "dec")
 
@@ -82,6 +82,12 @@ class Instruction:
         return int(direct.group(0), 16) if direct else None
 
     @property
+    def slot(self) -> int | None:
+        """Displacement, from the next instruction, of the word an indirect jump goes through."""
+        through = re.fullmatch(r"\*(-?0x[0-9a-f]+)\(%rip\)", "".join(self.operands))
+        return int(through.group(1), 16) if through and self.is_jump else None
+
+    @property
     def is_return(self) -> bool:
         """ret, in any spelling."""
         return self.mnemonic.startswith("ret")
@@ -108,7 +114,7 @@ class Instruction:
     @property
     def loads(self) -> int:
         """Reads of memory. The return address that ret pops is not counted."""
-        if self.mnemonic.startswith("pop"):
+        if self.mnemonic.startswith("pop") or self.slot is not None:
             return 1
         if not self.memory or self.is_prefetch:
             return 0
@@ -159,6 +165,8 @@ class Disassembly:
 
     instructions: dict[int, Instruction]
     symbols: dict[str, int]
+    # Words of the library's own that the loader fills with the address of one of its functions.
+    slots: dict[int, int] = field(default_factory=dict)
     following: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,9 +196,12 @@ class Disassembly:
                 callers.append(following)
                 address = instruction.target
             elif instruction.is_jump and not instruction.is_conditional:
-                if instruction.target is None:
+                target = instruction.target
+                if instruction.slot is not None:
+                    target = self.slots.get(following + instruction.slot)
+                if target is None:
                     raise BenchError(f"{function}: the hit path jumps elsewhere: {instruction}")
-                address = instruction.target
+                address = target
             else:
                 address = following
         raise BenchError(f"{function}: no ret within {PATH_LIMIT} instructions")
@@ -323,4 +334,7 @@ def read(library: Path) -> Disassembly:
     """The library's code and exported functions."""
     text = _run(["objdump", "--disassemble", "--no-show-raw-insn", "--wide", str(library)])
     symbols = {name: address for name, (address, _) in symbol_kinds(library).items()}
-    return Disassembly(parse_objdump(text), symbols)
+    listing = _run(["readelf", "--relocs", "--wide", str(library)])
+    rows = re.findall(r"^([0-9a-f]+) .* R_\w+_GLOB_DAT +[0-9a-f]+ ([^\s@]+)", listing, re.MULTILINE)
+    slots = {int(slot, 16): symbols[name] for slot, name in rows if name in symbols}
+    return Disassembly(parse_objdump(text), symbols, slots)

@@ -201,30 +201,6 @@ EXPORTED int mallopt(int parameter, int value) {
     return parameter != M_MXFAST || (value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4);
 }
 
-// ---- C++ operator delete, under its mangled names: every form is free ----
-
-#define ALIAS_OF_FREE __attribute__((alias("free"), visibility("default")))
-void _ZdlPv(void *block) ALIAS_OF_FREE;
-void _ZdaPv(void *block) ALIAS_OF_FREE;
-void _ZdlPvRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
-void _ZdaPvRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
-void _ZdlPvSt11align_val_t(void *block) ALIAS_OF_FREE;
-void _ZdaPvSt11align_val_t(void *block) ALIAS_OF_FREE;
-void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
-void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *block) ALIAS_OF_FREE;
-
-#define ALIAS_OF_FREE_SIZED __attribute__((alias("free_sized"), visibility("default")))
-void _ZdlPvm(void *block, size_t bytes) ALIAS_OF_FREE_SIZED;
-void _ZdaPvm(void *block, size_t bytes) ALIAS_OF_FREE_SIZED;
-
-// The C++ forms pass the size before the alignment.
-EXPORTED void _ZdlPvmSt11align_val_t(void *block, size_t bytes, size_t alignment);
-EXPORTED void _ZdlPvmSt11align_val_t(void *block, size_t bytes, size_t alignment) {
-    dealloc_sized(block, alignment, bytes);
-}
-void _ZdaPvmSt11align_val_t(void *block, size_t bytes, size_t alignment)
-    __attribute__((alias("_ZdlPvmSt11align_val_t"), visibility("default")));
-
 // ---- glibc's second names ----
 
 #define SECOND_NAME(name) __attribute__((alias(#name), visibility("default")))

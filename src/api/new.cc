@@ -1,7 +1,5 @@
 // C++ operator new: malloc, and on failure the new_handler, then std::bad_alloc (or NULL).
-// operator delete is in malloc.c.
-//
-// Weak: a program that is linked with the archive may replace any form by its own.
+// operator delete is in delete.c, which says what becomes of forms that the program replaced.
 //
 // In the shared library every reference to the C++ runtime is weak (HAKMEM_SHARED), so that a C
 // program does not load it. A C++ program has it loaded, and then they are bound.
@@ -33,8 +31,52 @@ static bool runtime_is_present() {
 }
 #endif
 
+// Aliases carry no promises to the optimiser, unlike the declarations of their targets.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+
+// Weak: a program that is linked with the archive may replace any form by its own.
 #define EXPORTED __attribute__((weak, visibility("default")))
 #define SLOW_PATH __attribute__((noinline, cold))
+
+EXPORTED void *operator new(std::size_t bytes);
+EXPORTED void *operator new[](std::size_t bytes);
+EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment);
+EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment);
+
+using plain_form = void *(*)(std::size_t);
+using aligned_form = void *(*)(std::size_t, std::align_val_t);
+
+// The library's own, whatever is in force.
+#define OWN(name) __attribute__((alias(name), visibility("hidden")))
+extern "C" {
+void *hakmem_own_new(std::size_t) OWN("_Znwm");
+void *hakmem_own_new_array(std::size_t) OWN("_Znam");
+void *hakmem_own_new_aligned(std::size_t, std::align_val_t) OWN("_ZnwmSt11align_val_t");
+void *hakmem_own_new_array_aligned(std::size_t, std::align_val_t) OWN("_ZnamSt11align_val_t");
+}
+
+static inline bool new_is_replaced() {
+    const plain_form in_force = &::operator new;
+    return __builtin_expect(in_force != hakmem_own_new, 0);
+}
+
+static inline bool new_array_is_replaced() {
+    const plain_form in_force = &::operator new[];
+    return __builtin_expect(in_force != hakmem_own_new_array, 0) || new_is_replaced();
+}
+
+static inline bool new_aligned_is_replaced() {
+    const aligned_form in_force = &::operator new;
+    return __builtin_expect(in_force != hakmem_own_new_aligned, 0);
+}
+
+static inline bool new_array_aligned_is_replaced() {
+    const aligned_form in_force = &::operator new[];
+    return __builtin_expect(in_force != hakmem_own_new_array_aligned, 0) ||
+           new_aligned_is_replaced();
+}
 
 // Alignment NATURAL: malloc's own.
 static constexpr std::size_t NATURAL = 1;
@@ -89,29 +131,50 @@ static inline void *new_or_null(std::size_t bytes, std::size_t alignment) noexce
     return __builtin_expect(block != nullptr, 1) ? block : retry_nothrow(bytes, alignment);
 }
 
+// What a replaced form throws becomes NULL.
+template <typename Call> SLOW_PATH static void *null_for_exceptions(Call call) noexcept {
+    try {
+        return call();
+    } catch (...) {
+        return nullptr;
+    }
+}
+
 EXPORTED void *operator new(std::size_t bytes) {
     return new_or_throw(bytes, NATURAL);
 }
 EXPORTED void *operator new[](std::size_t bytes) {
-    return new_or_throw(bytes, NATURAL);
+    return ::operator new(bytes);
 }
 EXPORTED void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept {
+    if (new_is_replaced()) {
+        return null_for_exceptions([=] { return ::operator new(bytes); });
+    }
     return new_or_null(bytes, NATURAL);
 }
 EXPORTED void *operator new[](std::size_t bytes, const std::nothrow_t &) noexcept {
+    if (new_array_is_replaced()) {
+        return null_for_exceptions([=] { return ::operator new[](bytes); });
+    }
     return new_or_null(bytes, NATURAL);
 }
 EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment) {
     return new_or_throw(bytes, static_cast<std::size_t>(alignment));
 }
 EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment) {
-    return new_or_throw(bytes, static_cast<std::size_t>(alignment));
+    return ::operator new(bytes, alignment);
 }
 EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment,
                             const std::nothrow_t &) noexcept {
+    if (new_aligned_is_replaced()) {
+        return null_for_exceptions([=] { return ::operator new(bytes, alignment); });
+    }
     return new_or_null(bytes, static_cast<std::size_t>(alignment));
 }
 EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment,
                               const std::nothrow_t &) noexcept {
+    if (new_array_aligned_is_replaced()) {
+        return null_for_exceptions([=] { return ::operator new[](bytes, alignment); });
+    }
     return new_or_null(bytes, static_cast<std::size_t>(alignment));
 }

@@ -21,7 +21,8 @@ static struct remote_entry no_remote_entry;  // never in use
     {                                                                                   \
         .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
         .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
-        .diverted = 1, .id_entry = UINT64_MAX, .remote_last = &no_remote_entry,         \
+        .diverted = 1, .id_entry = UINT64_MAX, .delete_entry = DELETE_ENTRY_NONE,       \
+        .remote_last = &no_remote_entry,                                                \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
 const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
@@ -47,6 +48,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
     cache->id_entry = page_entry(id, 0);
+    cache->delete_entry = DELETE_ENTRY_NONE;
     cache->checked =
         options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
     cache->diverted = cache->checked || options.mode == mode_research;

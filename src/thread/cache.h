@@ -48,6 +48,9 @@ struct magazine {
     uint8_t active;      // 1: took the slow path since the last decay
 };
 
+// thread_cache.delete_entry while operator delete is not trusted: no page map entry, and no id_entry.
+#define DELETE_ENTRY_NONE (UINT64_MAX - 1)
+
 // A word of remote frees on its way to its slab: up to 64 blocks for one atomic operation.
 struct remote_entry {
     struct run *slab;
@@ -69,6 +72,7 @@ struct thread_cache {
     uintptr_t address_max;        // highest address the page map may be asked for; 0: NULL only
     page_entry_atomic *page_map;  // flat map
     uint64_t id_entry;            // page_entry(heap.id, 0)
+    uint64_t delete_entry;        // the same for operator delete once it is trusted: api/delete.c
 
     // Slow path, the owning thread's.
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
@@ -129,14 +133,24 @@ FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_index) {
     return block;
 }
 
-// The size class of an address whose block belongs to this cache's heap; SIZE_CLASS_COUNT or more
-// for any other address.
-FAST_PATH uint64_t cache_owned_class(const struct thread_cache *cache, uintptr_t address) {
+FAST_PATH uint64_t cache_class_by(const struct thread_cache *cache, const uint64_t *id_entry,
+                                  uintptr_t address) {
     if (unlikely(address > cache->address_max)) {
         return SIZE_CLASS_COUNT;
     }
     const uint64_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
-    return entry ^ cache->id_entry;
+    return entry ^ *id_entry;
+}
+
+// The size class of an address whose block belongs to this cache's heap; SIZE_CLASS_COUNT or more
+// for any other address.
+FAST_PATH uint64_t cache_owned_class(const struct thread_cache *cache, uintptr_t address) {
+    return cache_class_by(cache, &cache->id_entry, address);
+}
+
+// The same while operator delete is trusted to mean free; until then SIZE_CLASS_COUNT or more.
+FAST_PATH uint64_t cache_deleted_class(const struct thread_cache *cache, uintptr_t address) {
+    return cache_class_by(cache, &cache->delete_entry, address);
 }
 
 // False when the node is full.
