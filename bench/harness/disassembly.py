@@ -36,7 +36,9 @@ _REGISTERS = {
 }
 _ARGUMENT_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _MEMORY = re.compile(r"^(?:%[a-z]s:)?(-?0x[0-9a-f]+|-?\d+)?\(([^)]*)\)$|^%[fg]s:(?:0x)?[0-9a-f]+$")
-_PREFIXES = frozenset({"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "addr32", "cs", "ds"})
+_PREFIXES = frozenset(
+    {"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "addr32", "cs", "ds"}
+)
 # These keep a pointer a pointer into the same object: p + k, or p rounded down.
 _OFFSETTING = ("add", "sub", "and", "or", "inc", "dec")
 

@@ -21,20 +21,29 @@ void hakmem_own_delete_array(void *block) OWN(_ZdaPv);
 void hakmem_own_delete_aligned(void *block, size_t alignment) OWN(_ZdlPvSt11align_val_t);
 void hakmem_own_delete_array_aligned(void *block, size_t alignment) OWN(_ZdaPvSt11align_val_t);
 
+// The compiler must not conclude that an alias has its target's address.
+#define DIFFER(in_force, own)                       \
+    ({                                              \
+        __typeof__(&(in_force)) form_ = (in_force); \
+        __asm__("" : "+r"(form_));                  \
+        form_ != (own);                             \
+    })
+
 static bool delete_is_replaced(void) {
-    return _ZdlPv != hakmem_own_delete;
+    return DIFFER(_ZdlPv, hakmem_own_delete);
 }
 
 static bool delete_array_is_replaced(void) {
-    return _ZdaPv != hakmem_own_delete_array || delete_is_replaced();
+    return DIFFER(_ZdaPv, hakmem_own_delete_array) || delete_is_replaced();
 }
 
 static bool delete_aligned_is_replaced(void) {
-    return _ZdlPvSt11align_val_t != hakmem_own_delete_aligned;
+    return DIFFER(_ZdlPvSt11align_val_t, hakmem_own_delete_aligned);
 }
 
 static bool delete_array_aligned_is_replaced(void) {
-    return _ZdaPvSt11align_val_t != hakmem_own_delete_array_aligned || delete_aligned_is_replaced();
+    return DIFFER(_ZdaPvSt11align_val_t, hakmem_own_delete_array_aligned) ||
+           delete_aligned_is_replaced();
 }
 
 FAST_PATH bool delete_hit(void *block) {

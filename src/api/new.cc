@@ -40,10 +40,13 @@ static bool runtime_is_present() {
 #define EXPORTED __attribute__((weak, visibility("default")))
 #define SLOW_PATH __attribute__((noinline, cold))
 
+// Weak before they are used.
+// NOLINTBEGIN(readability-redundant-declaration)
 EXPORTED void *operator new(std::size_t bytes);
 EXPORTED void *operator new[](std::size_t bytes);
 EXPORTED void *operator new(std::size_t bytes, std::align_val_t alignment);
 EXPORTED void *operator new[](std::size_t bytes, std::align_val_t alignment);
+// NOLINTEND(readability-redundant-declaration)
 
 using plain_form = void *(*)(std::size_t);
 using aligned_form = void *(*)(std::size_t, std::align_val_t);
@@ -57,24 +60,26 @@ void *hakmem_own_new_aligned(std::size_t, std::align_val_t) OWN("_ZnwmSt11align_
 void *hakmem_own_new_array_aligned(std::size_t, std::align_val_t) OWN("_ZnamSt11align_val_t");
 }
 
+// The compiler must not conclude that an alias has its target's address.
+template <typename Form> static inline bool differ(Form in_force, Form own) {
+    __asm__("" : "+r"(in_force));
+    return __builtin_expect(in_force != own, 0);
+}
+
 static inline bool new_is_replaced() {
-    const plain_form in_force = &::operator new;
-    return __builtin_expect(in_force != hakmem_own_new, 0);
+    return differ<plain_form>(&::operator new, hakmem_own_new);
 }
 
 static inline bool new_array_is_replaced() {
-    const plain_form in_force = &::operator new[];
-    return __builtin_expect(in_force != hakmem_own_new_array, 0) || new_is_replaced();
+    return differ<plain_form>(&::operator new[], hakmem_own_new_array) || new_is_replaced();
 }
 
 static inline bool new_aligned_is_replaced() {
-    const aligned_form in_force = &::operator new;
-    return __builtin_expect(in_force != hakmem_own_new_aligned, 0);
+    return differ<aligned_form>(&::operator new, hakmem_own_new_aligned);
 }
 
 static inline bool new_array_aligned_is_replaced() {
-    const aligned_form in_force = &::operator new[];
-    return __builtin_expect(in_force != hakmem_own_new_array_aligned, 0) ||
+    return differ<aligned_form>(&::operator new[], hakmem_own_new_array_aligned) ||
            new_aligned_is_replaced();
 }
 
