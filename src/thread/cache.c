@@ -353,8 +353,7 @@ static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     if (magazine->depot != NULL) {
         return pop_depot(cache, class_index);
     }
-    return has_node(cache, class_index) ? refill(cache, class_index)
-                                        : take_one(cache, class_index);
+    return has_node(cache, class_index) ? refill(cache, class_index) : take_one(cache, class_index);
 }
 
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {
