@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hakmem.errors import CannotExecuteError, HakmemError, NotFoundError
+from hakmem.errors import EXIT_SIGNAL, CannotExecuteError, HakmemError, NotFoundError
 from hakmem.watch import Watch
 
 FORWARDED = (
@@ -44,7 +44,7 @@ class Ended:
 
     @property
     def exit_status(self) -> int:
-        return self.code if self.code >= 0 else 128 - self.code
+        return self.code if self.code >= 0 else EXIT_SIGNAL - self.code
 
     @property
     def signal_name(self) -> str | None:
