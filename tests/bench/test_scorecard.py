@@ -101,10 +101,10 @@ def test_throughput_is_against_the_fastest_of_the_named(
 
 @pytest.mark.parametrize(
     ("idle", "spike", "state"),
-    [(160, 1024, "PASS"), (170, 1024, "FAIL"), (160, 1023, "NOT MEASURED")],
+    [(160, 1024, "PASS"), (170, 1024, "FAIL"), (160, 1023, "NOT MEASURED"), (170, 500, "FAIL")],
 )
 def test_idle(tmp_path: Path, idle: float, spike: float, state: str) -> None:
-    """A smaller spike than the line speaks of says nothing about it."""
+    """A smaller spike than the line speaks of may fail it, and cannot pass it."""
     extra = {"idle_rss_bytes": idle * MIB, "live_bytes": 100 * MIB, "frame_bytes": MIB,
              "spike_bytes": spike * MIB}  # fmt: skip
     folder = folder_of(tmp_path, {"spike_idle": {"hakmem": 1.0}}, more={"extra": extra})
