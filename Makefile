@@ -58,6 +58,13 @@ stress: setup | build ## The stress tests alone, as shipped and with internal ch
 	    $(call ctest,$$flavour,--label-regex stress) || exit 1; \
 	done
 
+.PHONY: misuse-board
+misuse-board: setup | build ## Measure hakmem and all installed allocators under misuse; rewrites docs/MISUSE.md
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(PYTHON) tests/misuse/board.py --all --write --library build/release/libhakmem.so \
+	    --programs build/release/tests/misuse/programs
+
 .PHONY: tidy
 tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
 	@$(call configure,release)

@@ -37,7 +37,7 @@ endfunction()
 # Directories whose tests call the core through internal entry points: every flavour runs them.
 set(internal_directories config unit model concurrency)
 # Directories whose tests need the libraries that replace malloc, or no library at all.
-set(library_directories protocols api guarded fault stress limits faults abi tidy hotpath gates cli bench apps)
+set(library_directories protocols api guarded misuse stress limits faults abi tidy hotpath gates cli bench apps)
 
 foreach(directory ${internal_directories})
   if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${directory}/CMakeLists.txt)

@@ -195,7 +195,7 @@ def _run_cargo(name: str, folder: Path, *words: str, c_flags: Sequence[str] = ()
     environment = dict(os.environ)
     for variable in ("LD_PRELOAD", "RUSTFLAGS", "MAKEFLAGS", "MFLAGS", "CARGO_TARGET_DIR"):
         environment.pop(variable, None)
-    environment["CFLAGS"] = " ".join(c_flags)
+    environment["CFLAGS"] = environment["CXXFLAGS"] = " ".join(c_flags)
     log = folder / "build.log"
     with log.open("w") as output:
         done = subprocess.run(

@@ -1,8 +1,0 @@
-// Free of the first address above 47 bits.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = opaque_pointer((void *)(uintptr_t)0x0000800000000000);
-    about(bad);
-    free(bad);
-}

@@ -1,9 +1,0 @@
-// Free of a pointer 1 MiB into a huge block.
-#include "fault.h"
-
-void fault(void) {
-    char *block = (char *)malloc(64 * MIB);
-    require(block != NULL);
-    about_block(block + MIB, block);
-    free(opaque_pointer(block + MIB));
-}

@@ -1,9 +1,0 @@
-// Free of a pointer 16 bytes into a small block.
-#include "fault.h"
-
-void fault(void) {
-    char *block = (char *)malloc(208);
-    require(block != NULL);
-    about_block(block + 16, block);
-    free(opaque_pointer(block + 16));
-}

@@ -1,8 +1,0 @@
-// Free of an address of the kernel.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = opaque_pointer((void *)(uintptr_t)0xffff888000000000);
-    about(bad);
-    free(bad);
-}

@@ -1,9 +1,0 @@
-// Free of a pointer 4096 bytes into a large block.
-#include "fault.h"
-
-void fault(void) {
-    char *block = (char *)malloc(200 * KIB);
-    require(block != NULL);
-    about_block(block + 4096, block);
-    free(opaque_pointer(block + 4096));
-}

@@ -1,9 +1,0 @@
-// Free of an address nobody may read.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    require(bad != MAP_FAILED);
-    about(bad);
-    free(bad);
-}

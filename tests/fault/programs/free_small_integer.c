@@ -1,8 +1,0 @@
-// Free of a small integer.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = opaque_pointer((void *)(uintptr_t)16);
-    about(bad);
-    free(bad);
-}

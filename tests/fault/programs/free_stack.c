@@ -1,9 +1,0 @@
-// Free of an address on the stack.
-#include "fault.h"
-
-void fault(void) {
-    char here[256] = {1};
-    void *bad = align16(here + 64);
-    about(bad);
-    free(opaque_pointer(bad));
-}

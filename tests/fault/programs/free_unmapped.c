@@ -1,9 +1,0 @@
-// Free of an address where a mapping was.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = test_memory(64 * MIB);
-    require(munmap(bad, 64 * MIB) == 0);
-    about(bad);
-    free(bad);
-}

@@ -1,9 +1,0 @@
-// Realloc of memory that the program mapped itself.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = test_memory(MIB);
-    about(bad);
-    void *result = realloc(opaque_pointer(bad), 500);
-    require(!ignored() || (result == NULL && errno == EINVAL));
-}

@@ -1,9 +1,0 @@
-// Realloc of a small integer.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = (void *)(uintptr_t)48;
-    about(bad);
-    void *result = realloc(opaque_pointer(bad), 500);
-    require(!ignored() || (result == NULL && errno == EINVAL));
-}

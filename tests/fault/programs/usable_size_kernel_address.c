@@ -1,9 +1,0 @@
-// Usable size of an address of the kernel.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = (void *)(uintptr_t)0xffff888000000000;
-    about(bad);
-    size_t usable = malloc_usable_size(opaque_pointer(bad));
-    require(!ignored() || usable == 0);
-}

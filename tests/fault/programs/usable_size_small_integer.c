@@ -1,9 +1,0 @@
-// Usable size of a small integer.
-#include "fault.h"
-
-void fault(void) {
-    void *bad = (void *)(uintptr_t)48;
-    about(bad);
-    size_t usable = malloc_usable_size(opaque_pointer(bad));
-    require(!ignored() || usable == 0);
-}

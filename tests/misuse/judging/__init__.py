@@ -1,0 +1,1 @@
+"""What happens to programs that misuse malloc, on any allocator."""

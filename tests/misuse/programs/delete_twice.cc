@@ -1,0 +1,12 @@
+// The same object deleted twice.
+#include "misuse.h"
+
+#include <new>
+
+extern "C" void mistake() {
+    void *block = ::operator new(208);
+    require(block != nullptr);
+    about_block(block, block);
+    ::operator delete(block);
+    ::operator delete(opaque_pointer(block));
+}

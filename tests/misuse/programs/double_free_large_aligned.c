@@ -1,0 +1,10 @@
+// The same block freed twice: memalign(128 * KiB, 200 * KiB).
+#include "misuse.h"
+
+void mistake(void) {
+    void *block = memalign(128 * KIB, 200 * KIB);
+    require(block != NULL);
+    about_block(block, block);
+    free(block);
+    free(opaque_pointer(block));
+}

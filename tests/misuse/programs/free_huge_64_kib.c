@@ -1,0 +1,9 @@
+// Free of a pointer 65536 bytes into a huge block.
+#include "misuse.h"
+
+void mistake(void) {
+    char *block = (char *)malloc(64 * MIB);
+    require(block != NULL);
+    about_block(block + 65536, block);
+    free(opaque_pointer(block + 65536));
+}

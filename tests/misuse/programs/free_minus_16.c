@@ -1,0 +1,8 @@
+// Free of -16.
+#include "misuse.h"
+
+void mistake(void) {
+    void *bad = opaque_pointer((void *)(uintptr_t)-16);
+    about(bad);
+    free(bad);
+}

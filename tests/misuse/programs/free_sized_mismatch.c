@@ -1,0 +1,14 @@
+// free_sized with a size that is not the block's.
+#include "misuse.h"
+
+extern void free_sized(void *block, size_t bytes) __attribute__((weak));
+
+void mistake(void) {
+    if (free_sized == NULL) {
+        misuse_end(END_ABSENT, "free_sized");
+    }
+    void *block = malloc(208);
+    require(block != NULL);
+    about_block(block, block);
+    free_sized(block, 5000);
+}

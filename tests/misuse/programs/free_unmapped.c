@@ -1,0 +1,9 @@
+// Free of an address where a mapping was.
+#include "misuse.h"
+
+void mistake(void) {
+    void *bad = test_memory(64 * MIB);
+    require(munmap(bad, 64 * MIB) == 0);
+    about(bad);
+    free(bad);
+}

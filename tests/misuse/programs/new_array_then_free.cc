@@ -1,0 +1,11 @@
+// An array of new[] freed by free.
+#include "misuse.h"
+
+#include <new>
+
+extern "C" void mistake() {
+    void *block = ::operator new[](208);
+    require(block != nullptr);
+    about_block(block, block);
+    std::free(block);
+}

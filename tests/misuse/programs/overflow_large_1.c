@@ -1,0 +1,10 @@
+// 1 byte written behind a large block.
+#include "misuse.h"
+
+#include "stray.h"
+
+void mistake(void) {
+    struct neighbours blocks = take_neighbours(200 * KIB);
+    write_behind(&blocks, 1);
+    free_neighbours(&blocks);
+}

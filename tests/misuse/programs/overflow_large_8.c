@@ -1,0 +1,10 @@
+// 8 bytes written behind a large block.
+#include "misuse.h"
+
+#include "stray.h"
+
+void mistake(void) {
+    struct neighbours blocks = take_neighbours(200 * KIB);
+    write_behind(&blocks, 8);
+    free_neighbours(&blocks);
+}

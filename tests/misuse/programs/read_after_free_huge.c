@@ -1,0 +1,10 @@
+// A freed block read: malloc(64 * MIB). What it held must be gone in hardened mode.
+#include "misuse.h"
+
+#include "stale.h"
+
+void mistake(void) {
+    char *block = secret_block(64 * MIB);
+    free(block);
+    say_whether_stale((const char *)opaque_pointer(block), 64 * MIB);
+}

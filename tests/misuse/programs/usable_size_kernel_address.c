@@ -1,0 +1,9 @@
+// Usable size of an address of the kernel.
+#include "misuse.h"
+
+void mistake(void) {
+    void *bad = (void *)(uintptr_t)0xffff888000000000;
+    about(bad);
+    size_t usable = malloc_usable_size(opaque_pointer(bad));
+    require(!ignored() || usable == 0);
+}

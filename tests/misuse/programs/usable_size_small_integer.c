@@ -1,0 +1,9 @@
+// Usable size of a small integer.
+#include "misuse.h"
+
+void mistake(void) {
+    void *bad = (void *)(uintptr_t)48;
+    about(bad);
+    size_t usable = malloc_usable_size(opaque_pointer(bad));
+    require(!ignored() || usable == 0);
+}

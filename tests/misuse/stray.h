@@ -1,0 +1,48 @@
+// Writes outside a block, whose neighbours are blocks of the program as well, so that up to 4 KiB on
+// either side belong to the heap.
+#pragma once
+
+#include "misuse.h"
+
+enum { NEIGHBOURS = 100 };
+
+struct neighbours {
+    unsigned char *blocks[NEIGHBOURS];  // in rising order
+    size_t count;
+};
+
+static struct neighbours take_neighbours(size_t bytes) {
+    struct neighbours taken = {.count = bytes < 64 * KIB ? NEIGHBOURS : 9};
+    for (size_t i = 0; i < taken.count; i++) {
+        unsigned char *block = (unsigned char *)malloc(bytes);
+        require(block != NULL);
+        size_t at = i;
+        for (; at > 0 && taken.blocks[at - 1] > block; at--) {
+            taken.blocks[at] = taken.blocks[at - 1];
+        }
+        taken.blocks[at] = block;
+    }
+    return taken;
+}
+
+static unsigned char *middle(const struct neighbours *taken) {
+    unsigned char *block = taken->blocks[taken->count / 2];
+    about_block(block, block);
+    return block;
+}
+
+BEHAVIOUR_UNUSED static void write_behind(const struct neighbours *taken, size_t bytes) {
+    unsigned char *block = middle(taken);
+    memset((unsigned char *)opaque_pointer(block) + malloc_usable_size(block), 0x41, bytes);
+}
+
+BEHAVIOUR_UNUSED static void write_before(const struct neighbours *taken, size_t bytes) {
+    unsigned char *block = middle(taken);
+    memset((unsigned char *)opaque_pointer(block) - bytes, 0x41, bytes);
+}
+
+static void free_neighbours(const struct neighbours *taken) {
+    for (size_t i = 0; i < taken->count; i++) {
+        free(taken->blocks[i]);
+    }
+}

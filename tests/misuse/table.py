@@ -1,0 +1,260 @@
+"""What hakmem must say to each program: one row per program, checked by run.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MODES = ("fast", "lean", "hardened", "research")
+
+# A small block of the calling thread goes to its cache unseen; the bitmap tells when the cache is
+# flushed, at the latest when the thread or the process ends. Hardened mode looks at once.
+CACHED = ("fast", "lean", "research")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a program must say: a regular expression in which {p} is the pointer, {b} and {n} the
+    block it is about and that block's usable size, {k} the distance from {b} to {p}, {exe} the
+    program's own path."""
+
+    line: str
+    late_in: tuple[str, ...] = ()  # modes that may notice later than at once
+    quiet_in: tuple[str, ...] = ()  # modes that rightly say nothing
+    line_if_late: str = ""  # also right where the line may come later
+    faults_in: tuple[str, ...] = ()  # modes in which the mistake itself is a memory fault
+    says: Mapping[str, str] = field(default_factory=dict)  # a line of stdout, by mode
+
+
+def not_ours(what: str, where: str) -> Row:
+    return Row(rf"{what}: {{p}} is not from this heap \(it lies in {where}\)")
+
+
+def nothing_there(what: str) -> Row:
+    return Row(rf"{what}: {{p}} is not from this heap \(nothing is mapped there\)")
+
+
+def above(what: str) -> Row:
+    return Row(rf"{what}: {{p}} is above the 47-bit address space")
+
+
+def inside_small(what: str, late_in: tuple[str, ...] = ()) -> Row:
+    return Row(rf"{what}: {{p}} lies {{k}} bytes inside the {{n}}-byte block at {{b}}", late_in)
+
+
+def inside_large(what: str) -> Row:
+    return Row(rf"{what}: {{p}} lies {{k}} bytes inside the large block at {{b}} of {{n}} bytes")
+
+
+def free_small(what: str, late_in: tuple[str, ...] = ()) -> Row:
+    """The first free of a late row may have emptied the slab, which then is one no more."""
+    gone = rf"{FREE}: {{p}} lies in free heap space"
+    return Row(rf"{what}: {{p}} is a free block of {{n}} bytes", late_in, line_if_late=gone)
+
+
+def free_large(what: str) -> Row:
+    return Row(rf"{what}: {{p}} is the start of a freed large block")
+
+
+def free_huge(what_freed: str, what_invalid: str) -> Row:
+    """A freed huge block may have left the address space, and then nothing is known of it."""
+    known = rf"{what_freed}: {{p}} is the start of a freed large block"
+    gone = rf"{what_invalid}: {{p}} is not from this heap \(nothing is mapped there\)"
+    return Row(f"(?:{known}|{gone})")
+
+
+# Freed huge blocks go back to the system at once.
+UNMAPS = ("lean", "hardened")
+DISTANCES = (1, 8, 64, 4096)
+STALE = (
+    *("read_after_free_small", "read_after_free_medium", "read_after_free_large"),
+    *("stale_data_small", "stale_data_large"),
+)
+SILENT = Row("", quiet_in=MODES)
+
+FREE = "invalid free"
+DOUBLE = "double free"
+REALLOC = "invalid realloc"
+REALLOC_FREED = "realloc of a freed block"
+USABLE = "invalid malloc_usable_size"
+USABLE_FREED = "malloc_usable_size of a freed block"
+
+TABLE: dict[str, Row] = {
+    # Not from this heap.
+    "free_stack": not_ours(FREE, r"\[stack\] rw-p"),
+    "free_thread_stack": not_ours(FREE, r"\[anon\] rw-p"),
+    "free_global": not_ours(FREE, "{exe} rw-p"),
+    "free_rodata": not_ours(FREE, "{exe} r--p"),
+    "free_text": not_ours(FREE, "{exe} r-xp"),
+    "free_anonymous_mapping": not_ours(FREE, r"\[anon\] rw-p"),
+    "free_heap_lookalike": not_ours(FREE, r"\[anon\] rw-p"),
+    "free_prot_none": not_ours(FREE, r"\[anon\] ---p"),
+    "free_brk": not_ours(FREE, r"\[heap\] rw-p"),
+    "free_other_library": not_ours(FREE, r"\S*/libmisuse_foreign\.so rw-p"),
+    "free_other_libc": not_ours(FREE, r"(?:\[heap\]|\[anon\]) rw-p"),
+    "free_unmapped": nothing_there(FREE),
+    "free_one": nothing_there(FREE),
+    "free_small_integer": nothing_there(FREE),
+    "free_page_zero": nothing_there(FREE),
+    "free_low_64_kib": nothing_there(FREE),
+    "free_minus_one": above(FREE),
+    "free_minus_16": above(FREE),
+    "free_kernel_address": above(FREE),
+    "free_noncanonical": above(FREE),
+    "free_bit_47": above(FREE),
+    "free_bit_56": above(FREE),
+    "free_tagged_block": above(FREE),
+    "free_metadata": not_ours(FREE, r"\[anon\] rw-p"),
+    "free_allocator_data": not_ours(FREE, r"\S*/libhakmem\.so\S* rw-p"),
+    # Inside a small block, or beside one.
+    "free_interior_1": inside_small(FREE, CACHED),
+    "free_interior_4": inside_small(FREE, CACHED),
+    "free_interior_8": inside_small(FREE, CACHED),
+    "free_interior_16": inside_small(FREE, CACHED),
+    "free_interior_100": inside_small(FREE, CACHED),
+    "free_interior_medium": inside_small(FREE, CACHED),
+    "free_interior_aligned": inside_small(FREE, CACHED),
+    "free_interior_other_thread": inside_small(FREE),
+    "free_before_block": inside_small(FREE, CACHED),
+    # The cache may have taken it from the slab already.
+    "free_never_handed_out": Row(
+        rf"(?:{FREE}: {{p}} is a block never handed out, of {{n}} bytes"
+        rf"|{DOUBLE}: {{p}} is a free block of {{n}} bytes)",
+        late_in=CACHED,
+    ),
+    "free_slab_tail": Row(
+        f"{FREE}: {{p}} lies in a slab's tail, where no block is", late_in=CACHED
+    ),
+    # Inside a large or huge block.
+    "free_large_1": inside_large(FREE),
+    "free_large_16": inside_large(FREE),
+    "free_large_page": inside_large(FREE),
+    "free_large_64_kib": inside_large(FREE),
+    "free_large_other_thread": inside_large(FREE),
+    "free_huge_16": inside_large(FREE),
+    "free_huge_page": inside_large(FREE),
+    "free_huge_64_kib": inside_large(FREE),
+    "free_huge_1_mib": inside_large(FREE),
+    "free_huge_63_mib": inside_large(FREE),
+    # Double free.
+    "double_free_tiny": free_small(DOUBLE, CACHED),
+    "double_free_small": free_small(DOUBLE, CACHED),
+    "double_free_medium": free_small(DOUBLE, CACHED),
+    "double_free_aligned": free_small(DOUBLE, CACHED),
+    "double_free_calloc": free_small(DOUBLE, CACHED),
+    "double_free_large": free_large(DOUBLE),
+    "double_free_large_aligned": free_large(DOUBLE),
+    "double_free_huge": free_huge(DOUBLE, FREE),
+    "double_free_after_one": free_small(DOUBLE, CACHED),
+    "double_free_after_many": free_small(DOUBLE, CACHED),
+    "double_free_after_other_sizes": free_small(DOUBLE, CACHED),
+    "double_free_after_realloc": free_small(DOUBLE, CACHED),
+    "double_free_after_reuse": free_small(DOUBLE, CACHED),
+    "double_free_owner_gone": free_small(DOUBLE, CACHED),
+    "double_free_other_thread": free_small(DOUBLE, CACHED),
+    "double_free_two_other_threads": free_small(DOUBLE, CACHED),
+    "double_free_owner_then_other": free_small(DOUBLE, CACHED),
+    "double_free_other_then_owner": free_small(DOUBLE, CACHED),
+    "double_free_at_the_same_moment": free_small(DOUBLE, CACHED),
+    "double_free_large_other_thread": free_large(DOUBLE),
+    "double_free_large_at_the_same_moment": free_large(DOUBLE),
+    "double_free_large_after_realloc": free_large(DOUBLE),
+    # Its start may be forgotten once it has become part of a longer free run.
+    "double_free_large_after_others": Row(
+        rf"(?:{DOUBLE}: {{p}} is the start of a freed large block"
+        rf"|{FREE}: {{p}} lies in free heap space)"
+    ),
+    # realloc looks at the bitmap in every mode.
+    "realloc_stack": not_ours(REALLOC, r"\[stack\] rw-p"),
+    "realloc_small_integer": nothing_there(REALLOC),
+    "realloc_minus_one": above(REALLOC),
+    "realloc_anonymous_mapping": not_ours(REALLOC, r"\[anon\] rw-p"),
+    "realloc_interior": inside_small(REALLOC),
+    "realloc_interior_large": inside_large(REALLOC),
+    "realloc_freed": free_small(REALLOC_FREED),
+    "realloc_freed_same_size": free_small(REALLOC_FREED),
+    "realloc_freed_to_zero": free_small(f"(?:{REALLOC_FREED}|{DOUBLE})", CACHED),
+    "realloc_freed_other_thread": free_small(REALLOC_FREED),
+    "realloc_freed_large": free_large(REALLOC_FREED),
+    "realloc_freed_huge": free_huge(REALLOC_FREED, REALLOC),
+    "realloc_metadata": not_ours(REALLOC, r"\[anon\] rw-p"),
+    "realloc_prot_none": not_ours(REALLOC, r"\[anon\] ---p"),
+    "realloc_noncanonical": above(REALLOC),
+    "realloc_text": not_ours(REALLOC, "{exe} r-xp"),
+    "realloc_unmapped": nothing_there(REALLOC),
+    "realloc_slab_tail": Row(f"{REALLOC}: {{p}} lies in a slab's tail, where no block is"),
+    "realloc_interior_other_thread": inside_small(REALLOC),
+    # So does malloc_usable_size.
+    "usable_size_prot_none": not_ours(USABLE, r"\[anon\] ---p"),
+    "usable_size_noncanonical": above(USABLE),
+    "usable_size_minus_one": above(USABLE),
+    "usable_size_text": not_ours(USABLE, "{exe} r-xp"),
+    "usable_size_unmapped": nothing_there(USABLE),
+    "usable_size_slab_tail": Row(f"{USABLE}: {{p}} lies in a slab's tail, where no block is"),
+    "usable_size_stack": not_ours(USABLE, r"\[stack\] rw-p"),
+    "usable_size_small_integer": nothing_there(USABLE),
+    "usable_size_kernel_address": above(USABLE),
+    "usable_size_interior": inside_small(USABLE),
+    "usable_size_interior_huge": inside_large(USABLE),
+    "usable_size_freed": free_small(USABLE_FREED),
+    "usable_size_freed_large": free_large(USABLE_FREED),
+    # Sizes told to free: compared in hardened mode only.
+    "free_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 5000", quiet_in=CACHED
+    ),
+    "free_sized_mismatch_large": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
+    ),
+    "free_sized_huge": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 68157440", quiet_in=CACHED
+    ),
+    "free_sized_freed": free_small(DOUBLE, CACHED),
+    "free_aligned_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 64", quiet_in=CACHED
+    ),
+    "free_aligned_sized_alignment": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
+    ),
+    "delete_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 5000", quiet_in=CACHED
+    ),
+    "delete_array_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 32", quiet_in=CACHED
+    ),
+    "delete_aligned_sized_mismatch": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 64", quiet_in=CACHED
+    ),
+    "delete_sized_mismatch_large": Row(
+        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
+    ),
+    "delete_twice": free_small(DOUBLE, CACHED),
+    "delete_interior": inside_small(FREE, CACHED),
+    # Which function made a block is not known: nothing tells these from right ones.
+    "malloc_then_delete": SILENT,
+    "malloc_then_delete_array": SILENT,
+    "new_then_free": SILENT,
+    "new_array_then_free": SILENT,
+    "new_array_then_delete": SILENT,
+    "new_aligned_then_delete": SILENT,
+    # Writes and reads outside blocks in use.
+    **{f"overflow_small_{n}": SILENT for n in DISTANCES},
+    **{f"underflow_small_{n}": SILENT for n in DISTANCES},
+    **{f"overflow_large_{n}": SILENT for n in DISTANCES},
+    **{f"underflow_large_{n}": Row("", quiet_in=MODES, faults_in=("hardened",)) for n in DISTANCES},
+    **{
+        f"write_after_free_{kind}": SILENT
+        for kind in (
+            *("aimed", "aimed_encoded", "aimed_tiny", "first_word", "large", "last_word", "late"),
+            *("linked_to_itself", "links_cut", "medium", "other_thread", "second_word", "several"),
+            *("through_realloc", "whole"),
+        )
+    },
+    "write_after_free_huge": Row("", quiet_in=MODES, faults_in=UNMAPS),
+    "read_after_free_huge": Row("", quiet_in=MODES, faults_in=UNMAPS),
+    **{name: Row("", quiet_in=MODES, says={"hardened": "clear"}) for name in STALE},
+}
+
+
+def row_of(name: str) -> Row:
+    """The row of a program. Contract cases are no mistakes: nothing may be said."""
+    return SILENT if name.startswith("contract_") else TABLE[name]
