@@ -21,7 +21,7 @@ EXIT_OK, EXIT_BAD, EXIT_USAGE = 0, 1, 2
 LIST_SCHEMA = "hakmem-bench-list/1"
 FULL_BLOCKS, QUICK_BLOCKS = 5, 3
 # The quick mode does this share of each row's work, to be done in about a minute.
-QUICK_SCALE = 0.4
+QUICK_SCALE = 0.25
 BASELINE = "glibc"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from workload_runs import MAPPINGS, POOL, SMALL, result, run
 
 from harness import cases, measure, peers
+from harness.layout import BENCH
 
 Compile = Callable[..., Path]
 ALL = tuple(SMALL)
@@ -165,6 +167,15 @@ def test_every_row_of_the_matrix_runs(built: Path) -> None:
         assert row["program"] == case.program
         assert row["threads"] == case.threads
         assert row["proof"]["moved"]["before"] != row["proof"]["moved"]["after"], case.name
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang-14"])
+def test_both_compilers_build_them_without_a_warning(tmp_path: Path, compiler: str) -> None:
+    configure = ["cmake", "-S", BENCH, "-B", tmp_path, f"-DCMAKE_C_COMPILER={compiler}",
+                 "-DHAKMEM_WERROR=ON"]  # fmt: skip
+    subprocess.run(configure, check=True, capture_output=True)
+    done = subprocess.run(["cmake", "--build", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_about_lines_are_one_line(built: Path) -> None:
