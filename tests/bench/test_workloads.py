@@ -171,7 +171,7 @@ def test_every_row_of_the_matrix_runs(built: Path) -> None:
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang-14"])
 def test_both_compilers_build_them_without_a_warning(tmp_path: Path, compiler: str) -> None:
-    configure = ["cmake", "-S", BENCH, "-B", tmp_path, f"-DCMAKE_C_COMPILER={compiler}",
+    configure = ["cmake", "-S", str(BENCH), "-B", str(tmp_path), f"-DCMAKE_C_COMPILER={compiler}",
                  "-DHAKMEM_WERROR=ON"]  # fmt: skip
     subprocess.run(configure, check=True, capture_output=True)
     done = subprocess.run(["cmake", "--build", tmp_path], capture_output=True, text=True)
