@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/bits.h"
+#include "os/lock.h"
 #include "os/os.h"
 
 struct os_call_counters os_call_counters;
@@ -230,10 +231,13 @@ _Noreturn void os_abort(void) {
     const uint64_t abort_mask = UINT64_C(1) << (SIGABRT - 1);
     const long process = system_call(__NR_getpid, 0, 0, 0, 0, 0, 0);
     const long thread = system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
-    // The first signal reaches a handler the program installed (a crash reporter); when that
-    // returns, the second cannot be caught.
+    // The first signal reaches a handler the program installed (a crash reporter), which may
+    // allocate; when that returns, or ends up here, the second cannot be caught.
+    const bool first = lock_abort_begin();
     system_call(__NR_rt_sigprocmask, SIG_UNBLOCK, (long)&abort_mask, 0, sizeof abort_mask, 0, 0);
-    system_call(__NR_tgkill, process, thread, SIGABRT, 0, 0, 0);
+    if (first) {
+        system_call(__NR_tgkill, process, thread, SIGABRT, 0, 0, 0);
+    }
     system_call(__NR_rt_sigaction, SIGABRT, (long)&default_action, 0, sizeof abort_mask, 0, 0);
     system_call(__NR_tgkill, process, thread, SIGABRT, 0, 0, 0);
     system_call(__NR_exit_group, 127, 0, 0, 0, 0, 0);

@@ -1,8 +1,12 @@
 #include "os/lock.h"
 
+#include "os/file.h"
 #include "os/os.h"
 
-_Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
+#define ABORT_YIELDS_MAX 1000
+
+_Atomic(uintptr_t) lock_fork_owner;   // relaxed: see lock.h
+_Atomic(uintptr_t) lock_abort_owner;  // relaxed: see lock.h
 
 // Tells threads apart without a thread-local variable or a system call.
 static uintptr_t thread_pointer(void) {
@@ -24,6 +28,21 @@ bool lock_passes_for_fork(void) {
     return atomic_load_relaxed(&lock_fork_owner) == thread_pointer();
 }
 
+static bool is_aborting(void) {
+    return unlikely(atomic_load_relaxed(&lock_abort_owner) == thread_pointer());
+}
+
+// Another holder lets go within microseconds; after so many yields it is this thread itself, which
+// noticed misuse under the lock and will never go on from there.
+static void wait_while_aborting(struct lock *lock) {
+    for (int yields = 0; yields < ABORT_YIELDS_MAX; yields++) {
+        if (atomic_exchange_acquire(&lock->state, 2) == 0) {
+            return;
+        }
+        os_yield();
+    }
+}
+
 SLOW_PATH void lock_acquire_slow(struct lock *lock) {
     if (lock_passes_for_fork()) {
         return;
@@ -39,6 +58,10 @@ SLOW_PATH void lock_acquire_slow(struct lock *lock) {
         __builtin_ia32_pause();
 #endif
     }
+    if (is_aborting()) {
+        wait_while_aborting(lock);
+        return;
+    }
     while (atomic_exchange_acquire(&lock->state, 2) != 0) {
         os_futex_wait(&lock->state, 2);
     }
@@ -49,8 +72,9 @@ SLOW_PATH void lock_release_slow(struct lock *lock) {
 }
 
 // How many locks of each rank this thread holds; a build without checks does not have it. While a
-// fork is under way nothing is noted: locks are passed through, and all are released at its end.
-#define NOTES_WANTED (HAKMEM_CHECKS && !lock_passes_for_fork())
+// fork is under way nothing is noted: locks are passed through, and all are released at its end. Nor
+// while the thread ends the process.
+#define NOTES_WANTED (HAKMEM_CHECKS && !lock_passes_for_fork() && !is_aborting())
 static __thread uint32_t held[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
 
 void lock_check_rank(const struct lock *lock) {
@@ -79,6 +103,13 @@ void lock_note_released(const struct lock *lock) {
     if (NOTES_WANTED && held[lock->rank] != 0) {
         held[lock->rank]--;
     }
+}
+
+bool lock_abort_begin(void) {
+    const uintptr_t self = thread_pointer();
+    const bool first = atomic_load_relaxed(&lock_abort_owner) != self;
+    atomic_store_relaxed(&lock_abort_owner, self);
+    return first;
 }
 
 void lock_fork_begin(void) {

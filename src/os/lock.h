@@ -36,6 +36,10 @@ struct lock {
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
 extern _Atomic(uintptr_t) lock_fork_owner;
 
+// The thread pointer of the thread that ends the process with os_abort(), else 0.
+// Relaxed: as lock_fork_owner.
+extern _Atomic(uintptr_t) lock_abort_owner;
+
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_acquire_slow(struct lock *lock);
 void lock_release_slow(struct lock *lock);
@@ -82,6 +86,10 @@ static inline void lock_release(struct lock *lock) {
         lock_release_slow(lock);
     }
 }
+
+// From now on this thread waits for no lock for long: it may hold it itself, and a handler of SIGABRT
+// must not hang. False when it said so before.
+bool lock_abort_begin(void);
 
 // fork only, by the thread that is forking.
 void lock_fork_begin(void);
