@@ -65,6 +65,11 @@ misuse-board: setup | build ## Measure hakmem and all installed allocators under
 	@$(PYTHON) tests/misuse/board.py --all --write --library build/release/libhakmem.so \
 	    --programs build/release/tests/misuse/programs
 
+.PHONY: stress-long
+stress-long: setup | build ## 100,000 threads, and MINUTES=30 of forks under load with a watchdog
+	@$(call configure,release,-DHAKMEM_TESTS=ON -DHAKMEM_STRESS_MINUTES=$(or $(MINUTES),30))
+	@$(call build,release,--target stress_long)
+
 .PHONY: tidy
 tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
 	@$(call configure,release)

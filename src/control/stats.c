@@ -75,6 +75,7 @@ void stats_collect(struct stats *stats) {
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         const bool in_use = atomic_load_acquire(&cache->state) == CACHE_IN_USE;
         add_heap(stats, &cache->heap, in_use ? cache : NULL);
+        stats->gauge[GAUGE_cache_structure_bytes] += in_use ? cache_structure_bytes(cache) : 0;
     }
 
     uint64_t *gauge = stats->gauge;

@@ -46,7 +46,8 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     atomic_store_relaxed(&slab->large_bytes, 0);
     slab->free_count = slab->block_count;
     slab->fresh_index = 0;
-    slab->purge_age = SLAB_PURGE_NONE;
+    slab->tail_dirty = !zeroed;
+    slab->purge_age = zeroed ? SLAB_PURGE_NONE : SLAB_PURGE_USED;
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
         const unsigned left = slab->block_count - w * 64;
@@ -150,16 +151,18 @@ size_t slab_purge(struct run *slab) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();
     size_t purged_bytes = 0;
+    const unsigned limit = slab->tail_dirty ? slab->block_count : slab->fresh_index;
     slab->purge_age = SLAB_PURGE_NONE;
-    unsigned index = next_index(slab, 0, slab->fresh_index, true);
-    while (index < slab->fresh_index) {
-        const unsigned end = next_index(slab, index, slab->fresh_index, false);
+    slab->tail_dirty = 0;
+    unsigned index = next_index(slab, 0, limit, true);
+    while (index < limit) {
+        const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
         if (start < stop && os_purge((void *)start, stop - start)) {
             purged_bytes += stop - start;
         }
-        index = next_index(slab, end, slab->fresh_index, true);
+        index = next_index(slab, end, limit, true);
     }
     return purged_bytes;
 }

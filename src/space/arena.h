@@ -52,8 +52,8 @@ struct run {
     uint16_t free_count;   // blocks the slab holds
     uint16_t fresh_index;  // blocks from here on were never handed out
     uint8_t purge_age;     // enum slab_purge_age
-    uint8_t reserved;
-    uint64_t summary;  // bit w: word w of free_bits is not zero
+    uint8_t tail_dirty;    // 1: the pages behind fresh_index may hold memory of a former run
+    uint64_t summary;      // bit w: word w of free_bits is not zero
     // Relaxed: the words have one writer at a time, the holder of the heap's lock; other threads
     // read them to recognise a double free (see thread/remote.c). Pairs with nothing.
     _Atomic(uint64_t) *free_bits;

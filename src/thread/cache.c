@@ -10,8 +10,6 @@
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
 #define NO_TOP ((void **)(uintptr_t)(no_node + NODE_SLOTS))
 
-_Atomic(uint32_t) cache_count_in_use;  // relaxed: see cache.h
-
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
@@ -47,6 +45,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
+    cache->remote_shift = 64 - REMOTE_ENTRIES_LOG2;
     cache->id_entry = page_entry(id, 0);
     cache->delete_entry = DELETE_ENTRY_NONE;
     cache->checked =
@@ -54,8 +53,6 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->diverted = cache->checked || options.mode == mode_research;
     cache->remote_last = cache->diverted ? &no_remote_entry : cache->remote;
 }
-
-// ---- Capacity ----
 
 static unsigned floor_of(const struct magazine *magazine) {
     return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->floor);
@@ -66,40 +63,9 @@ static unsigned parked(const struct magazine *magazine) {
     return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->depot_count);
 }
 
-static uint64_t block_bytes(uint64_t class_index) {
-    return size_classes[class_index].block_bytes;
-}
-
-static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
-    return (uint32_t)greatest_u64(1, bytes / block_bytes(class_index));
-}
-
 // Floor of a node that holds `capacity` blocks, or as many as fit.
 static uint8_t floor_for(uint32_t capacity) {
     return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
-}
-
-// What this thread's cache may hold: its share when there are many.
-static uint64_t bytes_allowed(void) {
-    const uint64_t threads = greatest_u64(1, atomic_load_relaxed(&cache_count_in_use));
-    return least_u64(option_live(cache_heap_bytes), option_live(cache_total_bytes) / threads);
-}
-
-// Doubles the capacity; false when it is at its limit.
-static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
-    struct magazine *magazine = &cache->magazines[class_index];
-    const uint32_t most = blocks_in(option_live(cache_class_bytes), class_index);
-    const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)magazine->capacity);
-    if (raised <= magazine->capacity) {
-        return false;
-    }
-    const uint64_t more_bytes = (raised - magazine->capacity) * block_bytes(class_index);
-    if (cache->capacity_bytes + more_bytes > bytes_allowed()) {
-        return false;
-    }
-    cache->capacity_bytes += more_bytes;
-    magazine->capacity = raised;
-    return true;
 }
 
 // ---- Nodes ----
@@ -129,20 +95,20 @@ static void install_node(struct thread_cache *cache, uint64_t class_index, void 
     set_top(cache, class_index, node + floor_of(magazine) + 1 + count);
 }
 
-// The class's first node; false when there is no memory for it.
+// The class's first node; false when there is no memory for it, or the thread's share has no room.
 static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void **node = take_node(magazine);
-    if (node == NULL) {
+    const uint32_t capacity = capacity_start(&cache->capacity_bytes, class_index);
+    if (unlikely(capacity == 0)) {
         return false;
     }
-    const uint64_t allowed = bytes_allowed();
-    const uint64_t room = allowed > cache->capacity_bytes ? allowed - cache->capacity_bytes : 0;
-    uint64_t start = least_u64(option_live(cache_start_bytes), option_live(cache_class_bytes));
-    start = blocks_in(least_u64(start, room), class_index);
-    magazine->capacity = (uint32_t)greatest_u64(start, options.prewarm_blocks);
-    atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
-    cache->capacity_bytes += magazine->capacity * block_bytes(class_index);
+    void **node = take_node(magazine);
+    if (unlikely(node == NULL)) {
+        capacity_end(&cache->capacity_bytes, class_index, capacity);
+        return false;
+    }
+    magazine->capacity = capacity;
+    atomic_store_relaxed(&magazine->floor, floor_for(capacity));
     install_node(cache, class_index, node, 0);
     return true;
 }
@@ -286,6 +252,17 @@ static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
     install_node(cache, class_index, magazine->node, count);
 }
 
+// The capacity of a class that refills and overflows in turn. False when it is at its limit.
+static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    const uint32_t raised = capacity_raise(&cache->capacity_bytes, class_index, magazine->capacity);
+    if (raised == 0) {
+        return false;
+    }
+    magazine->capacity = raised;
+    return true;
+}
+
 // Makes room in a full node. Afterwards a push succeeds.
 static void make_room(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
@@ -409,7 +386,7 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
     // Fibonacci hashing of the word's place.
     const uint64_t place =
         ((uintptr_t)slab / sizeof *slab * 64 + word) * UINT64_C(0x9E3779B97F4A7C15);
-    struct remote_entry *entry = &cache->remote[place >> 58];
+    struct remote_entry *entry = &cache->remote[place >> cache->remote_shift];
     if (entry->bits != 0 && (entry->slab != slab || entry->word != word)) {
         publish_entry(cache, entry);
     }
@@ -459,7 +436,46 @@ static void flush_node(struct thread_cache *cache, uint64_t class_index, unsigne
     set_top(cache, class_index, first + (held - count));
 }
 
+static void empty_magazine(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    while (magazine->depot != NULL) {
+        flush_depot_node(cache, class_index);
+    }
+    const unsigned held = node_count(cache, class_index);
+    if (held > 0) {
+        flush_node(cache, class_index, held);
+    }
+    magazine->depot_low = 0;
+}
+
+// The class starts anew at its next use.
+static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    empty_magazine(cache, class_index);
+    set_top(cache, class_index, NO_TOP);
+    metadata_free(magazine->node, NODE_BYTES);
+    magazine->node = NULL;
+    if (magazine->spare != NULL) {
+        metadata_free(magazine->spare, NODE_BYTES);
+        magazine->spare = NULL;
+    }
+    capacity_end(&cache->capacity_bytes, class_index, magazine->capacity);
+    magazine->capacity = 0;
+}
+
+void cache_adjust(struct thread_cache *cache) {
+    cache->remote_shift = 64 - (capacity_is_crowded() ? REMOTE_CROWDED_LOG2 : REMOTE_ENTRIES_LOG2);
+    if (unlikely(capacity_is_exceeded(cache->capacity_bytes))) {
+        for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+            if (cache->magazines[i].node != NULL) {
+                close_magazine(cache, i);
+            }
+        }
+    }
+}
+
 void cache_decay(struct thread_cache *cache) {
+    cache_adjust(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
         if (magazine->node == NULL) {
@@ -480,15 +496,7 @@ void cache_decay(struct thread_cache *cache) {
 void cache_empty(struct thread_cache *cache) {
     cache_publish_remote(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        struct magazine *magazine = &cache->magazines[i];
-        while (magazine->depot != NULL) {
-            flush_depot_node(cache, i);
-        }
-        const unsigned held = node_count(cache, i);
-        if (held > 0) {
-            flush_node(cache, i, held);
-        }
-        magazine->depot_low = 0;
+        empty_magazine(cache, i);
     }
 }
 
@@ -532,16 +540,27 @@ uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_inde
     return (slot > below ? slot - below : 0) + (uint64_t)parked(magazine) * NODE_BLOCKS_MAX;
 }
 
+uint64_t cache_structure_bytes(const struct thread_cache *cache) {
+    uint64_t nodes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        // A class with full nodes mostly has an empty one at hand as well.
+        const unsigned full = parked(&cache->magazines[i]);
+        void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
+        nodes += top == NO_TOP ? 0 : 1 + full + (full != 0);
+    }
+    return sizeof *cache + nodes * NODE_BYTES;
+}
+
 size_t cache_check(const struct thread_cache *cache) {
     size_t violations = 0;
     uint64_t capacity_bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const struct magazine *magazine = &cache->magazines[i];
         if (magazine->node == NULL) {
-            violations += magazine->depot != NULL;
+            violations += magazine->depot != NULL || magazine->capacity != 0;
             continue;
         }
-        capacity_bytes += magazine->capacity * block_bytes(i);
+        capacity_bytes += capacity_cost(i, magazine->capacity);
         void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
         violations +=
             top < magazine->node + floor_of(magazine) + 1 || top > magazine->node + NODE_SLOTS;

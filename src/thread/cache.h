@@ -22,11 +22,13 @@
 #include "heap/slab.h"
 #include "space/page_map.h"
 #include "space/size_class.h"
+#include "thread/capacity.h"
 
-#define NODE_SLOTS 64
-#define NODE_BYTES (NODE_SLOTS * sizeof(void *))
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
-#define REMOTE_ENTRIES 64
+#define REMOTE_ENTRIES_LOG2 6
+#define REMOTE_ENTRIES (1u << REMOTE_ENTRIES_LOG2)
+// So few entries are in use among many threads: one that sleeps holds back the blocks of others in them.
+#define REMOTE_CROWDED_LOG2 2
 // A thread that only frees what others allocated ticks when it has filled a word, and after so many
 // frees that were scattered.
 #define REMOTE_FREES_PER_TICK 64
@@ -77,8 +79,9 @@ struct thread_cache {
     // Slow path, the owning thread's.
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
-    uint64_t capacity_bytes;                         // sum of capacity * block size
+    uint64_t capacity_bytes;                         // sum of capacity_cost()
     uint32_t remote_since_tick;                      // remote frees without a neighbour
+    uint32_t remote_shift;                           // 64 - log2 of the entries in use
     uint32_t growths_seen;                           // arena_growths at the last tick
     uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
     uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
@@ -112,10 +115,6 @@ extern __thread struct thread_cache *thread_cache __attribute__((tls_model("init
 
 // Caches of threads that have none: not yet, and no longer.
 extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
-
-// Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
-// cache_total_bytes out; pairs with nothing.
-extern _Atomic(uint32_t) cache_count_in_use;
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;
@@ -208,6 +207,9 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
 // Hands all pending remote frees to their owners.
 void cache_publish_remote(struct thread_cache *cache);
 
+// Fits the cache to the number of threads there are: at the thread's start, and at each decay.
+void cache_adjust(struct thread_cache *cache);
+
 // Gives back what the cache did not need since the last time.
 void cache_decay(struct thread_cache *cache);
 
@@ -222,6 +224,9 @@ bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index, 
 
 // Blocks of a class in the magazine. For another thread's cache: a guess that is never torn.
 uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index);
+
+// Bytes of the cache itself and its nodes. For another thread's cache: as cache_block_count().
+uint64_t cache_structure_bytes(const struct thread_cache *cache);
 
 // Number of violated invariants; own cache only.
 size_t cache_check(const struct thread_cache *cache);

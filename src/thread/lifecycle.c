@@ -105,10 +105,11 @@ struct thread_cache *lifecycle_attach(void) {
         cache_forget(cache);
     }
     atomic_store_release(&cache->state, CACHE_IN_USE);
-    atomic_bump_owned(&cache_count_in_use, 1u);
+    capacity_join(cache->capacity_bytes);
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
+    cache_adjust(cache);
     atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
     // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the
@@ -134,7 +135,7 @@ void lifecycle_detach(void) {
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;
     registry.unused = cache;
-    atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
+    capacity_leave(cache->capacity_bytes);
     lock_release(&registry.lock);
 }
 
@@ -242,9 +243,9 @@ void fork_child(void) {
             atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
             cache->next_unused = registry.unused;
             registry.unused = cache;
-            atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
         }
     }
+    capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes);
     arena_fork_child();
     unlock_all();
 }

@@ -195,6 +195,22 @@ BEHAVIOUR_UNUSED static size_t random_below(uint64_t *state, size_t bound) {
     return (size_t)(behaviour_random(state) % bound);
 }
 
+// Where the random numbers of this run start: BEHAVIOUR_SEED from the environment, else 1. Printed, so
+// that a run that failed can be had again.
+BEHAVIOUR_UNUSED static uint64_t behaviour_seed(void) {
+    const char *text = getenv("BEHAVIOUR_SEED");
+    const uint64_t seed = text == NULL ? 1 : strtoull(text, NULL, 10);
+    behaviour_say("BEHAVIOUR_SEED=%llu", (unsigned long long)seed);
+    return seed;
+}
+
+// One stream of random numbers for each thread, or whatever the number counts.
+BEHAVIOUR_UNUSED static uint64_t random_stream(uint64_t seed, uint64_t number) {
+    uint64_t state = seed * 0x100000001b3u + number;
+    behaviour_random(&state);
+    return state;
+}
+
 // Sizes with equal weight per doubling, 1..max.
 BEHAVIOUR_UNUSED static size_t random_log_size(uint64_t *state, size_t max) {
     unsigned int bits = 64 - (unsigned int)__builtin_clzll(max);

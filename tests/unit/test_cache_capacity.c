@@ -52,7 +52,7 @@ static void test_capacity_of_a_whole_cache(void **state) {
     uint64_t floor_bytes = 0;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         assert_true(capacity(i) >= 1);
-        floor_bytes += size_classes[i].block_bytes;
+        floor_bytes += NODE_BYTES + size_classes[i].block_bytes;
     }
     assert_true(cache->capacity_bytes <= 300 * KIB + floor_bytes);
 }
@@ -65,11 +65,73 @@ static void test_caches_of_all_threads_share_a_total(void **state) {
     start();
     churn(SIZE_CLASS_64, 5000, 20);
     churn(SIZE_CLASS_1024, 300, 20);
-    assert_true(cache->capacity_bytes <= 64 * KIB + 1024);
+    assert_true(cache->capacity_bytes <= 64 * KIB);
+    // Each class in proportion: 256 KiB of 4 MiB, 4 KiB of 64 KiB.
+    assert_int_equal(capacity(SIZE_CLASS_64), 64);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 4);
     atomic_store_relaxed(&cache_count_in_use, 1);
     churn(SIZE_CLASS_64, 5000, 20);
-    assert_true(cache->capacity_bytes > 64 * KIB + 1024);
+    churn(SIZE_CLASS_1024, 300, 20);
+    assert_int_equal(capacity(SIZE_CLASS_64), 640);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 40);
     assert_true(cache->capacity_bytes <= 640 * KIB);
+}
+
+static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
+    (void)state;
+    options.cache_total_bytes = 32 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    options.cache_class_bytes = 256 * KIB;
+    atomic_store_relaxed(&cache_count_in_use, 1000);
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        churn(i, 20, 3);
+        assert_true(size_classes[i].block_bytes <= 2 * KIB || capacity(i) == 0);
+        assert_true(cache_block_count(cache, i) <= capacity(i));
+    }
+    assert_true(capacity(SIZE_CLASS_16) > 0);
+    assert_true(cache->capacity_bytes <= 32 * MIB / 1000);
+}
+
+// Threads came when they were few, and have it all.
+static void test_shares_of_what_is_used_up(void **state) {
+    (void)state;
+    options.cache_total_bytes = 8 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    atomic_store_relaxed(&cache_count_in_use, 4);
+    start();
+    capacity_join(8 * MIB);
+    churn(SIZE_CLASS_64, 5000, 20);
+    const uint64_t overdrawn = cache->capacity_bytes;
+    assert_in_range(overdrawn, 1, 2 * MIB / 8);
+    capacity_leave(8 * MIB);
+    churn(SIZE_CLASS_64, 5000, 20);
+    assert_true(cache->capacity_bytes >= 4 * overdrawn);
+    check();
+}
+
+static void test_a_cache_beyond_its_share_starts_anew(void **state) {
+    (void)state;
+    options.cache_total_bytes = 32 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_4096; i++) {
+        churn(i, 300, 10);
+    }
+    const uint64_t alone = cache->capacity_bytes;
+    cache_decay(cache);
+    assert_int_equal(cache->capacity_bytes, alone);
+    atomic_store_relaxed(&cache_count_in_use, 100);
+    assert_true(alone > 2 * 32 * MIB / 100);
+    cache_decay(cache);
+    assert_int_equal(cache->capacity_bytes, 0);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_int_equal(cache_block_count(cache, i), 0);
+        assert_int_equal(used_blocks(cache, i), 0);
+    }
+    check();
+    churn(SIZE_CLASS_64, 300, 10);
+    assert_in_range(cache->capacity_bytes, 1, 32 * MIB / 100);
 }
 
 static void test_prewarmed_capacity(void **state) {
@@ -204,6 +266,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
         cmocka_unit_test(test_capacity_of_a_whole_cache),
         cmocka_unit_test(test_caches_of_all_threads_share_a_total),
+        cmocka_unit_test(test_blocks_beyond_a_small_share_are_not_cached),
+        cmocka_unit_test(test_shares_of_what_is_used_up),
+        cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
         cmocka_unit_test(test_prewarmed_capacity),
         cmocka_unit_test(test_refill_size),
         cmocka_unit_test(test_depot_takes_what_the_magazine_cannot),

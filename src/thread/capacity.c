@@ -1,0 +1,100 @@
+#include "thread/capacity.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+
+_Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
+
+// Capacities of the caches in use, in bytes. Relaxed: each thread adds what its own cache may hold
+// more, to share the total out; pairs with nothing.
+static _Atomic(uint64_t) capacity_total;
+
+// The part of a share that is left when cache_total_bytes is used up.
+#define OVERDRAWN_PART 8
+// Threads are many when a share is less than this part of cache_heap_bytes.
+#define CROWDED_PART 8
+
+void capacity_join(uint64_t bytes) {
+    atomic_bump_owned(&cache_count_in_use, 1u);
+    atomic_add_relaxed(&capacity_total, bytes);
+}
+
+void capacity_leave(uint64_t bytes) {
+    atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
+    atomic_sub_relaxed(&capacity_total, bytes);
+}
+
+void capacity_only(bool has_cache, uint64_t bytes) {
+    atomic_store_relaxed(&cache_count_in_use, has_cache ? 1u : 0u);
+    atomic_store_relaxed(&capacity_total, bytes);
+}
+
+static uint64_t share_bytes(void) {
+    const uint64_t threads = greatest_u64(1, atomic_load_relaxed(&cache_count_in_use));
+    return option_live(cache_total_bytes) / threads;
+}
+
+// What this thread's cache may hold.
+static uint64_t allowed_bytes(void) {
+    const bool overdrawn = atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
+    const uint64_t share = overdrawn ? share_bytes() / OVERDRAWN_PART : share_bytes();
+    return least_u64(option_live(cache_heap_bytes), share);
+}
+
+// A size as it is for a cache of cache_heap_bytes, in proportion to what is allowed.
+static uint64_t in_proportion(uint64_t bytes, uint64_t allowed) {
+    const uint64_t whole = option_live(cache_heap_bytes);
+    return allowed < whole ? bytes * allowed / whole : bytes;
+}
+
+static uint64_t block_bytes(uint64_t class_index) {
+    return size_classes[class_index].block_bytes;
+}
+
+static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
+    return (uint32_t)(bytes / block_bytes(class_index));
+}
+
+static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, uint32_t capacity) {
+    const uint64_t more = capacity_cost(class_index, capacity) - capacity_cost(class_index, before);
+    atomic_add_relaxed(&capacity_total, more);
+    *bytes += more;
+    return capacity;
+}
+
+uint32_t capacity_start(uint64_t *bytes, uint64_t class_index) {
+    const uint64_t allowed = allowed_bytes();
+    const uint64_t used = *bytes + NODE_BYTES;
+    const uint64_t room = allowed > used ? allowed - used : 0;
+    const uint64_t most = least_u64(room, in_proportion(option_live(cache_class_bytes), allowed));
+    if (allowed < option_live(cache_heap_bytes) && blocks_in(most, class_index) == 0) {
+        return 0;
+    }
+    const uint64_t start = in_proportion(option_live(cache_start_bytes), allowed);
+    const uint64_t count = greatest_u64(1, blocks_in(least_u64(start, most), class_index));
+    return change(bytes, class_index, 0, (uint32_t)greatest_u64(count, options.prewarm_blocks));
+}
+
+uint32_t capacity_raise(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {
+    const uint64_t allowed = allowed_bytes();
+    const uint32_t most =
+        blocks_in(in_proportion(option_live(cache_class_bytes), allowed), class_index);
+    const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)capacity);
+    if (raised <= capacity || *bytes + (raised - capacity) * block_bytes(class_index) > allowed) {
+        return 0;
+    }
+    return change(bytes, class_index, capacity, raised);
+}
+
+void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {
+    change(bytes, class_index, capacity, 0);
+}
+
+bool capacity_is_exceeded(uint64_t bytes) {
+    const uint64_t share = share_bytes();
+    return share < option_live(cache_heap_bytes) && bytes > 2 * share;
+}
+
+bool capacity_is_crowded(void) {
+    return share_bytes() < option_live(cache_heap_bytes) / CROWDED_PART;
+}

@@ -1,0 +1,55 @@
+// How much thread caches may hold: each class of each cache its capacity, in blocks. In bytes it counts
+// with the node that the class needs for it.
+//
+// A class starts low, and doubles while it refills and overflows in turn, up to cache_class_bytes; all
+// classes of a cache together have at most cache_heap_bytes. Among many threads each has an equal share of
+// cache_total_bytes, if that is less, and what a class starts with and may reach is less in proportion.
+// Most of many threads sleep, and nobody can take from a sleeping thread what it caches (see
+// docs/decisions/0004-cache-of-idle-threads.md); so the bounds hold while it runs:
+//
+// - where a share has no room for a block, its class is not cached;
+// - once the capacities of all caches have used up cache_total_bytes, because threads came when there
+//   were fewer, shares are a fraction of what they were;
+// - a cache with more than its share starts anew (cache_decay).
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+#include "space/size_class.h"
+
+// A class that caches anything needs one node (see cache.h).
+#define NODE_SLOTS 64
+#define NODE_BYTES (NODE_SLOTS * sizeof(void *))
+
+static inline uint64_t capacity_cost(uint64_t class_index, uint32_t capacity) {
+    return capacity == 0 ? 0
+                         : NODE_BYTES + (uint64_t)capacity * size_classes[class_index].block_bytes;
+}
+
+// Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
+// cache_total_bytes out; pairs with nothing.
+extern _Atomic(uint32_t) cache_count_in_use;
+
+// A thread takes, or leaves, a cache whose capacities cost so many bytes. The registry's lock is held.
+void capacity_join(uint64_t bytes);
+void capacity_leave(uint64_t bytes);
+
+// In the child of a fork: of all caches, only the calling thread's counts, if it has one.
+void capacity_only(bool has_cache, uint64_t bytes);
+
+// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache.
+
+// The capacity of a class that had none; 0 when the thread's share has no room for one block.
+uint32_t capacity_start(uint64_t *bytes, uint64_t class_index);
+
+// Twice the capacity, or what the limits leave of it; 0 when it is at its limit.
+uint32_t capacity_raise(uint64_t *bytes, uint64_t class_index, uint32_t capacity);
+
+// Takes the class's capacity back.
+void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity);
+
+// Whether a cache may hold much more than the share that its thread has now.
+bool capacity_is_exceeded(uint64_t bytes);
+
+// Whether threads are so many that one share is a small part of cache_heap_bytes.
+bool capacity_is_crowded(void);
