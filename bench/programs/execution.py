@@ -41,7 +41,9 @@ class Execution:
         idle_ms: int = 0,
     ) -> None:
         self.base = base
-        self.stage = Stage(base, LAUNCHER)
+        self._copies: dict[str, str] = {}
+        self._witness = self._reachable(str(WITNESS))
+        self.stage = Stage(base, Path(self._reachable(str(LAUNCHER))))
         self.directory = self.stage.directory
         self.wall_ns = 0
         self._environment = dict(environment)
@@ -55,7 +57,6 @@ class Execution:
         self._main_steps: list[int] = []
         self._statements = base / "statements"
         self._count_calls = count_calls
-        self._copies: dict[str, str] = {}
         base.chmod(0o755)
         self._statements.touch()
         self._statements.chmod(0o666)
@@ -179,7 +180,7 @@ class Execution:
         if preloaded:
             variables.update(environment)
             # The witness comes first, so that _exit is its own whatever else defines one.
-            variables["LD_PRELOAD"] = f"{WITNESS}:{self._preload}"
+            variables["LD_PRELOAD"] = f"{self._witness}:{self._preload}"
             variables["WITNESS_FILE"] = str(self._statements)
             variables["WITNESS_IDLE_MS"] = str(self._idle_ms)
         return variables

@@ -130,6 +130,23 @@ def backtraces(pid: int) -> str:
     return "\n".join(texts)
 
 
+@contextlib.contextmanager
+def interrupt_held() -> Iterator[None]:
+    """Ctrl-C inside comes at the end of the block: nobody would know of a process half started."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
+
+
 class Running:
     """A program that has been started; `finish` or `kill` must follow."""
 
@@ -137,6 +154,20 @@ class Running:
         self.program = program
         self._stdout_path = scratch / "stdout"
         self._stderr_path = scratch / "stderr"
+        try:
+            with interrupt_held():
+                self._launch(launcher, stdin)
+                first = self._report.readline().split()
+        except KeyboardInterrupt:
+            self.kill()
+            raise
+        if len(first) != 2:
+            self.kill()
+            raise ProgramFailedError(f"cannot start {program.words[0]}: {excerpt(self.stderr())}")
+        self.pid = int(first[1])
+
+    def _launch(self, launcher: Path, stdin: Path | None) -> None:
+        program, account = self.program, self.program.account
         read_end, write_end = os.pipe()
         words = [str(launcher), str(write_end)]
         words += [f"{name}={value}" for name, value in program.environment.items()]
@@ -146,7 +177,6 @@ class Running:
             self._stdout_path.open("wb") as stdout_file,
             self._stderr_path.open("wb") as stderr_file,
         ):
-            account = program.account
             self._launcher = subprocess.Popen(
                 words,
                 cwd=program.directory,
@@ -162,11 +192,6 @@ class Running:
             )
         os.close(write_end)
         self._report = os.fdopen(read_end)
-        first = self._report.readline().split()
-        if len(first) != 2:
-            self.kill()
-            raise ProgramFailedError(f"cannot start {program.words[0]}: {excerpt(self.stderr())}")
-        self.pid = int(first[1])
 
     def stdout(self) -> bytes:
         return self._stdout_path.read_bytes()

@@ -6,7 +6,10 @@ Programs whose packages only `hakmem bench setup` installs are marked `needs_ben
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +23,7 @@ from programs.execution import Execution
 from programs.process import ProgramFailedError, process_tree, status_kib
 
 from harness import peers, proof
-from harness.environment import CLEAN_ENVIRONMENT
+from harness.environment import CLEAN_ENVIRONMENT, run_alone
 from harness.errors import MeasureError, RefusedError
 from harness.layout import TOP
 
@@ -390,6 +393,42 @@ def test_interrupted_server_is_ended(
         programs.nginx.Nginx().run(CLEAN_ENVIRONMENT, tmp_path / "inputs", 20.0)
     assert descendants() <= before
     assert not list(tmp_path.glob("hakmem-bench-*"))
+
+
+def test_interruption_while_a_program_starts_leaves_nothing(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C at the very moment when the process is there and nobody holds it yet."""
+    before = descendants()
+    popen = subprocess.Popen
+
+    def interrupted(*words: Any, **settings: Any) -> Any:
+        started = popen(*words, **settings)
+        signal.raise_signal(signal.SIGINT)
+        return started
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execution.command(["/bin/sleep", "63"])
+    assert descendants() <= before
+
+
+def test_another_account_needs_no_way_through_the_callers_folders(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repository may lie below a folder that only its owner enters, such as /root."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    for name in ("LAUNCHER", "WITNESS"):
+        copy = shutil.copy(getattr(programs.execution, name), private)
+        monkeypatch.setattr(programs.execution, name, Path(copy))
+    with tempfile.TemporaryDirectory() as base:
+        run = Execution(CLEAN_ENVIRONMENT, Path(base))
+        account = run.unprivileged()
+        witness_file = run._variables({}, preloaded=True)["LD_PRELOAD"].split(":")[0]
+        seen = run.tool(["/usr/bin/cksum", witness_file], account=account).stdout.split()[0]
+    assert seen == run_alone(["/usr/bin/cksum", str(private / "libwitness.so")],
+                             CLEAN_ENVIRONMENT, 60).split()[0].encode()  # fmt: skip
 
 
 def test_server_that_refuses_to_start_is_reported(execution: Execution) -> None:
