@@ -7,6 +7,7 @@
 #include "heap/large.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "space/arena.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 
@@ -147,7 +148,7 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment) {
         os_unmap(start, usable_bytes + guard);
         return false;
     }
-    os_advise_huge_pages(start, usable_bytes, (enum os_huge_pages)options.huge_pages);
+    os_advise_huge_pages(start, usable_bytes, arena_huge_page_wish(false));
     if (guard != 0) {
         os_guard(start + usable_bytes, guard);
     }

@@ -68,6 +68,19 @@ static void refile(struct superslab *superslab) {
 
 _Atomic(uint32_t) arena_growths;  // relaxed: see arena.h
 
+enum os_huge_pages arena_huge_page_wish(bool is_small_heap) {
+    switch (options.huge_pages) {
+    case huge_pages_always:
+        return OS_HUGE_PAGES_ALWAYS;
+    case huge_pages_never:
+        return OS_HUGE_PAGES_NEVER;
+    case huge_pages_adaptive:
+        return is_small_heap ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_DEFAULT;
+    default:
+        return OS_HUGE_PAGES_DEFAULT;
+    }
+}
+
 static struct superslab *map_superslab(void) {
     struct superslab *superslab = arena.recycled;
     if (superslab != NULL) {
@@ -90,7 +103,8 @@ static struct superslab *map_superslab(void) {
         arena.recycled = superslab;
         return NULL;
     }
-    os_advise_huge_pages(start, SUPERSLAB_BYTES, (enum os_huge_pages)options.huge_pages);
+    const bool is_small_heap = arena.superslab_count < SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
+    os_advise_huge_pages(start, SUPERSLAB_BYTES, arena_huge_page_wish(is_small_heap));
     superslab->start = (uintptr_t)start;
     superslab->free = superslab->zero = ALL_PAGES;
     superslab->dirty_young = superslab->dirty_old = superslab->stuck = 0;

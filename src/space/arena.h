@@ -20,6 +20,7 @@
 #include "base/atomic.h"
 #include "base/base.h"
 #include "base/list.h"
+#include "os/os.h"
 #include "space/size_class.h"
 
 #define SUPERSLAB_PAGES 64
@@ -104,6 +105,12 @@ bool arena_extend(struct run *run, unsigned page_count);
 
 // Gives the pages of a run from `page_count` on back. Entries as for arena_give().
 void arena_shorten(struct run *run, unsigned page_count);
+
+// Below this many bytes of superslabs the heap is small (decision 0007).
+#define SMALL_HEAP_BYTES (32 * MIB)
+
+// What the option huge_pages wishes for a new mapping.
+enum os_huge_pages arena_huge_page_wish(bool is_small_heap);
 
 // Superslabs mapped so far, modulo 2^32. Relaxed: written under the arena's lock, read by threads that
 // then give back what is kept elsewhere; pairs with nothing.

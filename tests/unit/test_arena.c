@@ -559,6 +559,21 @@ static void test_huge_page_wishes(void **state) {
                      OS_HUGE_PAGES_NEVER);
 }
 
+static void test_huge_pages_are_refused_while_the_heap_is_small(void **state) {
+    (void)state;
+    start();
+    const unsigned small = SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
+    for (unsigned i = 0; i < small + 2; i++) {
+        take(i, SUPERSLAB_PAGES / 2 + 1, PAGE_BYTES, false);  // a superslab each
+        assert_int_equal(fake_os_wish((void *)runs[i].run->start),
+                         i < small ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_DEFAULT);
+    }
+    options.huge_pages = huge_pages_system;
+    assert_int_equal(arena_huge_page_wish(true), OS_HUGE_PAGES_DEFAULT);
+    options.huge_pages = huge_pages_always;
+    assert_int_equal(arena_huge_page_wish(true), OS_HUGE_PAGES_ALWAYS);
+}
+
 // ---- Guards ----
 
 static void test_guard_comes_and_goes(void **state) {
@@ -726,6 +741,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_the_superslab),
         cmocka_unit_test(test_no_memory_for_the_page_map),
         cmocka_unit_test(test_huge_page_wishes),
+        cmocka_unit_test(test_huge_pages_are_refused_while_the_heap_is_small),
         cmocka_unit_test(test_guard_comes_and_goes),
         cmocka_unit_test(test_refused_guard_is_only_weaker),
         cmocka_unit_test(test_guard_that_cannot_be_lifted_is_kept_away),
