@@ -39,6 +39,11 @@ set(internal_directories config unit model concurrency)
 # Directories whose tests need the libraries that replace malloc, or no library at all.
 set(library_directories protocols api guarded misuse stress limits faults abi tidy hotpath gates cli bench apps)
 
+# The fuzz targets are a flavour of their own, and its only tests.
+if(HAKMEM_SANITIZE MATCHES "fuzzer")
+  set(internal_directories fuzz)
+endif()
+
 foreach(directory ${internal_directories})
   if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${directory}/CMakeLists.txt)
     add_subdirectory(${PROJECT_SOURCE_DIR}/tests/${directory} ${PROJECT_BINARY_DIR}/tests/${directory})

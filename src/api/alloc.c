@@ -424,7 +424,9 @@ static bool fits(size_t usable_bytes, size_t bytes) {
 static bool resize_in_place(const struct place *place, size_t bytes, void **block) {
     switch (place->kind) {
     case PLACE_SMALL:
-        return fits(place->usable_bytes, bytes);
+        // Where sizes are checked, the block must be one that malloc would give for the new size.
+        return fits(place->usable_bytes, bytes) &&
+               (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
     case PLACE_LARGE:
         return bytes > SMALL_BYTES_MAX && bytes <= LARGE_BYTES_MAX &&
                large_resize(place->run, bytes);
@@ -442,8 +444,8 @@ static bool resize_in_place(const struct place *place, size_t bytes, void **bloc
 static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
     void *moved = alloc(bytes);
     if (unlikely(moved == NULL)) {
-        // A block that was to shrink still serves.
-        return bytes <= usable_bytes ? block : NULL;
+        // A block that was to shrink still serves, unless free_sized would take it for a wrong one.
+        return bytes <= usable_bytes && !options.immediate_double_free ? block : NULL;
     }
     __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
     dealloc(block);

@@ -4,6 +4,7 @@
 #include "config/options.h"
 #include "control/stats.h"
 #include "hakmem.h"
+#include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 
 EXPORTED const char *hakmem_version(void) {
@@ -19,6 +20,8 @@ EXPORTED size_t hakmem_check(void) {
 }
 
 EXPORTED int hakmem_option_set(const char *name, const char *value) {
+    // What the environment says comes first: it must not be loaded over this.
+    lifecycle_start();
     return options_set(name, value) ? 0 : -1;
 }
 

@@ -28,6 +28,13 @@ struct options options = {
 #include "config/options.def"
 };
 
+#define OPTION(name, type, initial, min, max, unit, when, help) .name = (initial),
+#define CHOICE(option, name, number, help)
+#define MODE(mode, option, value)
+static const struct options defaults = {
+#include "config/options.def"
+};
+
 struct row {
     const char *name;
     const char *unit;
@@ -494,6 +501,9 @@ static void presets_apply(uint64_t mode) {
 
 void options_load(char *const *envp, bool secure) {
     int saved_errno = errno;
+    options = defaults;
+    memset(origins, OPTION_ORIGIN_DEFAULT, sizeof origins);
+    warning_count = 0;
     if (envp != NULL && !secure) {
         const char *path = environment_find(envp, "PROFILE");
         const char *conf = environment_find(envp, "CONF");

@@ -73,8 +73,9 @@ extern struct options options;
 #define option_live(name) __atomic_load_n(&options.name, __ATOMIC_RELAXED)
 
 // Reads HAKMEM_PROFILE, HAKMEM_CONF and HAKMEM_<NAME> from `envp` (may be NULL); with `secure`
-// (AT_SECURE) the environment is ignored. Call once, before threads. Warnings go to standard error;
-// with `verbose` the effective configuration is printed there too. errno is preserved.
+// (AT_SECURE) the environment is ignored. Call before threads; a second call forgets the first.
+// Warnings go to standard error; with `verbose` the effective configuration is printed there too.
+// errno is preserved.
 void options_load(char *const *envp, bool secure);
 
 // Changes a LIVE option. False, with nothing changed, when the name is unknown, the option is not

@@ -12,23 +12,13 @@
 // The seed is printed. With one thread a run is repeatable; each failure names the thread, the
 // operation's number and the last operations of that thread.
 #include "behaviour.h"
+#include "contents.h"
 #include "names.h"
 #include "reference.h"
 
 #include <inttypes.h>
 
 enum { SLOT_COUNT = 700, EXCHANGE_COUNT = 128, THREADS_MAX = 64, HISTORY_COUNT = 32 };
-
-// Blocks above this are not filled to the last byte each time: their ends and one word per KiB.
-#define FULL_BYTES ((size_t)16 * KIB)
-#define EDGE_BYTES ((size_t)256)
-
-struct block {
-    unsigned char *start;
-    size_t bytes;
-    size_t usable;
-    uint64_t key;
-};
 
 struct event {
     const char *what;
@@ -94,90 +84,12 @@ static void note(struct worker *worker, const char *what, size_t bytes, size_t a
         (struct event){what, bytes, alignment, before, after};
 }
 
-// A word that depends on the block and the offset.
-static uint64_t word_at(const struct block *block, size_t offset) {
-    return (block->key + offset) * 0x9e3779b97f4a7c15u;
-}
-
-static void fill_range(const struct block *block, size_t from, size_t to) {
-    size_t at = from;
-    for (; at + 8 <= to; at += 8) {
-        uint64_t word = word_at(block, at);
-        memcpy(block->start + at, &word, 8);
-    }
-    for (uint64_t word = word_at(block, at); at < to; at++) {
-        block->start[at] = (unsigned char)word;
-        word >>= 8;
-    }
-}
-
-// First wrong offset, or `to`.
-static size_t check_range(const struct block *block, size_t from, size_t to) {
-    size_t at = from;
-    for (; at + 8 <= to; at += 8) {
-        uint64_t word = word_at(block, at);
-        if (memcmp(block->start + at, &word, 8) != 0) {
-            return at;
-        }
-    }
-    for (uint64_t word = word_at(block, at); at < to; at++) {
-        if (block->start[at] != (unsigned char)word) {
-            return at;
-        }
-        word >>= 8;
-    }
-    return to;
-}
-
-static void fill(const struct block *block) {
-    size_t usable = block->usable;
-    if (usable <= FULL_BYTES) {
-        fill_range(block, 0, usable);
-        return;
-    }
-    fill_range(block, 0, EDGE_BYTES);
-    for (size_t at = KIB; at + 8 < usable - EDGE_BYTES; at += KIB) {
-        fill_range(block, at, at + 8);
-    }
-    fill_range(block, (usable - EDGE_BYTES) & ~(size_t)7, usable);
-}
-
-// First wrong offset of what fill() wrote below `limit`, or SIZE_MAX.
-static size_t first_wrong(const struct block *block, size_t limit) {
-    size_t usable = block->usable;
-    if (usable <= FULL_BYTES) {
-        size_t end = limit < usable ? limit : usable;
-        // Whole words only when cut short: the tail of fill() started elsewhere.
-        end = end < usable ? end & ~(size_t)7 : end;
-        size_t at = check_range(block, 0, end);
-        return at < end ? at : SIZE_MAX;
-    }
-    size_t head = limit < EDGE_BYTES ? limit & ~(size_t)7 : EDGE_BYTES;
-    size_t at = check_range(block, 0, head);
-    if (at < head) {
-        return at;
-    }
-    for (at = KIB; at + 8 < usable - EDGE_BYTES && at + 8 <= limit; at += KIB) {
-        if (check_range(block, at, at + 8) != at + 8) {
-            return at;
-        }
-    }
-    if (limit >= usable) {
-        size_t tail = (usable - EDGE_BYTES) & ~(size_t)7;
-        at = check_range(block, tail, usable);
-        if (at < usable) {
-            return at;
-        }
-    }
-    return SIZE_MAX;
-}
-
 static void check(const struct worker *worker, const struct block *block) {
     size_t usable = model_usable(block->start);
     if (usable != block->usable) {
         model_fail(worker, block, "the usable size changed to %zu", usable);
     }
-    size_t wrong = first_wrong(block, block->usable);
+    size_t wrong = contents_wrong(block);
     if (wrong != SIZE_MAX) {
         model_fail(worker, block, "the contents changed at byte %zu", wrong);
     }
@@ -204,7 +116,7 @@ static void adopt(struct worker *worker, struct block *block, size_t alignment) 
                    other_bytes);
     }
     block->key = behaviour_random(&worker->seed);
-    fill(block);
+    contents_fill(block);
     worker->live_bytes += block->usable;
 }
 
@@ -241,7 +153,7 @@ static void allocate(struct worker *worker, struct block *block) {
         block->start = (unsigned char *)model_calloc(block->bytes);
         // Large ones are mostly checked at sampled words.
         if (block->start != NULL &&
-            (block->bytes <= FULL_BYTES || random_below(&worker->seed, 8) == 0)) {
+            (block->bytes <= CONTENTS_FULL_BYTES || random_below(&worker->seed, 8) == 0)) {
             if (!all_zero(block->start, block->bytes)) {
                 model_fail(worker, block, "calloc gave bytes that are not zero");
             }
@@ -312,15 +224,7 @@ static void resize(struct worker *worker, struct block *block) {
     // What was filled, seen at the new place.
     struct block seen = old;
     seen.start = moved;
-    size_t kept = old.usable < bytes ? old.usable : bytes;
-    size_t wrong = first_wrong(&seen, kept);
-    if (wrong == SIZE_MAX && old.bytes <= bytes && old.usable > bytes && old.usable <= FULL_BYTES) {
-        // The cut was inside a word: the request's own last bytes still count.
-        uint64_t word = word_at(&seen, kept & ~(size_t)7);
-        if (memcmp(moved + (kept & ~(size_t)7), &word, kept & 7) != 0) {
-            wrong = kept & ~(size_t)7;
-        }
-    }
+    size_t wrong = contents_kept_wrong(&seen, bytes);
     if (wrong != SIZE_MAX) {
         model_fail(worker, block, "realloc from %zu bytes lost byte %zu", old.bytes, wrong);
     }

@@ -1,0 +1,164 @@
+#include "load_check.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+
+// Longer values, leading zeros for the most part, are not read a second time.
+enum { VALUE_BYTES_MAX = 64 };
+
+static const char suffixes[] = "kmgt";
+
+// One line for the cut, one per warning, one per option under `verbose`.
+#define LINES_MAX (9 + OPTION_COUNT)
+
+#define OPTION(name, type, initial, min, max, unit, when, help) \
+    {#name, (min), (max), OPTION_TYPE_##type, OPTION_WHEN_##when},
+#define CHOICE(option, name, number, help)
+#define MODE(mode, option, value)
+static const struct row {
+    const char *name;
+    uint64_t min, max;
+    enum option_type type;
+    enum option_when when;
+} rows[OPTION_COUNT] = {
+#include "config/options.def"
+};
+
+static struct expectation {
+    bool seen;
+    bool valid;    // the setting that counts is a number within bounds
+    bool unknown;  // a value too long to be read here
+    uint64_t value;
+} expectations[OPTION_COUNT];
+
+static uint64_t value_of(unsigned id) {
+    // Every row is one field of eight bytes.
+    uint64_t value;
+    memcpy(&value, (const char *)&options + id * sizeof value, sizeof value);
+    return value;
+}
+
+static bool is_number(unsigned id) {
+    return rows[id].type == OPTION_TYPE_UINT || rows[id].type == OPTION_TYPE_MS ||
+           rows[id].type == OPTION_TYPE_BYTES;
+}
+
+static void check_said(void) {
+    size_t count;
+    const char *said = fuzz_stderr_end(&count);
+    fuzz_require(strlen(said) == count);
+    unsigned lines = 0;
+    for (const char *line = said; *line != '\0'; lines++) {
+        const char *end = strchr(line, '\n');
+        fuzz_require(end != NULL && end - line < TEXT_BYTES_MAX);
+        fuzz_require(strncmp(line, "hakmem: ", 8) == 0);
+        for (const char *c = line; c < end; c++) {
+            fuzz_require(*c >= 0x20 && *c < 0x7f);
+        }
+        line = end + 1;
+    }
+    fuzz_require(lines <= LINES_MAX);
+}
+
+static void check_values(void) {
+    for (unsigned id = 0; id < OPTION_COUNT; id++) {
+        if (rows[id].type == OPTION_TYPE_STRING) {
+            fuzz_require(strlen(options.report) <= rows[id].max);
+            continue;
+        }
+        fuzz_require(value_of(id) >= rows[id].min && value_of(id) <= rows[id].max);
+        struct text text;
+        text_clear(&text);
+        fuzz_require(options_get(rows[id].name, &text));
+        char value[TEXT_BYTES_MAX + 1];
+        memcpy(value, text.bytes, text.count);
+        value[text.count] = '\0';
+        const uint64_t before = value_of(id);
+        fuzz_require(options_set(rows[id].name, value) == (rows[id].when == OPTION_WHEN_LIVE));
+        fuzz_require(value_of(id) == before);
+    }
+}
+
+void load_checked(char *const *envp) {
+    fuzz_stderr_begin();
+    errno = 55;
+    options_load(envp, false);
+    fuzz_require(errno == 55);
+    check_said();
+    const struct options first = options;
+    check_values();
+    fuzz_stderr_begin();
+    options_load(envp, false);
+    check_said();
+    fuzz_require(memcmp(&first, &options, sizeof first) == 0);
+}
+
+// The value in the options' syntax, read by libc: digits, and for sizes at most one suffix.
+static bool read_number(unsigned id, const char *value, size_t count, uint64_t *number) {
+    char text[VALUE_BYTES_MAX + 1];
+    memcpy(text, value, count);
+    text[count] = '\0';
+    if (strlen(text) != count || !isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    unsigned __int128 wide = strtoull(text, &end, 10);
+    if (errno != 0) {
+        return false;
+    }
+    const char *suffix = strchr(suffixes, tolower((unsigned char)*end));
+    if (*end != '\0' && suffix != NULL && rows[id].type == OPTION_TYPE_BYTES) {
+        wide <<= 10 * (suffix - suffixes + 1);
+        end++;
+    }
+    if (*end != '\0' || wide < rows[id].min || wide > rows[id].max) {
+        return false;
+    }
+    *number = (uint64_t)wide;
+    return true;
+}
+
+void expect_setting(const char *name, size_t name_count, const char *value, size_t count,
+                    bool later_wins) {
+    for (unsigned id = 0; id < OPTION_COUNT; id++) {
+        if (strlen(rows[id].name) != name_count || !is_number(id) ||
+            memcmp(rows[id].name, name, name_count) != 0) {
+            continue;
+        }
+        struct expectation *expectation = &expectations[id];
+        const bool counts = later_wins || !expectation->seen;
+        uint64_t number = 0;
+        if (counts && count > VALUE_BYTES_MAX) {
+            expectation->unknown = true;
+        } else if (counts && read_number(id, value, count, &number)) {
+            expectation->valid = true;
+            expectation->value = number;
+        }
+        expectation->seen = true;
+    }
+}
+
+void expectations_check(enum option_origin origin) {
+    for (unsigned id = 0; id < OPTION_COUNT; id++) {
+        const struct expectation *expectation = &expectations[id];
+        if (!is_number(id) || expectation->unknown) {
+            continue;
+        }
+        const bool set = options_origin((enum option_id)id) == origin;
+        if (set != expectation->valid || (set && value_of(id) != expectation->value)) {
+            fuzz_fail("%s is %llu, by the text %s %llu", rows[id].name,
+                      (unsigned long long)value_of(id), expectation->valid ? "it is" : "it is not",
+                      (unsigned long long)expectation->value);
+        }
+    }
+    memset(expectations, 0, sizeof expectations);
+}
