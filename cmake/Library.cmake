@@ -25,6 +25,8 @@ set_target_properties(hakmem PROPERTIES
   SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS "${exports_map};${replaceable}")
 target_link_options(hakmem PRIVATE
+  # Stacks are walked by libgcc's unwinder, without its shared library (docs/decisions/0008-stacks.md).
+  -static-libgcc
   -Wl,--version-script=${exports_map}
   # The operators call malloc directly, not through the PLT, and one another as the process has them.
   -Wl,-Bsymbolic-functions -Wl,--dynamic-list=${replaceable}

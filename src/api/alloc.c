@@ -6,6 +6,7 @@
 #include "config/options.h"
 #include "control/report.h"
 #include "control/stats.h"
+#include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/large.h"
 #include "heap/misuse.h"
@@ -44,9 +45,29 @@ static void *alloc_small_once(struct thread_cache *cache, uint64_t class_index) 
     return cache == NULL ? late_alloc(class_index) : cache_alloc_slow(cache, class_index);
 }
 
-static void *alloc_small_slow(uint64_t class_index) {
+// Allocations of this class since its last slow path, this one included, as far as can be known: a
+// refill serves those that follow.
+static uint64_t stands_for(const struct thread_cache *cache, uint64_t class_index) {
+    const uint64_t refill = least_u64(cache->magazines[class_index].capacity, NODE_BLOCKS_MAX);
+    return cache->diverted ? 1 : greatest_u64(1, refill);
+}
+
+// NULL unless this allocation is chosen to be guarded.
+static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, size_t bytes) {
+    if (likely(!guarded_is_on()) || cache == NULL ||
+        !guarded_is_due(&cache->sampler, stands_for(cache, class_index))) {
+        return NULL;
+    }
+    return guarded_alloc(bytes);
+}
+
+static void *alloc_small_slow(size_t bytes) {
+    const uint64_t class_index = size_class_index(bytes);
     struct thread_cache *cache = lifecycle_attach();
-    void *block = alloc_small_once(cache, class_index);
+    void *block = alloc_guarded(cache, class_index, bytes);
+    if (likely(block == NULL)) {
+        block = alloc_small_once(cache, class_index);
+    }
     if (unlikely(block == NULL)) {
         maintenance_reclaim();
         block = alloc_small_once(cache, class_index);
@@ -90,8 +111,8 @@ static void *or_enomem(void *block) {
 
 static void *alloc_uncounted(size_t bytes) {
     const int saved_errno = errno;
-    void *block = bytes <= SMALL_BYTES_MAX ? alloc_small_slow(size_class_index(bytes))
-                                           : alloc_big(bytes, PAGE_BYTES, false);
+    void *block =
+        bytes <= SMALL_BYTES_MAX ? alloc_small_slow(bytes) : alloc_big(bytes, PAGE_BYTES, false);
     errno = saved_errno;
     return or_enomem(block);
 }
@@ -161,7 +182,7 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
 
 // What an address is, by the page map and what it leads to.
 struct place {
-    enum { PLACE_NONE, PLACE_SMALL, PLACE_LARGE, PLACE_HUGE } kind;
+    enum { PLACE_NONE, PLACE_SMALL, PLACE_LARGE, PLACE_HUGE, PLACE_GUARDED } kind;
     struct run *run;
     struct huge *huge;
     size_t usable_bytes;
@@ -188,6 +209,12 @@ static struct place find_place(uintptr_t address) {
         if (place.huge != NULL && place.huge->start == address) {
             place.kind = PLACE_HUGE;
             place.usable_bytes = place.huge->usable_bytes;
+        }
+        break;
+    case PAGE_KIND_GUARDED:
+        place.usable_bytes = guarded_block_bytes(address);
+        if (place.usable_bytes != 0) {
+            place.kind = PLACE_GUARDED;
         }
         break;
     default:
@@ -281,6 +308,16 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
     }
 }
 
+static void free_guarded(uintptr_t address) {
+    struct guarded_damage damage;
+    if (!guarded_free(address, &damage)) {
+        misuse_report(MISUSE_INVALID_FREE, address);
+    } else if (unlikely(damage.address != 0)) {
+        misuse_report(damage.address < address ? MISUSE_UNDERFLOW : MISUSE_OVERFLOW,
+                      damage.address);
+    }
+}
+
 static void free_uncounted(void *block) {
     if (block == NULL) {
         return;
@@ -302,6 +339,9 @@ static void free_uncounted(void *block) {
         if (!huge_free(place.huge, address)) {
             misuse_report(MISUSE_INVALID_FREE, address);
         }
+        break;
+    case PLACE_GUARDED:
+        free_guarded(address);
         break;
     case PLACE_NONE:
         misuse_report(MISUSE_INVALID_FREE, address);
@@ -376,6 +416,9 @@ void hakmem_dealloc(void *block) {
 static bool size_fits(const struct place *place, size_t alignment, size_t bytes) {
     if (!is_power_of_two(alignment)) {
         alignment = BLOCK_ALIGN;
+    }
+    if (place->kind == PLACE_GUARDED && alignment <= BLOCK_ALIGN) {
+        return place->usable_bytes == (bytes == 0 ? 1 : bytes);
     }
     if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
         return size_classes[size_class_aligned(bytes, alignment)].block_bytes ==

@@ -10,6 +10,7 @@
 #include "control/leaks.h"
 #include "control/report.h"
 #include "control/stats.h"
+#include "heap/guarded_report.h"
 #include "os/os.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
@@ -29,6 +30,9 @@ __attribute__((constructor)) static void start(void) {
     // Attaches the main thread, so that fork and exit find its cache.
     lifecycle_attach();
     pthread_atfork(fork_prepare, fork_parent, after_fork_in_child);
+    if (guarded_start()) {
+        guarded_catch_faults();
+    }
     report_start();
     if (option_live(stats_at_exit) || option_live(leaks)) {
         exit_descriptor = os_duplicate(2);

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "control/stats.h"
+#include "heap/guarded_report.h"
 #include "os/file.h"
 #include "thread/lifecycle.h"
 
@@ -48,6 +49,19 @@ static void print_heading(int descriptor, const struct leaks *leaks) {
     text_flush(&line, descriptor);
 }
 
+static void print_guarded(const struct guarded_slot *slot, void *context) {
+    const int descriptor = *(const int *)context;
+    struct text line;
+    text_clear(&line);
+    text_string(&line, "hakmem: leaks:   ");
+    text_unsigned(&line, slot->bytes);
+    text_string(&line, " bytes at ");
+    text_hex(&line, slot->start);
+    text_string(&line, "\n");
+    text_flush(&line, descriptor);
+    guarded_print_stacks(descriptor, slot);
+}
+
 struct leaks leaks_report(int descriptor) {
     lifecycle_start();
     settle();
@@ -68,6 +82,11 @@ struct leaks leaks_report(int descriptor) {
     if (stats.gauge[GAUGE_huge_blocks] != 0) {
         print_row(descriptor, stats.gauge[GAUGE_huge_blocks], " huge, of ",
                   stats.gauge[GAUGE_huge_bytes], " bytes together\n");
+    }
+    if (stats.gauge[GAUGE_guarded_blocks] != 0) {
+        print_row(descriptor, stats.gauge[GAUGE_guarded_blocks], " guarded, of ",
+                  stats.gauge[GAUGE_guarded_bytes], " bytes together\n");
+        guarded_visit(print_guarded, &descriptor);
     }
     return leaks;
 }

@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "base/text.h"
+#include "heap/guarded.h"
 #include "heap/heap.h"
 #include "heap/huge.h"
 #include "os/os.h"
@@ -92,6 +93,8 @@ void stats_collect(struct stats *stats) {
     arena_visit_large(add_large, &large);
     struct huge_totals huge;
     huge_totals(&huge);
+    struct guarded_totals guarded;
+    guarded_totals(&guarded);
     struct arena_totals arena;
     arena_totals(&arena);
     gauge[GAUGE_large_blocks] = large.count;
@@ -99,10 +102,13 @@ void stats_collect(struct stats *stats) {
     gauge[GAUGE_huge_blocks] = huge.live_count;
     gauge[GAUGE_huge_bytes] = huge.usable_bytes;
     gauge[GAUGE_huge_cached_bytes] = huge.kept_bytes;
-    gauge[GAUGE_live_bytes] += large.bytes + huge.usable_bytes;
-    gauge[GAUGE_live_blocks] += large.count + huge.live_count;
+    gauge[GAUGE_guarded_blocks] = guarded.live_count;
+    gauge[GAUGE_guarded_bytes] = guarded.live_bytes;
+    gauge[GAUGE_live_bytes] += large.bytes + huge.usable_bytes + guarded.live_bytes;
+    gauge[GAUGE_live_blocks] += large.count + huge.live_count + guarded.live_count;
     gauge[GAUGE_dirty_bytes] = arena.dirty_bytes;
-    gauge[GAUGE_mapped_bytes] = arena.mapped_bytes + huge.live_bytes + huge.kept_bytes;
+    gauge[GAUGE_mapped_bytes] =
+        arena.mapped_bytes + huge.live_bytes + huge.kept_bytes + guarded.pool_bytes;
     gauge[GAUGE_mapped_bytes_max] =
         greatest_u64(gauge[GAUGE_mapped_bytes], arena.mapped_bytes_max + huge.live_bytes_max);
     gauge[GAUGE_metadata_bytes] = metadata_bytes();

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "config/counters.h"
 #include "config/options.h"
+#include "heap/guarded_report.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
 #include "os/os.h"
@@ -18,6 +19,8 @@ static const char *const names[] = {
     [MISUSE_INVALID_USABLE_SIZE] = "invalid malloc_usable_size",
     [MISUSE_USABLE_SIZE_OF_FREED] = "malloc_usable_size of a freed block",
     [MISUSE_SIZE_MISMATCH] = "size mismatch",
+    [MISUSE_OVERFLOW] = "buffer overflow",
+    [MISUSE_UNDERFLOW] = "buffer underflow",
 };
 
 // The name of the same call on the start of a free block.
@@ -34,6 +37,29 @@ static enum misuse of_freed(enum misuse what) {
     }
 }
 
+static void print_guarded_stacks(uintptr_t address) {
+    const struct guarded_slot *slot = guarded_nearest(address);
+    if (slot == NULL) {
+        return;
+    }
+    struct stack stack;
+    os_stack_capture(&stack);
+    guarded_print_stack(2, "noticed", &stack);
+    guarded_print_stacks(2, slot);
+}
+
+static enum misuse describe_guarded(struct text *text, enum misuse what, uintptr_t address) {
+    const struct guarded_slot *slot = guarded_nearest(address);
+    if (slot == NULL) {
+        text_string(text, "lies between guarded blocks, where none was yet");
+        return what;
+    }
+    const bool is_change = what == MISUSE_OVERFLOW || what == MISUSE_UNDERFLOW;
+    text_string(text, is_change ? "was changed, " : "lies ");
+    guarded_describe(text, slot, address);
+    return address == slot->start ? of_freed(what) : what;
+}
+
 static void finish(enum misuse what, uintptr_t address, const struct text *description) {
     struct text line;
     text_clear(&line);
@@ -45,6 +71,7 @@ static void finish(enum misuse what, uintptr_t address, const struct text *descr
     text_bytes(&line, description->bytes, description->count);
     text_string(&line, "\n");
     text_flush(&line, 2);
+    print_guarded_stacks(address);
     count_event(COUNTER_misuses, 1);
     if (option_live(abort)) {
         os_abort();
@@ -179,6 +206,8 @@ void misuse_report(enum misuse what, uintptr_t address) {
     const struct huge *huge;
     if (address >> ADDRESS_BITS != 0) {
         text_string(&description, "is above the 47-bit address space");
+    } else if (guarded_contains(address)) {
+        what = describe_guarded(&description, what, address);
     } else if ((huge = huge_find(address)) != NULL) {
         describe_inside(&description, address - huge->start, "large", huge->usable_bytes,
                         huge->start);

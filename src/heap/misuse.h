@@ -16,10 +16,14 @@ enum misuse {
     MISUSE_INVALID_USABLE_SIZE,
     MISUSE_USABLE_SIZE_OF_FREED,
     MISUSE_SIZE_MISMATCH,
+    MISUSE_OVERFLOW,
+    MISUSE_UNDERFLOW,
 };
 
 // An address that is not the start of a block in use, or of one that is free. An "invalid" kind
-// becomes its "freed" counterpart when the address is the start of a free block.
+// becomes its "freed" counterpart when the address is the start of a free block. For an address in the
+// pool of guarded blocks the stacks of the nearest one follow; an overflow or underflow is of a byte
+// there that was changed.
 void misuse_report(enum misuse what, uintptr_t address);
 
 // The block `index` of a slab.

@@ -1,7 +1,7 @@
 // A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
-// Rank order: registry < heap < huge < arena < page map < metadata. Two heap locks are never held
+// Rank order: registry < heap < huge < guarded < arena < page map < metadata. Two heap locks are never held
 // together, except by fork, which holds the registry's and takes all of them in its order. Builds
 // with internal checks abort where a thread waits for a lock out of rank.
 //
@@ -16,6 +16,7 @@ enum lock_rank {
     LOCK_RANK_REGISTRY = 1,
     LOCK_RANK_HEAP,
     LOCK_RANK_HUGE,
+    LOCK_RANK_GUARDED,
     LOCK_RANK_ARENA,
     LOCK_RANK_PAGE_MAP,
     LOCK_RANK_METADATA,

@@ -32,6 +32,7 @@
 enum page_kind {
     PAGE_KIND_LARGE = 0xf0,
     PAGE_KIND_HUGE = 0xf1,
+    PAGE_KIND_GUARDED = 0xf2,
 };
 
 #define PAGE_ENTRY_NONE 0u

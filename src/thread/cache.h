@@ -18,6 +18,7 @@
 #pragma once
 
 #include "base/atomic.h"
+#include "heap/guarded.h"
 #include "heap/heap.h"
 #include "heap/slab.h"
 #include "space/page_map.h"
@@ -86,6 +87,7 @@ struct thread_cache {
     uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
     uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
     uint8_t exit_rounds;  // times the thread's exit handler has run
+    struct guarded_sampler sampler;
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
     void **shadow_top[SIZE_CLASS_COUNT];

@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
@@ -207,6 +208,7 @@ void fork_prepare(void) {
         lock_acquire(&cache->heap.lock);
     }
     huge_fork_lock();
+    guarded_fork_lock();
     arena_fork_lock();
     page_map_fork_lock();
     metadata_fork_lock();
@@ -220,6 +222,7 @@ static void unlock_all(void) {
     metadata_fork_unlock();
     page_map_fork_unlock();
     arena_fork_unlock();
+    guarded_fork_unlock();
     huge_fork_unlock();
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         lock_release(&cache->heap.lock);

@@ -39,7 +39,7 @@ def total(text: str) -> tuple[int, int]:
     ],
 )
 def test_exactly_what_is_live(run: Run, mode: str, kinds: str, expected: list[str]) -> None:
-    ended = run("leaks", *kinds.split(), mode=mode, leaks=1)
+    ended = run("leaks", *kinds.split(), mode=mode, leaks=1, guard_sample=0)
     assert ended.status == 3
     assert rows(ended.err) == expected
     assert total(ended.err)[0] == sum(int(row.split()[0]) for row in expected)
@@ -49,10 +49,10 @@ def test_exactly_what_is_live(run: Run, mode: str, kinds: str, expected: list[st
 @pytest.mark.parametrize("kinds", ["cached", "remote", "cached remote"])
 def test_cached_blocks_are_not_live(run: Run, mode: str, kinds: str) -> None:
     """A thread leaves a block of the C library behind: its vector of thread-local storage."""
-    left = rows(run("leaks", "thread", mode=mode, leaks=1).err)
+    left = rows(run("leaks", "thread", mode=mode, leaks=1, guard_sample=0).err)
     assert len(left) <= 1
-    assert rows(run("leaks", *kinds.split(), mode=mode, leaks=1).err) == left
-    also_small = rows(run("leaks", *kinds.split(), "small", mode=mode, leaks=1).err)
+    assert rows(run("leaks", *kinds.split(), mode=mode, leaks=1, guard_sample=0).err) == left
+    also_small = rows(run("leaks", *kinds.split(), "small", mode=mode, leaks=1, guard_sample=0).err)
     assert sorted(also_small) == sorted([SMALL, *left])
 
 

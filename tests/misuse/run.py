@@ -36,6 +36,8 @@ def without_core_files() -> None:
 
 def start(program: Path, library: Path | None, mode: str, settings: dict[str, str]) -> Run:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
+    # A sampled block has a message of its own: tests/guarded.
+    environment["HAKMEM_GUARD_SAMPLE"] = "0"
     environment.update(settings)
     if library is not None:
         environment.update(LD_PRELOAD=str(library), HAKMEM_MODE=mode, BEHAVIOUR_ALLOCATOR="hakmem")

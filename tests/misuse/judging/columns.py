@@ -17,9 +17,13 @@ from judging.outcome import Run, ServedByAnotherError
 OWN = {
     "hakmem_fast": {"HAKMEM_MODE": "fast"},
     "hakmem_lean": {"HAKMEM_MODE": "lean"},
-    "hakmem_hardened": {"HAKMEM_MODE": "hardened"},
+    "hakmem_hardened": {"HAKMEM_MODE": "hardened", "HAKMEM_GUARD_SAMPLE": "0"},
     "hakmem_fast_no_abort": {"HAKMEM_MODE": "fast", "HAKMEM_ABORT": "0"},
-    "hakmem_hardened_no_abort": {"HAKMEM_MODE": "hardened", "HAKMEM_ABORT": "0"},
+    "hakmem_hardened_no_abort": {
+        "HAKMEM_MODE": "hardened",
+        "HAKMEM_ABORT": "0",
+        "HAKMEM_GUARD_SAMPLE": "0",
+    },
 }
 # Not on the board: the floor is no allocator, and hakmem's columns are above.
 LEFT_OUT = ("own", "floor")

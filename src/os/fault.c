@@ -1,0 +1,87 @@
+#include "os/fault.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static const int signals[] = {SIGSEGV, SIGBUS};
+
+// What was installed before, written before the handler is.
+static struct sigaction earlier[ARRAY_COUNT(signals)];
+static bool (*see_fault)(const struct os_fault *fault);
+
+static enum os_access access_of(const ucontext_t *context) {
+#if defined(__x86_64__)
+    // The page fault's error code: bit 1 tells a write.
+    return (context->uc_mcontext.gregs[REG_ERR] & 2) != 0 ? OS_ACCESS_WRITE : OS_ACCESS_READ;
+#else
+    (void)context;
+    return OS_ACCESS_UNKNOWN;
+#endif
+}
+
+static void set_default(int signal) {
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, NULL);
+}
+
+// Ends as without this handler: a fault happens again when the instruction does, and a signal that was
+// sent is sent again, to be delivered when this handler returns.
+static void do_default(int signal, bool is_fault) {
+    set_default(signal);
+    if (!is_fault) {
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+    }
+}
+
+static void pass_on(struct sigaction *action, int signal, siginfo_t *info, void *context) {
+    const bool is_fault = info->si_code > 0;
+    const bool is_ignored = action->sa_handler == SIG_IGN;
+    if ((action->sa_flags & SA_SIGINFO) == 0 && (action->sa_handler == SIG_DFL || is_ignored)) {
+        // The kernel lets nobody ignore a fault.
+        if (is_fault || !is_ignored) {
+            do_default(signal, is_fault);
+        }
+        return;
+    }
+    const struct sigaction now = *action;
+    if ((now.sa_flags & (int)SA_RESETHAND) != 0) {
+        action->sa_flags &= ~SA_SIGINFO;
+        action->sa_handler = SIG_DFL;
+    }
+    if ((now.sa_flags & SA_SIGINFO) != 0) {
+        now.sa_sigaction(signal, info, context);
+    } else {
+        now.sa_handler(signal);
+    }
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    // What was sent by a process has a code that is not positive, and no address.
+    if (info->si_code > 0) {
+        const struct os_fault fault = {(uintptr_t)info->si_addr, access_of(context), context};
+        if (see_fault(&fault)) {
+            return;
+        }
+    }
+    pass_on(&earlier[signal == SIGSEGV ? 0 : 1], signal, info, context);
+}
+
+bool os_fault_catch(bool (*handler)(const struct os_fault *fault)) {
+    see_fault = handler;
+    for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
+        if (sigaction(signals[i], NULL, &earlier[i]) != 0) {
+            return false;
+        }
+        struct sigaction action = {.sa_sigaction = on_fault};
+        // The earlier handler runs within this one, under its own mask.
+        action.sa_mask = earlier[i].sa_mask;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | (earlier[i].sa_flags & SA_NODEFER);
+        if (sigaction(signals[i], &action, NULL) != 0) {
+            return false;
+        }
+    }
+    return true;
+}

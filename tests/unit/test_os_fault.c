@@ -1,0 +1,303 @@
+// Faults and what follows them: the library's handler, the one before it, the default. Stacks, and the
+// modules their addresses lie in. On the real system.
+#include "isolate.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/fault.h"
+#include "os/stack.h"
+
+#define MINE 41     // exit status of the library's handler
+#define EARLIER 42  // of the one before it
+
+static char *page;
+static struct os_fault seen;
+static unsigned seen_count;
+static int earlier_signal;
+static volatile sig_atomic_t earlier_count;
+
+static char *map_page(int protection) {
+    char *start = mmap(NULL, 65536, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(start != MAP_FAILED);
+    return start;
+}
+
+static void install(int signal_number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    sigemptyset(&action.sa_mask);
+    require(sigaction(signal_number, &action, NULL) == 0);
+}
+
+static void end_mine(int signal_number) {
+    (void)signal_number;
+    _exit(MINE);
+}
+
+static void earlier_plain(int signal_number) {
+    earlier_signal = signal_number;
+    earlier_count++;
+    _exit(EARLIER);
+}
+
+static void earlier_info(int signal_number, siginfo_t *info, void *context) {
+    require(signal_number == SIGSEGV && context != NULL);
+    require(info->si_addr == page);
+    _exit(EARLIER);
+}
+
+static void earlier_returns(int signal_number) {
+    (void)signal_number;
+    earlier_count++;
+    if (earlier_count == 3) {
+        require(mprotect(page, 65536, PROT_READ | PROT_WRITE) == 0);
+    }
+}
+
+static bool not_mine(const struct os_fault *fault) {
+    seen = *fault;
+    seen_count++;
+    return false;
+}
+
+static bool mend(const struct os_fault *fault) {
+    seen = *fault;
+    seen_count++;
+    return mprotect(page, 65536, PROT_READ | PROT_WRITE) == 0;
+}
+
+__attribute__((noinline)) static void touch(volatile char *at) {
+    *at = 1;
+}
+
+static int default_follows(const void *context) {
+    (void)context;
+    install(SIGSEGV, SIG_DFL, 0);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int sent_signals_have_their_default(const void *context) {
+    install(*(const int *)context, SIG_DFL, 0);
+    require(os_fault_catch(not_mine));
+    kill(getpid(), *(const int *)context);
+    for (;;) {
+        pause();
+    }
+    return 0;
+}
+
+static int ignored_when_sent(const void *context) {
+    (void)context;
+    install(SIGSEGV, SIG_IGN, 0);
+    require(os_fault_catch(not_mine));
+    kill(getpid(), SIGSEGV);
+    kill(getpid(), SIGSEGV);
+    require(seen_count == 0);
+    return 5;
+}
+
+static int not_ignored_when_it_is_a_fault(const void *context) {
+    (void)context;
+    install(SIGSEGV, SIG_IGN, 0);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int earlier_handler_follows(const void *context) {
+    (void)context;
+    install(SIGSEGV, earlier_plain, 0);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int earlier_handler_with_information(const void *context) {
+    (void)context;
+    struct sigaction action = {.sa_sigaction = earlier_info, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    require(sigaction(SIGSEGV, &action, NULL) == 0);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int earlier_handler_may_return(const void *context) {
+    (void)context;
+    install(SIGSEGV, earlier_returns, 0);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    require(page[0] == 1);
+    return (int)earlier_count;
+}
+
+static int earlier_handler_for_once(const void *context) {
+    (void)context;
+    install(SIGSEGV, earlier_returns, (int)SA_RESETHAND);
+    require(os_fault_catch(not_mine));
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int mended_faults_go_on(const void *context) {
+    (void)context;
+    install(SIGSEGV, earlier_plain, 0);
+    require(os_fault_catch(mend));
+    page = map_page(PROT_NONE);
+    touch(page + 100);
+    require(page[100] == 1 && seen_count == 1);
+    require(seen.address == (uintptr_t)page + 100);
+#if defined(__x86_64__)
+    require(seen.access == OS_ACCESS_WRITE);
+    require(mprotect(page, 65536, PROT_NONE) == 0);
+    require(*(volatile char *)(page + 100) == 1);
+    require(seen_count == 2 && seen.access == OS_ACCESS_READ);
+#endif
+    return 5;
+}
+
+static int later_handlers_replace(const void *context) {
+    (void)context;
+    install(SIGSEGV, SIG_DFL, 0);
+    require(os_fault_catch(mend));
+    install(SIGSEGV, end_mine, 0);
+    page = map_page(PROT_NONE);
+    touch(page);
+    return 0;
+}
+
+static int wait_status(int (*scenario)(const void *context), const void *context) {
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(scenario(context));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void expect_signal(int (*scenario)(const void *context), const void *context, int expected) {
+    const int status = wait_status(scenario, context);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), expected);
+}
+
+static void test_the_default_follows(void **state) {
+    (void)state;
+    const int signals[] = {SIGSEGV, SIGBUS};
+    expect_signal(default_follows, NULL, SIGSEGV);
+    expect_signal(sent_signals_have_their_default, &signals[0], SIGSEGV);
+    expect_signal(sent_signals_have_their_default, &signals[1], SIGBUS);
+    expect_signal(not_ignored_when_it_is_a_fault, NULL, SIGSEGV);
+    assert_int_equal(run_scenario(ignored_when_sent, NULL), 5);
+}
+
+static void test_the_earlier_handler_follows(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(earlier_handler_follows, NULL), EARLIER);
+    assert_int_equal(run_scenario(earlier_handler_with_information, NULL), EARLIER);
+    assert_int_equal(run_scenario(earlier_handler_may_return, NULL), 3);
+    expect_signal(earlier_handler_for_once, NULL, SIGSEGV);
+}
+
+static void test_mended_faults_go_on(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(mended_faults_go_on, NULL), 5);
+}
+
+static void test_later_handlers_replace(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(later_handlers_replace, NULL), MINE);
+}
+
+// ---- Stacks
+
+__attribute__((noinline)) static void capture_at(unsigned depth, struct stack *stack) {
+    if (depth == 0) {
+        os_stack_capture(stack);
+    } else {
+        capture_at(depth - 1, stack);
+    }
+    __asm__ volatile("" ::: "memory");  // no tail call
+}
+
+static void test_stacks(void **state) {
+    (void)state;
+    struct stack shallow, deep, cut;
+    capture_at(0, &shallow);
+    capture_at(5, &deep);
+    capture_at(100, &cut);
+    assert_int_equal(shallow.thread, os_thread_id());
+    assert_int_equal(cut.count, STACK_FRAMES_MAX);
+    assert_true(deep.count > 6);
+    // os_stack_capture, the call of it, then the calls that are one more the same, down to the test.
+    for (uint32_t i = 3; i < 6; i++) {
+        assert_int_equal(deep.frames[i], deep.frames[2]);
+        assert_int_not_equal(shallow.frames[i], deep.frames[2]);
+    }
+}
+
+static struct stack interrupted;
+
+static bool capture_and_mend(const struct os_fault *fault) {
+    os_stack_capture_interrupted(&interrupted, fault->context);
+    return mend(fault);
+}
+
+static int stack_of_a_fault(const void *context) {
+    (void)context;
+    install(SIGSEGV, SIG_DFL, 0);
+    require(os_fault_catch(capture_and_mend));
+    page = map_page(PROT_NONE);
+    touch(page);
+    // The innermost frame is the instruction that faulted.
+    const uintptr_t function = (uintptr_t)&touch;
+    require(interrupted.frames[0] - function < 256);
+    require(interrupted.count >= 2);
+    require(interrupted.thread == os_thread_id());
+    return 5;
+}
+
+static void test_the_stack_of_a_fault(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(stack_of_a_fault, NULL), 5);
+}
+
+static void test_modules(void **state) {
+    (void)state;
+    struct os_module module, of_library;
+    assert_true(os_module_find((uintptr_t)&test_modules, &module));
+    assert_non_null(strstr(module.path, "unit_os_fault"));
+    assert_true(module.base <= (uintptr_t)&test_modules);
+    // Its first bytes are an ELF file's.
+    assert_memory_equal((const void *)module.base, "\177ELF", 4);
+    assert_true(os_module_find((uintptr_t)&page, &of_library));
+    assert_int_equal(of_library.base, module.base);
+    assert_false(os_module_find((uintptr_t)&module, &of_library));
+    assert_false(os_module_find(0, &of_library));
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_default_follows),
+        cmocka_unit_test(test_the_earlier_handler_follows),
+        cmocka_unit_test(test_mended_faults_go_on),
+        cmocka_unit_test(test_later_handlers_replace),
+        cmocka_unit_test(test_stacks),
+        cmocka_unit_test(test_the_stack_of_a_fault),
+        cmocka_unit_test(test_modules),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
