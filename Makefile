@@ -59,12 +59,53 @@ stress: setup | build ## The stress tests alone, as shipped and with internal ch
 	    $(call ctest,$$flavour,--label-regex stress) || exit 1; \
 	done
 
+.PHONY: misuse-board
+misuse-board: setup | build ## Measure hakmem and all installed allocators under misuse; rewrites docs/MISUSE.md
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(PYTHON) tests/misuse/board.py --all --write --library build/release/libhakmem.so \
+	    --programs build/release/tests/misuse/programs
 
+.PHONY: stress-long
+stress-long: setup | build ## 100,000 threads, and MINUTES=30 of forks under load with a watchdog
+	@$(call configure,release,-DHAKMEM_TESTS=ON -DHAKMEM_STRESS_MINUTES=$(or $(MINUTES),30))
+	@$(call build,release,--target stress_long)
 
-
-MINUTES ?= 10
 .PHONY: fuzz
 fuzz: setup | build ## Look for new inputs that break the allocator or its parsers (MINUTES=10, all targets together)
 	@$(call configure,fuzz,-DHAKMEM_TESTS=ON)
 	@$(call build,fuzz)
-	@$(PYTHON) tests/fuzz/fuzz.py --build build/fuzz/tests/fuzz search --minutes $(MINUTES)
+	@$(PYTHON) tests/fuzz/fuzz.py --build build/fuzz/tests/fuzz search --minutes $(or $(MINUTES),10)
+
+.PHONY: tidy
+tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
+	@$(call configure,release)
+	@$(PYTHON) tools/tidy/tidy.py --all
+
+.PHONY: format
+format: setup ## Rewrite C and Python files in the project's format
+	@git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cc' | xargs -r clang-format-14 -i
+	@build/venv/bin/ruff format --quiet .
+
+.PHONY: docs
+docs: ## Derive docs/OPTIONS.md and the manual pages from the tables in src/config
+	@python3 tools/gen_docs.py
+
+.PHONY: bench
+bench: lib ## Measure against the allocators installed here
+	@./hakmem bench --quick
+
+.PHONY: bench-programs
+bench-programs: setup | build ## Test the benchmark's real programs, also those that only `hakmem bench setup` installs
+	@scripts/setup --bench
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(call ctest,release,-C programs --label-regex bench-programs)
+
+.PHONY: install
+install: lib ## Install the release (prefix=, DESTDIR=)
+	@cmake --install build/release --prefix $(prefix)
+
+.PHONY: clean
+clean: ## Remove everything that was built (keeps build/venv)
+	@find build -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +
