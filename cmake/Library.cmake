@@ -17,7 +17,8 @@ set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
 
 # ---- libhakmem.so
 add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
-  $<TARGET_OBJECTS:hakmem_cxx_names_shared>)
+  $<TARGET_OBJECTS:hakmem_cxx_names_shared> ${PROJECT_SOURCE_DIR}/src/api/early.c)
+target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags>)
 set_target_properties(hakmem PROPERTIES
   # The C driver links it: g++ would add libstdc++.so, and every preloaded C program would load that.
   LINKER_LANGUAGE C
