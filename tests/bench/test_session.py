@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,6 +165,25 @@ def test_interruption_keeps_the_finished_rows(built: Path, tmp_path: Path, rows:
     assert len(rows(tmp_path)) >= 4
     assert "tiny_lifo" in (tmp_path / "table.md").read_text()
     assert output != ""
+
+
+def test_a_terminal_shows_what_runs_and_the_time_left(built: Path, tmp_path: Path) -> None:
+    line = [sys.executable, str(TOP / "hakmem"), "bench", "--output", str(tmp_path),
+            "--workloads", "tiny_lifo", "--allocators", "glibc,floor", "--no-counts",
+            "--reps", "40", "--scale", "0.02"]  # fmt: skip
+    terminal, end = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=end, env=environment) as run:
+        os.close(end)
+        shown = b""
+        # Reading fails when nobody has the other end open any more.
+        with contextlib.suppress(OSError):
+            while text := os.read(terminal, 4096):
+                shown += text
+    os.close(terminal)
+    assert run.returncode == 0, shown
+    assert b"measuring: tiny_lifo" in shown and re.search(rb"\d+:\d\d left", shown)
+    assert b"results: " in shown
 
 
 def test_results_are_never_written_over(built: Path, tmp_path: Path) -> None:
