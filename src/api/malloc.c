@@ -62,11 +62,9 @@ EXPORTED int posix_memalign(void **result, size_t alignment, size_t bytes) {
     if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0) {
         return EINVAL;
     }
-    const int saved_errno = errno;
     void *block = hakmem_alloc_aligned(alignment, bytes);
-    errno = saved_errno;
     if (block == NULL) {
-        return ENOMEM;
+        return ENOMEM;  // in errno too, as with glibc: some programs look there
     }
     *result = block;
     return 0;

@@ -15,17 +15,6 @@ static void usable_sizes_are_the_classes(void **state) {
     }
 }
 
-static void failed_posix_memalign_and_errno(void **state) {
-    (void)state;
-    void *block = NULL;
-    errno = 4711;
-    assert_int_equal(posix_memalign(&block, 64, opaque(SIZE_MAX)), ENOMEM);
-    assert_int_equal(errno, behaviour_on_hakmem() ? 4711 : ENOMEM);
-    errno = 4711;
-    assert_int_equal(posix_memalign(&block, 3, 1), EINVAL);
-    assert_int_equal(errno, 4711);
-}
-
 // glibc fills what it hands out with the complement of the value.
 static void mallopt_changes_nothing(void **state) {
     (void)state;
@@ -59,7 +48,6 @@ int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usable_sizes_are_the_classes),
-        cmocka_unit_test(failed_posix_memalign_and_errno),
         cmocka_unit_test(mallopt_changes_nothing),
         cmocka_unit_test(blocks_with_a_mapping_of_their_own),
     };

@@ -48,6 +48,22 @@ static void success_leaves_errno(void **state) {
     }
 }
 
+// POSIX has the error in the result; glibc has it in errno too where memory is wanting, and programs
+// rely on that.
+static void posix_memalign_sets_errno_for_enomem_alone(void **state) {
+    (void)state;
+    void *block = NULL;
+    errno = 4711;
+    assert_int_equal(posix_memalign(&block, 64, opaque(SIZE_MAX)), ENOMEM);
+    assert_int_equal(errno, ENOMEM);
+    errno = 4711;
+    assert_int_equal(posix_memalign(&block, 4096, opaque((size_t)1 << 48)), ENOMEM);
+    assert_int_equal(errno, ENOMEM);
+    errno = 4711;
+    assert_int_equal(posix_memalign(&block, 3, 1), EINVAL);
+    assert_int_equal(errno, 4711);
+}
+
 static void refuse_to_take_memory_back(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -148,6 +164,7 @@ int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(success_leaves_errno),
+        cmocka_unit_test(posix_memalign_sets_errno_for_enomem_alone),
         cmocka_unit_test(free_leaves_errno_when_the_system_refuses),
     };
     int failed = cmocka_run_group_tests_name("errno", tests, NULL, NULL);
