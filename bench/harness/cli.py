@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,26 +100,28 @@ def measure(options: argparse.Namespace) -> int:
     if not session.peaks:
         say("no row was measured")
         return EXIT_BAD
-    show_report(folder, options, baseline=session.baseline)
+    show_report([folder], options, baseline=session.baseline)
     return EXIT_OK if sound else EXIT_BAD
 
 
-def show_report(folder: Path, options: argparse.Namespace, *, baseline: str | None) -> None:
-    """Tables and page into the folder, the summary or the figures onto standard output."""
+def show_report(
+    folders: Sequence[Path], options: argparse.Namespace, *, baseline: str | None
+) -> None:
+    """Tables and page into the first folder, the summary or the figures onto standard output."""
     from . import report as reports
 
-    reports.write(folder, html=options.html, metric=options.metric, baseline=baseline)
+    reports.write(folders, html=options.html, metric=options.metric, baseline=baseline)
     if options.json:
-        print_json(reports.as_json(folder, metric=options.metric, baseline=baseline))
+        print_json(reports.as_json(folders, metric=options.metric, baseline=baseline))
     else:
-        print(reports.summary(folder, metric=options.metric, baseline=baseline))
-    page = options.html or folder / "report.html"
-    say(f"tables: {display(folder / 'table.md')}, page: {display(page)}")
+        print(reports.summary(folders, metric=options.metric, baseline=baseline))
+    page = options.html or folders[0] / "report.html"
+    say(f"tables: {display(folders[0] / 'table.md')}, page: {display(page)}")
 
 
 def report(options: argparse.Namespace) -> int:
     """`hakmem bench report`: derives everything from raw rows again."""
-    show_report(options.folder, options, baseline=options.baseline)
+    show_report(options.folders, options, baseline=options.baseline)
     return EXIT_OK
 
 
@@ -136,8 +138,8 @@ def scorecard(options: argparse.Namespace) -> int:
     """`hakmem bench scorecard`: the targets, passed or failed."""
     from .report import scorecard as scoring
 
-    folder = options.folder or store.newest("full")
-    return EXIT_OK if scoring.write(folder) else EXIT_BAD
+    folders = options.folders or [store.newest("full")]
+    return EXIT_OK if scoring.write(folders) else EXIT_BAD
 
 
 def verify(options: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     folder = made_up.matrix(tmp_path / "full")
-    text = report.write(folder)
+    text = report.write([folder])
     page = (folder / "report.html").read_text()
     balance = Balance()
     balance.feed(page)
@@ -81,8 +81,8 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 
 def test_the_same_rows_draw_the_same_page(tmp_path: Path) -> None:
     folder = made_up.matrix(tmp_path / "full", blocks=2)
-    report.write(folder)
-    report.write(folder, html=tmp_path / "again.html")
+    report.write([folder])
+    report.write([folder], html=tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text() == (folder / "report.html").read_text()
 
 
@@ -90,7 +90,7 @@ def test_what_a_row_says_is_text_and_not_markup(tmp_path: Path) -> None:
     refused = [{"case": "a", "allocator": "<b>", "kind": "FAILED", "why": "<script>|x</script>"}]
     rows = [made_up.row("tiny_lifo", "hakmem", 0, 1e6)]
     folder = made_up.write(tmp_path, rows, refused=refused, command="<script>")
-    text = report.write(folder)
+    text = report.write([folder])
     page = (folder / "report.html").read_text()
     assert page.count("<script>") == 1
     assert "&lt;script&gt;|x" in page
@@ -110,7 +110,7 @@ def test_relative_figures_and_losses(tmp_path: Path) -> None:
     assert loss.factor == pytest.approx(1.2)
     assert loss.ratio.verdict == "slower"
     assert standing.losses(loaded, "memory") == []
-    summary = report.summary(folder)
+    summary = report.summary([folder])
     assert "| tiny_lifo | synthetic workloads | glibc | 1.20 | 1.20 [1.18, 1.20] |" in summary
     assert "first in time on 0 of 1 rows (widest gap 1.20x, tiny_lifo)" in summary
 
@@ -163,7 +163,7 @@ def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
     assert mean is not None
     assert (mean.rows, mean.firsts, mean.worst_case) == (2, 1, "b")
     assert [mean.value, mean.worst] == pytest.approx([2**0.5, 2.0])
-    assert "| jemalloc | 4.00 (1 rows) |" in report.summary(folder)
+    assert "| jemalloc | 4.00 (1 rows) |" in report.summary([folder])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_broken_folder_is_said_to_be_one(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(BenchError, match=complaint):
-        report.write(tmp_path)
+        report.write([tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -189,26 +189,26 @@ def test_a_run_that_is_not_complete_says_so_everywhere(
     tmp_path: Path, state: str, says: str
 ) -> None:
     folder = folder_of(tmp_path, {"hakmem": [1], "glibc": [2]}, state=state)
-    text = report.write(folder)
+    text = report.write([folder])
     assert says in (folder / "report.html").read_text()
     assert unescape(says) in text
-    assert unescape(says) in report.summary(folder)
+    assert unescape(says) in report.summary([folder])
 
 
 def test_a_run_without_hakmem_has_a_subject(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"floor": [1], "glibc": [2], "jemalloc": [3]})
     assert results.load(folder).subject == "glibc"
-    assert "glibc is first in time on 1 of 1 rows" in report.summary(folder)
+    assert "glibc is first in time on 1 of 1 rows" in report.summary([folder])
 
 
 def test_figures_as_json(tmp_path: Path) -> None:
-    found = report.as_json(folder_of(tmp_path, {"hakmem": [12, 12], "glibc": [10, 10]}))
+    found = report.as_json([folder_of(tmp_path, {"hakmem": [12, 12], "glibc": [10, 10]})])
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     row = found["cases"][0]["allocators"][0]
     assert row["time"]["median"] == 12e6
     assert row["time"]["versus_baseline"]["verdict"] == "slower"
     assert [(each["case"], each["what"]) for each in found["not_first"]] == [("tiny_lifo", "time")]
-    one = report.as_json(folder_of(tmp_path / "one", {"hakmem": [12], "glibc": [10]}))
+    one = report.as_json([folder_of(tmp_path / "one", {"hakmem": [12], "glibc": [10]})])
     assert json.dumps(one, allow_nan=False)
 
 

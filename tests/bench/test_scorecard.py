@@ -225,7 +225,7 @@ def test_every_line_of_the_file_can_be_judged(tmp_path: Path) -> None:
 
     folder = made_up.matrix(tmp_path / "full")
     output = tmp_path / "SCORECARD.md"
-    assert scorecard.write(folder, output) is False
+    assert scorecard.write([folder], output) is False
     text = output.read_text()
     lines = tomllib.loads(scorecard.TARGETS.read_text())["target"]
     assert len(lines) >= 15
@@ -253,9 +253,39 @@ def test_the_document_passes_only_when_every_line_does(tmp_path: Path) -> None:
 
 def test_losses_stand_in_the_document_with_their_factor(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"tiny_lifo": {"hakmem": 1.3, "glibc": 1.0}})
-    scorecard.write(folder, tmp_path / "SCORECARD.md")
+    scorecard.write([folder], tmp_path / "SCORECARD.md")
     assert (
         "| tiny_lifo | synthetic workloads | glibc | 1.30 |"
         in (tmp_path / "SCORECARD.md").read_text()
     )
     assert json.loads((folder / "manifest.json").read_text())["kind"] == "full"
+
+
+def test_a_newer_session_replaces_whole_rows_and_is_named(tmp_path: Path) -> None:
+    """All allocators of the row at once: figures of two sessions are never compared. Refusals and
+    counts of the row go as well."""
+    times = {"hakmem": 3e6, "glibc": 1e6, "jemalloc": 0.5e6}
+    old_rows = [made_up.row(case, name, 0, time)
+                for case in ("tiny_lifo", "burst") for name, time in times.items()]  # fmt: skip
+    refused = [{"case": "burst", "allocator": "floor", "kind": "FAILED", "why": "old"}]
+    counts = [{"case": "burst", "allocator": "glibc", "ops": 1, "calls_total": 1}]
+    facts = {"cases": [{"name": "tiny_lifo", "about": "a"}, {"name": "burst", "about": "old"}]}
+    old = made_up.write(tmp_path / "old", old_rows, counts, refused, scale=0.35, **facts)
+    new_rows = [made_up.row("burst", name, 0, time, load_average=7.25)
+                for name, time in (("hakmem", 1e6), ("glibc", 4e6))]  # fmt: skip
+    new = made_up.write(tmp_path / "new", new_rows, cases=[{"name": "burst", "about": "new"}],
+                        kind="part")  # fmt: skip
+    loaded = results.load(old, newer=[new])
+    assert loaded.values("burst", "hakmem", "time") == [1e6]
+    assert loaded.values("burst", "jemalloc", "time") == []
+    assert loaded.values("tiny_lifo", "jemalloc", "time") == [0.5e6]
+    assert loaded.refused == [] and loaded.counts == {}
+    assert [case.about for case in loaded.cases] == ["a", "new"]
+    text, _ = scorecard.text(loaded)
+    assert "Measured at scale 0.35 (1 rows) and 1 (1 rows)" in text
+    assert "/new | burst | 1 |" in text and "7.2, 7.2" in text
+    assert "first in time on 1 of 2 rows" in text
+    only, _ = scorecard.text(results.load(old))
+    assert "Sessions" not in only and "Measured at scale 0.35:" in only
+    unfinished = made_up.write(tmp_path / "new", new_rows, state="interrupted")
+    assert "interrupted" in scorecard.text(results.load(old, newer=[unfinished]))[0]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..figures import spread
+from ..layout import display
 from . import standing
 from .cells import Cell, Table, bytes_text, cells
-from .results import CaseFacts, Results, extra
+from .results import CaseFacts, Results, Session, extra
 
 LATENCY_POINTS = ("p50", "p90", "p99", "p99_9", "p99_99", "p99_999", "max")
 
@@ -215,9 +216,10 @@ MACHINE = (
 )  # fmt: skip
 
 
-def _loads(results: Results) -> str:
-    """Over all rows; the threads of the rows themselves are in it."""
-    loads = [float(row["load_average"]) for rows in results.rows.values() for row in rows]
+def _loads(results: Results, session: Session) -> str:
+    """Over all rows of a session; the threads of the rows themselves are in it."""
+    loads = [float(row["load_average"]) for (case, _), rows in results.rows.items()
+             if case in session.cases for row in rows]  # fmt: skip
     found = spread(loads) if loads else None
     return f"{found.median:.1f}, {found.high:.1f}" if found else "-"
 
@@ -235,5 +237,45 @@ def machine(results: Results) -> Table:
             value = f"{float(value):.1f}" + (" s" if key == "seconds" else "")
         rows.append(cells(words, str(value)))
         if key == "load_average":
-            rows.append(cells("load while it ran: median, highest", _loads(results)))
+            rows.append(
+                cells("load while it ran: median, highest", _loads(results, results.sessions[0]))
+            )
     return Table("Machine and run", "", ["", ""], rows, text_columns=2, anchor="machine")
+
+
+def sessions(results: Results) -> Table | None:
+    """Which rows come from which run, where there is more than one."""
+    if len(results.sessions) == 1:
+        return None
+    first = results.sessions[0].manifest.get("allocators") or {}
+    rows = []
+    for each in results.sessions:
+        names = [case.name for case in results.cases if case.name in each.cases]
+        own = each.manifest.get("allocators") or {}
+        changed = [
+            name
+            for name, facts in own.items()
+            if name in first and facts.get("sha256") != first[name].get("sha256")
+        ]
+        rows.append(
+            cells(
+                display(each.folder.absolute()),
+                "the others" if each is results.sessions[0] else " ".join(names),
+                f"{float(each.manifest.get('scale') or 1.0):g}",
+                str(each.manifest.get("blocks", "-")),
+                f"{float(each.manifest.get('load_average') or 0.0):.1f}",
+                _loads(results, each),
+                str(each.manifest.get("commit", "-"))[:12],
+                " ".join(changed) or "-",
+            )
+        )
+    return Table(
+        "Sessions",
+        "What a later session measured of a row replaces all of the row, so that its figures come "
+        "from one session; a mean over rows is of several.",
+        ["results", "rows", "scale", "repetitions", "load at the start",
+         "load while it ran: median, highest", "commit", "other builds than the first session's"],
+        rows,
+        text_columns=8,
+        anchor="sessions",
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from . import facts, sections, standing
@@ -38,8 +39,9 @@ STATES = {
 
 def warning(results: Results) -> str:
     """What a reader has to know before any figure; empty for a complete run."""
-    state = str(results.manifest.get("state", "complete"))
-    return "" if state == "complete" else STATES.get(state, f"The state of this run is '{state}'.")
+    states = {str(each.manifest.get("state", "complete")) for each in results.sessions}
+    worst = sorted(states - {"complete"})
+    return " ".join(STATES.get(each, f"The state of this run is '{each}'.") for each in worst)
 
 
 def headline(results: Results) -> str:
@@ -57,9 +59,19 @@ def headline(results: Results) -> str:
             )
     if not parts:
         return f"{results.subject} was measured without any peer."
-    scale = float(results.manifest.get("scale") or 1.0)
-    shorter = f" Measured at scale {scale:g}: rows are shorter than the matrix says." * (scale < 1)
-    return f"{results.subject} is first " + " and ".join(parts) + f".{shorter}"
+    return f"{results.subject} is first " + " and ".join(parts) + f".{_scales(results)}"
+
+
+def _scales(results: Results) -> str:
+    """A sentence when not all was measured as the matrix says."""
+    found = Counter[float]()
+    for each in results.sessions:
+        found[float(each.manifest.get("scale") or 1.0)] += len(each.cases)
+    if min(found) >= 1:
+        return ""
+    named = [f"{scale:g}" + (f" ({count} rows)" if len(found) > 1 else "")
+             for scale, count in sorted(found.items())]  # fmt: skip
+    return f" Measured at scale {' and '.join(named)}: below 1 rows are shorter than they say."
 
 
 def summary(results: Results) -> str:
@@ -97,6 +109,7 @@ def report(results: Results) -> str:
         if each is not None
     ]
     tables += [facts.allocators(results), facts.machine(results)]
+    tables += [each for each in (facts.sessions(results),) if each is not None]
     parts += [section(each) for each in tables]
     parts.append("## Every row\n")
     parts += [section(sections.detail(results, case), level=3) for case in results.cases]

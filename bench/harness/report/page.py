@@ -184,6 +184,9 @@ def _parts(results: Results) -> list[tuple[str, str, str]]:
     parts.append(("allocators", "allocators", table(facts.allocators(results), own)))
     method = "".join(f"<p>{escape(text)}</p>" for text in METHOD)
     parts.append(("machine", "machine", table(facts.machine(results), own)))
+    sessions = facts.sessions(results)
+    if sessions is not None:
+        parts.append(("sessions", "sessions", table(sessions, own)))
     parts.append(("method", "method", f'<h2 id="method">Method</h2>{method}'))
     return [part for part in parts if part[2]]
 

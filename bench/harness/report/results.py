@@ -1,9 +1,9 @@
-"""A result folder read back: rows by case and allocator, counts, refusals, the manifest."""
+"""Result folders read back: rows by case and allocator, counts, refusals, the manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,22 @@ class CaseFacts:
     threads: int = 1
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """Everything a folder holds; `metric` chooses the time. Compared by identity, so that figures
-    derived from it can be kept."""
+@dataclass(frozen=True)
+class Session:
+    """One run of the matrix or of a part of it, and the cases whose rows are taken from it."""
 
     folder: Path
+    manifest: Mapping[str, Any]
+    cases: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Everything that one session measured, or several of which the later replace whole cases of
+    the earlier; `metric` chooses the time. The manifest is the first one's. Compared by identity,
+    so that figures derived from it can be kept."""
+
+    sessions: list[Session]
     metric: str
     manifest: Mapping[str, Any]
     cases: list[CaseFacts]
@@ -48,6 +58,11 @@ class Results:
     rows: Mapping[tuple[str, str], list[Row]]
     counts: Mapping[tuple[str, str], Row] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """Where the first session's rows lie."""
+        return self.sessions[0].folder
 
     def case(self, name: str) -> CaseFacts:
         """The facts of one case."""
@@ -112,31 +127,56 @@ def extra(row: Row, name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def load(folder: Path, metric: str = "wall", baseline: str | None = None) -> Results:
-    """Reads a folder, finished or not."""
+def load(
+    folder: Path,
+    metric: str = "wall",
+    baseline: str | None = None,
+    newer: Sequence[Path] = (),
+) -> Results:
+    """Reads a folder, finished or not. What a newer folder measured of a case replaces all that is
+    known of it, of every allocator: figures of two sessions are never compared."""
     if metric not in METRICS:
         raise BenchError(f"no metric '{metric}'; known: {', '.join(METRICS)}")
-    manifest = read_manifest(folder)
+    sessions: list[Session] = []
+    lines: list[Row] = []
+    counts: list[Row] = []
+    refused: list[Row] = []
+    listed: dict[str, Any] = {}
+    allocators: dict[str, Any] = {}
+    for each in (folder, *newer):
+        own, measured = read_manifest(each), read_rows(each)
+        if not measured:
+            raise BenchError(f"{each} holds no measured row")
+        names = frozenset(str(row["case"]) for row in measured)
+        lines = _without(lines, names) + measured
+        counts = _without(counts, names) + read_rows(each, COUNTS)
+        refused = _without(refused, names) + read_rows(each, REFUSED)
+        sessions = [replace(old, cases=old.cases - names) for old in sessions]
+        sessions.append(Session(each, own, names))
+        listed |= {str(case["name"]): case for case in own.get("cases", [])
+                   if len(sessions) == 1 or case["name"] in names}  # fmt: skip
+        for name, facts in own.get("allocators", {}).items():
+            allocators.setdefault(name, facts)
+    manifest = {**sessions[0].manifest, "cases": list(listed.values()), "allocators": allocators}
     if baseline is not None:
         manifest["baseline"] = baseline
-    lines = read_rows(folder)
-    if not lines:
-        raise BenchError(f"{folder} holds no measured row")
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(lines, key=lambda row: int(row["block"])):
         rows.setdefault((str(row["case"]), str(row["allocator"])), []).append(row)
     return Results(
-        folder=folder,
+        sessions=sessions,
         metric=metric,
         manifest=manifest,
         cases=_cases(manifest, lines),
         allocators=_allocators(manifest, (str(row["allocator"]) for row in lines)),
         rows=rows,
-        counts={
-            (str(row["case"]), str(row["allocator"])): row for row in read_rows(folder, COUNTS)
-        },
-        refused=read_rows(folder, REFUSED),
+        counts={(str(row["case"]), str(row["allocator"])): row for row in counts},
+        refused=refused,
     )
+
+
+def _without(rows: list[Row], cases: frozenset[str]) -> list[Row]:
+    return [row for row in rows if str(row.get("case")) not in cases]
 
 
 def _cases(manifest: Mapping[str, Any], lines: list[Row]) -> list[CaseFacts]:

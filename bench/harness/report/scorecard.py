@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..layout import BENCH, TOP, display
@@ -38,12 +39,14 @@ def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
         facts.refused(loaded),
         facts.allocators(loaded),
         facts.machine(loaded),
+        facts.sessions(loaded),
     ]
+    folders = ", ".join(f"`{display(each.folder.absolute())}`" for each in loaded.sessions)
     parts = [
         "# Scorecard\n\n<!-- Derived by `hakmem bench scorecard` from bench/scorecard.toml and the "
         "results named below. -->\n",
         f"{markdown.headline(loaded)} Targets: {tally}. All rows, plots and raw figures: "
-        f"`{display(loaded.folder.absolute())}`. {markdown.warning(loaded)}".rstrip()
+        f"{folders}. {markdown.warning(loaded)}".rstrip()
         + "\n",
         "## Targets\n\n"
         + markdown.table(["what", "target", "verdict", "measured"], rows, text_columns=4),
@@ -54,8 +57,9 @@ def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
     )
 
 
-def write(folder: Path, output: Path = OUTPUT, metric: str = "wall") -> bool:
-    """Writes the document from a result folder and those beside it; True when every line passed."""
-    content, passed = text(results.load(folder, metric))
+def write(folders: Sequence[Path], output: Path = OUTPUT, metric: str = "wall") -> bool:
+    """Writes the document from result folders, of which the later replace whole cases of the first,
+    and from the further runs beside them; True when every line passed."""
+    content, passed = text(results.load(folders[0], metric, newer=folders[1:]))
     output.write_text(content)
     return passed

@@ -21,6 +21,7 @@ examples:
 Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2 wrong usage,
 3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
 """
+FOLDERS = "of several the later replace whole rows of the first"
 
 
 def _number(text: str) -> int:
@@ -112,12 +113,16 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("folder", metavar="DIR", type=Path, nargs="?")
     verify.add_argument("--json", action="store_true", help="as JSON")
     _add_choice(verify)
-    report = verb("report", "derive tables and plots of a result folder again")
-    report.add_argument("folder", metavar="DIR", type=Path)
+    report = verb("report", "derive tables and plots of result folders again")
+    report.add_argument("folders", metavar="DIR", type=Path, nargs="+", help=FOLDERS)
     _add_report(report)
-    scorecard = verb("scorecard", "write docs/SCORECARD.md from a result folder")
+    scorecard = verb("scorecard", "write docs/SCORECARD.md from result folders")
     scorecard.add_argument(
-        "folder", metavar="DIR", type=Path, nargs="?", help="the newest full one"
+        "folders",
+        metavar="DIR",
+        type=Path,
+        nargs="*",
+        help=f"{FOLDERS}; by default the newest full one",
     )
     syscalls = verb("syscalls", "count the OS calls of 200 million operations after warm-up")
     syscalls.add_argument("--json", action="store_true", help="as JSON")
