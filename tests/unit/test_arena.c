@@ -1,7 +1,6 @@
 // Superslabs and runs, against an array of pages.
 #include "isolate.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -9,6 +8,7 @@
 #include "fake_os.h"
 #include "space/arena.h"
 #include "space/page_map.h"
+#include "team.h"
 
 // ---- The model: who has each page of each superslab ----
 
@@ -663,8 +663,7 @@ static void test_visits_large_runs_only(void **state) {
 
 enum { THREAD_COUNT = 4, THREAD_RUNS = 24, THREAD_STEPS = 1500 };
 
-static void *take_and_give(void *argument) {
-    uint64_t random_state = (uintptr_t)argument;
+static unsigned take_and_give(uint64_t random_state) {
     struct run *mine[THREAD_RUNS] = {NULL};
     for (unsigned n = 0; n < THREAD_STEPS; n++) {
         struct run **place = &mine[random_next(&random_state) % THREAD_RUNS];
@@ -694,24 +693,18 @@ static void *take_and_give(void *argument) {
             arena_give(mine[i]);
         }
     }
-    return NULL;
+    return 0;
 }
 
 static void test_threads(void **state) {
     (void)state;
     start();
-    const uint64_t seed = test_seed();
-    pthread_t threads[THREAD_COUNT];
-    for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
-        void *own_seed = (void *)(uintptr_t)((seed + i * 7919) | 1);
-        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, own_seed), 0);
-    }
+    struct team team;
+    team_start(&team, THREAD_COUNT, test_seed(), take_and_give);
     for (unsigned i = 0; i < 100; i++) {
         assert_int_equal(arena_check(), 0);
     }
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    team_join(&team);
     arena_purge(os_clock_ms(), true);
     assert_int_equal(arena_check(), 0);
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);

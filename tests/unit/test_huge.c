@@ -1,7 +1,6 @@
 // Huge blocks: mappings of their own, kept for a while when freed, grown without copying.
 #include "isolate.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -11,6 +10,7 @@
 #include "heap/huge.h"
 #include "heap/large.h"
 #include "space/page_map.h"
+#include "team.h"
 
 static void start(void) {
     page_map_init();
@@ -522,16 +522,14 @@ enum { BLOCK_COUNT = 100, THREAD_COUNT = 3 };
 
 static char *shared[BLOCK_COUNT];
 static struct huge *shared_huge[BLOCK_COUNT];
-static pthread_barrier_t barrier;
-static unsigned freed[THREAD_COUNT];
 
-static void *free_all(void *argument) {
-    unsigned *mine = argument;
-    pthread_barrier_wait(&barrier);
+static unsigned free_all(uint64_t seed) {
+    (void)seed;
+    unsigned freed = 0;
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
-        *mine += huge_free(shared_huge[i], (uintptr_t)shared[i]);
+        freed += huge_free(shared_huge[i], (uintptr_t)shared[i]);
     }
-    return NULL;
+    return freed;
 }
 
 static void test_freed_once_by_many(void **state) {
@@ -541,23 +539,14 @@ static void test_freed_once_by_many(void **state) {
         shared[i] = make(3 * MIB);
         shared_huge[i] = huge_of(shared[i]);
     }
-    pthread_t threads[THREAD_COUNT];
-    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, free_all, &freed[i]), 0);
-    }
-    unsigned sum = 0;
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-        sum += freed[i];
-    }
-    assert_int_equal(sum, BLOCK_COUNT);
+    struct team team;
+    team_start(&team, THREAD_COUNT, 0, free_all);
+    assert_int_equal(team_join(&team), BLOCK_COUNT);
     assert_int_equal(huge_check(), 0);
     assert_int_equal(totals().live_count, 0);
 }
 
-static void *churn(void *argument) {
-    uint64_t random_state = (uintptr_t)argument;
+static unsigned churn(uint64_t random_state) {
     char *mine[6] = {NULL};
     size_t bytes[6];
     for (unsigned n = 0; n < 400; n++) {
@@ -589,21 +578,15 @@ static void *churn(void *argument) {
             require(huge_free(huge_find((uintptr_t)mine[i]), (uintptr_t)mine[i]));
         }
     }
-    return NULL;
+    return 0;
 }
 
 static void test_threads(void **state) {
     (void)state;
     start();
-    const uint64_t seed = test_seed();
-    pthread_t threads[THREAD_COUNT];
-    for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
-        void *own_seed = (void *)(uintptr_t)((seed + i * 7919) | 1);
-        assert_int_equal(pthread_create(&threads[i], NULL, churn, own_seed), 0);
-    }
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    struct team team;
+    team_start(&team, THREAD_COUNT, test_seed(), churn);
+    team_join(&team);
     huge_purge(0, true);
     assert_int_equal(huge_check(), 0);
     assert_int_equal(totals().live_bytes + totals().kept_bytes, 0);

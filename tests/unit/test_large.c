@@ -1,7 +1,6 @@
 // Large blocks: runs of pages in superslabs.
 #include "isolate.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -10,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/large.h"
 #include "space/page_map.h"
+#include "team.h"
 
 static void start(void) {
     page_map_init();
@@ -176,21 +176,19 @@ static void test_want_of_memory(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
-// ---- Two threads free the same blocks ----
+// ---- Threads free the same blocks ----
 
 enum { BLOCK_COUNT = 200, THREAD_COUNT = 3 };
 
 static struct run *shared[BLOCK_COUNT];
-static pthread_barrier_t barrier;
-static unsigned freed[THREAD_COUNT];
 
-static void *free_all(void *argument) {
-    unsigned *mine = argument;
-    pthread_barrier_wait(&barrier);
+static unsigned free_all(uint64_t seed) {
+    (void)seed;
+    unsigned freed = 0;
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
-        *mine += large_free(shared[i]);
+        freed += large_free(shared[i]);
     }
-    return NULL;
+    return freed;
 }
 
 static void test_freed_once_by_many(void **state) {
@@ -199,17 +197,9 @@ static void test_freed_once_by_many(void **state) {
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
         shared[i] = run_of(make(70000 + i * 1000, PAGE_BYTES, false));
     }
-    pthread_t threads[THREAD_COUNT];
-    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, free_all, &freed[i]), 0);
-    }
-    unsigned sum = 0;
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-        sum += freed[i];
-    }
-    assert_int_equal(sum, BLOCK_COUNT);
+    struct team team;
+    team_start(&team, THREAD_COUNT, 0, free_all);
+    assert_int_equal(team_join(&team), BLOCK_COUNT);
     assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_large_frees]),
                      BLOCK_COUNT);
     assert_int_equal(arena_check(), 0);

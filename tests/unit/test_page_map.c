@@ -1,13 +1,13 @@
 // The page map, flat and as the fallback. Addresses are plain numbers here: nothing is mapped there.
 #include "isolate.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "fake_os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
+#include "team.h"
 
 #define WINDOW_BYTES ((uintptr_t)1 << WINDOW_SHIFT)
 #define ADDRESS_END ((uintptr_t)1 << ADDRESS_BITS)
@@ -194,16 +194,14 @@ static void test_fallback_cover_refused_at_the_entries(void **state) {
 enum { CLAIM_COUNT = 4000, THREAD_COUNT = 4 };
 
 static const uintptr_t claim_start = UINT64_C(0x400000000000);
-static pthread_barrier_t barrier;
-static unsigned claimed[THREAD_COUNT];
 
-static void *claim_all(void *argument) {
-    unsigned *mine = argument;
-    pthread_barrier_wait(&barrier);
+static unsigned claim_all(uint64_t seed) {
+    (void)seed;
+    unsigned claimed = 0;
     for (uintptr_t i = 0; i < CLAIM_COUNT; i++) {
-        *mine += page_map_claim(claim_start + i * PAGE_BYTES, (uint32_t)i + 1);
+        claimed += page_map_claim(claim_start + i * PAGE_BYTES, (uint32_t)i + 1);
     }
-    return NULL;
+    return claimed;
 }
 
 static void check_concurrent_claims(void) {
@@ -211,17 +209,9 @@ static void check_concurrent_claims(void) {
     for (uintptr_t i = 0; i < CLAIM_COUNT; i++) {
         page_map_set(claim_start + i * PAGE_BYTES, 1, (uint32_t)i + 1);
     }
-    pthread_t threads[THREAD_COUNT];
-    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, claim_all, &claimed[i]), 0);
-    }
-    unsigned sum = 0;
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-        sum += claimed[i];
-    }
-    assert_int_equal(sum, CLAIM_COUNT);
+    struct team team;
+    team_start(&team, THREAD_COUNT, 0, claim_all);
+    assert_int_equal(team_join(&team), CLAIM_COUNT);
 }
 
 static void test_flat_concurrent_claims(void **state) {
@@ -236,25 +226,20 @@ static void test_fallback_concurrent_claims(void **state) {
     check_concurrent_claims();
 }
 
-static void *cover_all(void *argument) {
-    pthread_barrier_wait(&barrier);
+static unsigned cover_all(uint64_t seed) {
+    (void)seed;
     for (uintptr_t i = 0; i < 40; i++) {
         require(page_map_cover(claim_start + i * WINDOW_BYTES, PAGE_BYTES));
     }
-    return argument;
+    return 0;
 }
 
 static void test_concurrent_cover(void **state) {
     (void)state;
     start_flat();
-    pthread_t threads[THREAD_COUNT];
-    pthread_barrier_init(&barrier, NULL, THREAD_COUNT);
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, cover_all, NULL), 0);
-    }
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    struct team team;
+    team_start(&team, THREAD_COUNT, 0, cover_all);
+    team_join(&team);
     // Each window was opened once.
     assert_int_equal(fake_os_calls(OS_MPROTECT), 40);
 }
