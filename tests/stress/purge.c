@@ -2,28 +2,11 @@
 // a little activity bring the resident size back near where it was, and as long again brings the
 // rest (free pages inside slabs wait longer than empty runs). No malloc_trim. Each phase is a process
 // of its own, all at once: most of the time they wait.
-#include "behaviour.h"
+#include "activity.h"
 
 enum { THREAD_COUNT = 3 };
 
 #define PHASE_BYTES (192 * MIB)
-
-static void little_activity(unsigned int ms) {
-    uint64_t end = now_ms() + ms;
-    uint64_t seed = 1;
-    // Also on a busy machine there is activity: a round every 15 ms at least.
-    for (unsigned int rounds = 0; now_ms() < end || rounds < ms / 15; rounds++) {
-        void *blocks[300];
-        for (int i = 0; i < 300; i++) {
-            blocks[i] = malloc(16 + random_below(&seed, 1000));
-            require(blocks[i] != NULL);
-        }
-        for (int i = 0; i < 300; i++) {
-            free(blocks[i]);
-        }
-        sleep_ms(10);
-    }
-}
 
 struct phase {
     const char *name;
