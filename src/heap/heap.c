@@ -32,7 +32,7 @@ static bool slab_is_empty(const struct run *slab) {
 // Blocks of one word that were freed twice: a line for each.
 static void report_double_frees(const struct run *slab, unsigned word, uint64_t bits) {
     for (; unlikely(bits != 0); bits &= bits - 1) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, word * 64 + bit_lowest(bits));
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, word * 64 + bit_lowest(bits));
     }
 }
 
@@ -187,7 +187,7 @@ static void batch_add(struct heap *heap, struct batch *batch, uintptr_t address)
         return;
     }
     if (unlikely(((batch->bits | atomic_load_relaxed(batch->place.held)) & mask) != 0)) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
+        misuse_report_freed(MISUSE_INVALID_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
         return;
     }
     batch->bits |= mask;
@@ -297,7 +297,7 @@ unsigned heap_collect(struct heap *heap) {
 
 bool heap_holds_back(const struct heap *heap, const void *block) {
     for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
-        if (heap->quarantine[i] == block) {
+        if (atomic_load_relaxed(&heap->quarantine[i]) == block) {
             return true;
         }
     }
@@ -317,7 +317,7 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
         return;
     }
     if (slab_is_free(slab, (unsigned)index) || heap_holds_back(heap, block)) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
         return;
     }
     if (options.zero_on_free) {
@@ -325,10 +325,10 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
     }
     if (heap->quarantine != NULL &&
         size_classes[slab->class_index].block_bytes <= QUARANTINE_BLOCK_BYTES_MAX) {
-        void **place = &heap->quarantine[heap->quarantine_next];
+        _Atomic(void *) *place = &heap->quarantine[heap->quarantine_next];
         heap->quarantine_next = (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
-        void *released = *place;
-        *place = block;
+        void *released = atomic_load_relaxed(place);
+        atomic_store_relaxed(place, block);
         block = released;
     }
     if (block != NULL) {
@@ -338,9 +338,9 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
 
 void heap_end_quarantine(struct heap *heap) {
     for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
-        void *block = heap->quarantine[i];
+        void *block = atomic_load_relaxed(&heap->quarantine[i]);
         if (block != NULL) {
-            heap->quarantine[i] = NULL;
+            atomic_store_relaxed(&heap->quarantine[i], NULL);
             heap_put(heap, &block, 1);
         }
     }

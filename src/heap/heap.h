@@ -34,7 +34,8 @@ struct heap {
     uint32_t id;  // 1 .. HEAP_ID_MAX, never changes
     uint64_t random_state;
     // Blocks held back before reuse (hardened mode): a ring of options.quarantine_blocks, or NULL.
-    void **quarantine;
+    // Relaxed: written under the lock, read without it for the words of a message; pairs with nothing.
+    _Atomic(void *) *quarantine;
     uint32_t quarantine_next;
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
@@ -76,7 +77,7 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 // use of a slab of this heap. The lock is held.
 void heap_free_checked(struct heap *heap, struct run *slab, void *block);
 
-// Whether a freed block waits in the quarantine.
+// Whether a freed block waits in the quarantine. Exact under the lock; without it, a guess for messages.
 bool heap_holds_back(const struct heap *heap, const void *block);
 
 // Puts all quarantined blocks back.

@@ -329,15 +329,20 @@ struct huge *huge_find(uintptr_t address) {
     return huge_numbered(page_entry_number(entry));
 }
 
-bool huge_was_freed(uintptr_t address) {
-    bool found = false;
-    lock_acquire(&table.lock);
-    for (uint32_t i = 0; !found && i < table.chunk_count * CHUNK_COUNT; i++) {
+size_t huge_freed_bytes(uintptr_t address) {
+    size_t bytes = 0;
+    // The lock may be this thread's own.
+    if (!lock_try_acquire(&table.lock)) {
+        return 0;
+    }
+    for (uint32_t i = 0; bytes == 0 && i < table.chunk_count * CHUNK_COUNT; i++) {
         const struct huge *huge = huge_numbered(i);
-        found = huge != NULL && huge->start == address && huge->state != HUGE_LIVE;
+        if (huge != NULL && huge->start == address && huge->state != HUGE_LIVE) {
+            bytes = huge->usable_bytes;
+        }
     }
     lock_release(&table.lock);
-    return found;
+    return bytes;
 }
 
 bool huge_free(struct huge *huge, uintptr_t address) {

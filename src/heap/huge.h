@@ -27,9 +27,9 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero);
 // The live block that contains an address, or NULL. Exact for a block the caller holds.
 struct huge *huge_find(uintptr_t address);
 
-// Whether a huge block that was freed, and whose place nothing took since, started here. A hint for
-// messages.
-bool huge_was_freed(uintptr_t address);
+// Bytes of a huge block that was freed, whose place nothing took since, and that started here; 0 when
+// there is none, or somebody holds the lock. A hint for messages, never waits.
+size_t huge_freed_bytes(uintptr_t address);
 
 // `address` is where the caller found the block to start. False when another thread freed it first.
 bool huge_free(struct huge *huge, uintptr_t address);

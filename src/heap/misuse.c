@@ -60,6 +60,11 @@ static enum misuse describe_guarded(struct text *text, enum misuse what, uintptr
     return address == slot->start ? of_freed(what) : what;
 }
 
+enum block_holder (*misuse_holder)(const struct run *slab, uintptr_t start);
+
+// What the kinds want instead of the address. MISUSE_SIZE_MISMATCH says so itself.
+#define EXPECTED_LIVE "; expected the start of a live block"
+
 static void finish(enum misuse what, uintptr_t address, const struct text *description) {
     struct text line;
     text_clear(&line);
@@ -78,23 +83,51 @@ static void finish(enum misuse what, uintptr_t address, const struct text *descr
     }
 }
 
-static void describe_inside(struct text *text, uintptr_t distance, const char *kind, size_t bytes,
-                            uintptr_t start) {
-    text_string(text, "lies ");
-    text_unsigned(text, distance);
-    text_string(text, " bytes inside the ");
-    if (kind == NULL) {
-        text_unsigned(text, bytes);
-        text_string(text, "-byte block at ");
-        text_hex(text, start);
+// Where an address is in a block: "is the start of a ", or "lies 16 bytes inside the ".
+static void describe_offset(struct text *text, uintptr_t offset) {
+    if (offset == 0) {
+        text_string(text, "is the start of a ");
     } else {
-        text_string(text, kind);
-        text_string(text, " block at ");
-        text_hex(text, start);
-        text_string(text, " of ");
-        text_unsigned(text, bytes);
-        text_string(text, " bytes");
+        text_string(text, "lies ");
+        text_unsigned(text, offset);
+        text_string(text, " bytes inside the ");
     }
+}
+
+static void describe_start(struct text *text, uintptr_t offset, uintptr_t start) {
+    if (offset != 0) {
+        text_string(text, " at ");
+        text_hex(text, start);
+    }
+}
+
+static void describe_class(struct text *text, uint64_t class_index) {
+    text_unsigned(text, size_classes[class_index].block_bytes);
+    text_string(text, "-byte block");
+    text_string(text, " (class ");
+    text_unsigned(text, class_index);
+    text_string(text, ")");
+}
+
+static void describe_small(struct text *text, uint64_t class_index, uintptr_t offset,
+                           uintptr_t start, const char *state) {
+    describe_offset(text, offset);
+    describe_class(text, class_index);
+    describe_start(text, offset, start);
+    text_string(text, ", ");
+    text_string(text, state);
+}
+
+static void describe_big(struct text *text, const char *kind, size_t bytes, uintptr_t offset,
+                         uintptr_t start, const char *state) {
+    describe_offset(text, offset);
+    text_string(text, kind);
+    text_string(text, " block of ");
+    text_unsigned(text, bytes);
+    text_string(text, " bytes");
+    describe_start(text, offset, start);
+    text_string(text, ", ");
+    text_string(text, state);
 }
 
 // `line` is one of /proc/self/maps: "start-end perms offset device inode   path".
@@ -128,25 +161,39 @@ static void describe_foreign(struct text *text, uintptr_t address) {
     }
 }
 
+static bool never_handed_out(const struct run *slab, unsigned index) {
+    return index >= slab->fresh_index && slab_holds(slab, index);
+}
+
+static const char *state_of(const struct run *slab, unsigned index) {
+    if (slab_is_free(slab, index)) {
+        return never_handed_out(slab, index) ? "never handed out" : "free";
+    }
+    switch (misuse_holder == NULL ? HOLDER_UNKNOWN : misuse_holder(slab, slab_block(slab, index))) {
+    case HOLDER_PROGRAM:
+        return "live";
+    case HOLDER_CACHE:
+        return "cached";
+    case HOLDER_QUARANTINE:
+        return "quarantined";
+    default:
+        return "live or cached by another thread";
+    }
+}
+
 static enum misuse describe_slab(struct text *text, enum misuse what, const struct run *slab,
                                  uintptr_t address) {
-    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const uintptr_t offset = address - slab->start;
-    const uintptr_t index = offset / block_bytes;
+    const unsigned index = (unsigned)(offset / size_classes[slab->class_index].block_bytes);
     if (index >= slab->block_count) {
-        text_string(text, "lies in a slab's tail, where no block is");
+        text_string(text, "lies where no block is, in the tail of a slab; its last is a ");
+        describe_class(text, slab->class_index);
         return what;
     }
-    const uintptr_t start = slab->start + index * block_bytes;
-    if (address != start) {
-        describe_inside(text, address - start, NULL, block_bytes, start);
-        return what;
-    }
-    const bool never_used = index >= slab->fresh_index && slab_holds(slab, (unsigned)index);
-    text_string(text, never_used ? "is a block never handed out, of " : "is a free block of ");
-    text_unsigned(text, block_bytes);
-    text_string(text, " bytes");
-    return never_used ? what : of_freed(what);
+    const uintptr_t start = slab_block(slab, index);
+    const bool freed = slab_holds(slab, index) && !never_handed_out(slab, index);
+    describe_small(text, slab->class_index, address - start, start, state_of(slab, index));
+    return address == start && freed ? of_freed(what) : what;
 }
 
 // The run that last covered a page that is in none now, or NULL: descriptors keep what they were.
@@ -170,13 +217,11 @@ static enum misuse describe_former(struct text *text, enum misuse what, const st
     if (run != NULL && large_bytes(run) == 0) {
         const size_t block_bytes = size_classes[run->class_index].block_bytes;
         if ((address - run->start) % block_bytes == 0) {
-            text_string(text, "is a free block of ");
-            text_unsigned(text, block_bytes);
-            text_string(text, " bytes");
+            describe_small(text, run->class_index, 0, address, "free");
             return of_freed(what);
         }
     } else if (run != NULL && run->start == address) {
-        text_string(text, "is the start of a freed large block");
+        describe_big(text, "large", large_bytes(run), 0, address, "free");
         return of_freed(what);
     }
     text_string(text, "lies in free heap space");
@@ -192,59 +237,63 @@ static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t a
     if (atomic_load_relaxed(&run->kind) == RUN_SLAB) {
         return describe_slab(text, what, run, address);
     }
-    if (address == run->start) {
-        text_string(text, "is the start of a freed large block");
+    // Between the moment of a free and that of the run's end only the entry tells.
+    const bool live = page_map_get(run->start) != PAGE_ENTRY_NONE;
+    describe_big(text, "large", large_bytes(run), address - run->start, run->start,
+                 live ? "live" : "free");
+    return address == run->start && !live ? of_freed(what) : what;
+}
+
+static enum misuse describe(struct text *text, enum misuse what, uintptr_t address) {
+    const struct huge *huge;
+    size_t freed_bytes;
+    if (address >> ADDRESS_BITS != 0) {
+        text_string(text, "is above the 47-bit address space");
+    } else if (guarded_contains(address)) {
+        return describe_guarded(text, what, address);
+    } else if ((huge = huge_find(address)) != NULL) {
+        describe_big(text, "huge", huge->usable_bytes, address - huge->start, huge->start, "live");
+    } else if ((freed_bytes = huge_freed_bytes(address)) != 0) {
+        describe_big(text, "huge", freed_bytes, 0, address, "free");
         return of_freed(what);
+    } else {
+        const struct superslab *superslab = page_map_superslab(address);
+        if (superslab != NULL) {
+            return describe_run(text, what, address, superslab);
+        }
+        describe_foreign(text, address);
     }
-    describe_inside(text, address - run->start, "large", large_bytes(run), run->start);
     return what;
 }
 
 void misuse_report(enum misuse what, uintptr_t address) {
     struct text description;
     text_clear(&description);
-    const struct huge *huge;
-    if (address >> ADDRESS_BITS != 0) {
-        text_string(&description, "is above the 47-bit address space");
-    } else if (guarded_contains(address)) {
-        what = describe_guarded(&description, what, address);
-    } else if ((huge = huge_find(address)) != NULL) {
-        describe_inside(&description, address - huge->start, "large", huge->usable_bytes,
-                        huge->start);
-    } else if (huge_was_freed(address)) {
-        text_string(&description, "is the start of a freed large block");
-        what = of_freed(what);
-    } else {
-        const struct superslab *superslab = page_map_superslab(address);
-        if (superslab != NULL) {
-            what = describe_run(&description, what, address, superslab);
-        } else {
-            describe_foreign(&description, address);
-        }
-    }
+    const bool is_change = what == MISUSE_OVERFLOW || what == MISUSE_UNDERFLOW;
+    what = describe(&description, what, address);
+    text_string(&description, is_change ? "; expected no write outside the block" : EXPECTED_LIVE);
     finish(what, address, &description);
 }
 
-void misuse_report_block(enum misuse what, const struct run *slab, unsigned index) {
-    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
+    const uintptr_t start = slab_block(slab, index);
+    const char *state = state_of(slab, index);
     struct text description;
     text_clear(&description);
-    text_string(&description, "is a free block of ");
-    text_unsigned(&description, block_bytes);
-    text_string(&description, " bytes");
-    finish(what, slab->start + index * block_bytes, &description);
-}
-
-void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
-    misuse_report_block(of_freed(what), slab, index);
+    // Between a magazine and the bitmaps a block is in neither.
+    const bool between = state[0] == 'l';
+    describe_small(&description, slab->class_index, 0, start, between ? "free" : state);
+    text_string(&description, EXPECTED_LIVE);
+    finish(never_handed_out(slab, index) ? what : of_freed(what), start, &description);
 }
 
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes) {
     struct text description;
     text_clear(&description);
-    text_string(&description, "is a block of ");
+    describe(&description, MISUSE_SIZE_MISMATCH, address);
+    text_string(&description, "; expected a size that malloc serves with ");
     text_unsigned(&description, block_bytes);
-    text_string(&description, " bytes, not of ");
+    text_string(&description, " bytes, not ");
     text_unsigned(&description, claimed_bytes);
     finish(MISUSE_SIZE_MISMATCH, address, &description);
 }

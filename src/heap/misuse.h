@@ -1,7 +1,11 @@
-// What happens when the program hands over a pointer it should not: one line on standard error that
-// names the pointer and what it is, then abort (HAKMEM_ABORT=0: nothing, the call is ignored).
-// Allocates nothing, and takes no lock but that of the huge blocks, so it may be called with a
-// heap's lock held.
+// What happens when the program hands over a pointer it should not: one line on standard error, then
+// abort (HAKMEM_ABORT=0: nothing, the call is ignored). The line, by its parts:
+//
+//   hakmem: KIND: POINTER PLACE[, STATE]; expected EXPECTATION
+//   hakmem: invalid free: 0x7f0120000d10 lies 16 bytes inside the 208-byte block (class 12) at
+//   0x7f0120000d00, live; expected the start of a live block           (one line; all of it in SECURITY.md)
+//
+// Allocates nothing and waits for no lock, so it may be called with any lock of the heap held.
 #pragma once
 
 #include "base/base.h"
@@ -26,11 +30,13 @@ enum misuse {
 // there that was changed.
 void misuse_report(enum misuse what, uintptr_t address);
 
-// The block `index` of a slab.
-void misuse_report_block(enum misuse what, const struct run *slab, unsigned index);
-
-// The same, of a kind that may be an "invalid" one: it becomes its "freed" counterpart.
+// The block `index` of a slab, known to be free: an "invalid" kind becomes its "freed" counterpart.
 void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index);
 
 // A block of `block_bytes` that was said to have `claimed_bytes`.
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes);
+
+// Who has a block that its slab has handed out. Set once at start-up by the layer of the thread
+// caches (thread/holder.c), which alone can tell; NULL: nobody can.
+enum block_holder { HOLDER_UNKNOWN, HOLDER_PROGRAM, HOLDER_CACHE, HOLDER_QUARANTINE };
+extern enum block_holder (*misuse_holder)(const struct run *slab, uintptr_t start);

@@ -34,6 +34,10 @@ static inline int slab_index(const struct run *slab, uintptr_t address) {
     return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index : -1;
 }
 
+static inline uintptr_t slab_block(const struct run *slab, unsigned index) {
+    return slab->start + (uintptr_t)index * size_classes[slab->class_index].block_bytes;
+}
+
 // Up to 64 neighbouring blocks: those of one word of the bitmaps. Valid while one of them is out.
 struct slab_word {
     uintptr_t start;

@@ -378,7 +378,7 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
         return;
     }
     if (unlikely(slab_holds(slab, (unsigned)index))) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, (unsigned)index);
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
         return;
     }
     const uint32_t word = (uint32_t)index / 64;
@@ -391,7 +391,7 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
         publish_entry(cache, entry);
     }
     if (unlikely((entry->bits & mask) != 0)) {
-        misuse_report_block(MISUSE_DOUBLE_FREE, slab, (unsigned)index);
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
         return;
     }
     if (entry->bits == 0) {

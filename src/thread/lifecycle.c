@@ -12,6 +12,7 @@
 #include "os/os.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
+#include "thread/holder.h"
 
 extern char **environ;
 
@@ -58,6 +59,7 @@ void lifecycle_start(void) {
     if (!atomic_load_relaxed(&registry.started)) {
         options_load(environ, getauxval(AT_SECURE) != 0);
         page_map_init();
+        misuse_holder = holder_find;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
         registry.last_id = LATE_HEAP_ID;
         registry.has_key = pthread_key_create(&registry.exit_key, on_thread_exit) == 0;

@@ -26,41 +26,76 @@ class Row:
     says: Mapping[str, str] = field(default_factory=dict)  # a line of stdout, by mode
 
 
+LIVE = "; expected the start of a live block"
+# A freed block is in the cache, in the slab or held back, by mode and by what happened since.
+FREED = "(?:free|cached|quarantined)"
+# Only hardened mode, which has no caches, knows what other threads have.
+OTHERS = "live(?: or cached by another thread)?"
+CLASS = r"{n}-byte block \(class \d+\)"
+
+
 def not_ours(what: str, where: str) -> Row:
-    return Row(rf"{what}: {{p}} is not from this heap \(it lies in {where}\)")
+    return Row(rf"{what}: {{p}} is not from this heap \(it lies in {where}\){LIVE}")
 
 
 def nothing_there(what: str) -> Row:
-    return Row(rf"{what}: {{p}} is not from this heap \(nothing is mapped there\)")
+    return Row(rf"{what}: {{p}} is not from this heap \(nothing is mapped there\){LIVE}")
 
 
 def above(what: str) -> Row:
-    return Row(rf"{what}: {{p}} is above the 47-bit address space")
+    return Row(rf"{what}: {{p}} is above the 47-bit address space{LIVE}")
 
 
-def inside_small(what: str, late_in: tuple[str, ...] = ()) -> Row:
-    return Row(rf"{what}: {{p}} lies {{k}} bytes inside the {{n}}-byte block at {{b}}", late_in)
+def inside_small(what: str, late_in: tuple[str, ...] = (), *, state: str = "live") -> Row:
+    where = rf"lies {{k}} bytes inside the {CLASS} at {{b}}, {state}"
+    return Row(rf"{what}: {{p}} {where}{LIVE}", late_in)
+
+
+def inside_big(what: str, kind: str) -> Row:
+    return Row(
+        rf"{what}: {{p}} lies {{k}} bytes inside the {kind} block of {{n}} bytes at {{b}}, live{LIVE}"
+    )
 
 
 def inside_large(what: str) -> Row:
-    return Row(rf"{what}: {{p}} lies {{k}} bytes inside the large block at {{b}} of {{n}} bytes")
+    return inside_big(what, "large")
+
+
+def inside_huge(what: str) -> Row:
+    return inside_big(what, "huge")
+
+
+def in_tail(what: str, late_in: tuple[str, ...] = ()) -> Row:
+    where = r"lies where no block is, in the tail of a slab; its last is a 640-byte block"
+    return Row(rf"{what}: {{p}} {where} \(class \d+\){LIVE}", late_in)
 
 
 def free_small(what: str, late_in: tuple[str, ...] = ()) -> Row:
     """The first free of a late row may have emptied the slab, which then is one no more."""
-    gone = rf"{FREE}: {{p}} lies in free heap space"
-    return Row(rf"{what}: {{p}} is a free block of {{n}} bytes", late_in, line_if_late=gone)
+    gone = rf"{FREE}: {{p}} lies in free heap space{LIVE}"
+    return Row(
+        rf"{what}: {{p}} is the start of a {CLASS}, {FREED}{LIVE}", late_in, line_if_late=gone
+    )
+
+
+def free_big(what: str, kind: str) -> str:
+    return rf"{what}: {{p}} is the start of a {kind} block of {{n}} bytes, free{LIVE}"
 
 
 def free_large(what: str) -> Row:
-    return Row(rf"{what}: {{p}} is the start of a freed large block")
+    return Row(free_big(what, "large"))
 
 
 def free_huge(what_freed: str, what_invalid: str) -> Row:
     """A freed huge block may have left the address space, and then nothing is known of it."""
-    known = rf"{what_freed}: {{p}} is the start of a freed large block"
-    gone = rf"{what_invalid}: {{p}} is not from this heap \(nothing is mapped there\)"
-    return Row(f"(?:{known}|{gone})")
+    gone = rf"{what_invalid}: {{p}} is not from this heap \(nothing is mapped there\){LIVE}"
+    return Row(f"(?:{free_big(what_freed, 'huge')}|{gone})")
+
+
+def mismatch(claimed: int, block: str = CLASS) -> Row:
+    """A size told to free that is not the block's: compared in hardened mode only."""
+    expected = rf"; expected a size that malloc serves with {{n}} bytes, not {claimed}"
+    return Row(rf"size mismatch: {{p}} is the start of a {block}, live{expected}", quiet_in=CACHED)
 
 
 # Freed huge blocks go back to the system at once.
@@ -114,28 +149,26 @@ TABLE: dict[str, Row] = {
     "free_interior_100": inside_small(FREE, CACHED),
     "free_interior_medium": inside_small(FREE, CACHED),
     "free_interior_aligned": inside_small(FREE, CACHED),
-    "free_interior_other_thread": inside_small(FREE),
+    "free_interior_other_thread": inside_small(FREE, state=OTHERS),
     "free_before_block": inside_small(FREE, CACHED),
     # The cache may have taken it from the slab already.
     "free_never_handed_out": Row(
-        rf"(?:{FREE}: {{p}} is a block never handed out, of {{n}} bytes"
-        rf"|{DOUBLE}: {{p}} is a free block of {{n}} bytes)",
+        rf"(?:{FREE}: {{p}} is the start of a {CLASS}, never handed out"
+        rf"|{DOUBLE}: {{p}} is the start of a {CLASS}, {FREED}){LIVE}",
         late_in=CACHED,
     ),
-    "free_slab_tail": Row(
-        f"{FREE}: {{p}} lies in a slab's tail, where no block is", late_in=CACHED
-    ),
+    "free_slab_tail": in_tail(FREE, CACHED),
     # Inside a large or huge block.
     "free_large_1": inside_large(FREE),
     "free_large_16": inside_large(FREE),
     "free_large_page": inside_large(FREE),
     "free_large_64_kib": inside_large(FREE),
     "free_large_other_thread": inside_large(FREE),
-    "free_huge_16": inside_large(FREE),
-    "free_huge_page": inside_large(FREE),
-    "free_huge_64_kib": inside_large(FREE),
-    "free_huge_1_mib": inside_large(FREE),
-    "free_huge_63_mib": inside_large(FREE),
+    "free_huge_16": inside_huge(FREE),
+    "free_huge_page": inside_huge(FREE),
+    "free_huge_64_kib": inside_huge(FREE),
+    "free_huge_1_mib": inside_huge(FREE),
+    "free_huge_63_mib": inside_huge(FREE),
     # Double free.
     "double_free_tiny": free_small(DOUBLE, CACHED),
     "double_free_small": free_small(DOUBLE, CACHED),
@@ -161,8 +194,7 @@ TABLE: dict[str, Row] = {
     "double_free_large_after_realloc": free_large(DOUBLE),
     # Its start may be forgotten once it has become part of a longer free run.
     "double_free_large_after_others": Row(
-        rf"(?:{DOUBLE}: {{p}} is the start of a freed large block"
-        rf"|{FREE}: {{p}} lies in free heap space)"
+        rf"(?:{free_big(DOUBLE, 'large')}|{FREE}: {{p}} lies in free heap space{LIVE})"
     ),
     # realloc looks at the bitmap in every mode.
     "realloc_stack": not_ours(REALLOC, r"\[stack\] rw-p"),
@@ -182,51 +214,33 @@ TABLE: dict[str, Row] = {
     "realloc_noncanonical": above(REALLOC),
     "realloc_text": not_ours(REALLOC, "{exe} r-xp"),
     "realloc_unmapped": nothing_there(REALLOC),
-    "realloc_slab_tail": Row(f"{REALLOC}: {{p}} lies in a slab's tail, where no block is"),
-    "realloc_interior_other_thread": inside_small(REALLOC),
+    "realloc_slab_tail": in_tail(REALLOC),
+    "realloc_interior_other_thread": inside_small(REALLOC, state=OTHERS),
     # So does malloc_usable_size.
     "usable_size_prot_none": not_ours(USABLE, r"\[anon\] ---p"),
     "usable_size_noncanonical": above(USABLE),
     "usable_size_minus_one": above(USABLE),
     "usable_size_text": not_ours(USABLE, "{exe} r-xp"),
     "usable_size_unmapped": nothing_there(USABLE),
-    "usable_size_slab_tail": Row(f"{USABLE}: {{p}} lies in a slab's tail, where no block is"),
+    "usable_size_slab_tail": in_tail(USABLE),
     "usable_size_stack": not_ours(USABLE, r"\[stack\] rw-p"),
     "usable_size_small_integer": nothing_there(USABLE),
     "usable_size_kernel_address": above(USABLE),
     "usable_size_interior": inside_small(USABLE),
-    "usable_size_interior_huge": inside_large(USABLE),
+    "usable_size_interior_huge": inside_huge(USABLE),
     "usable_size_freed": free_small(USABLE_FREED),
     "usable_size_freed_large": free_large(USABLE_FREED),
     # Sizes told to free: compared in hardened mode only.
-    "free_sized_mismatch": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 5000", quiet_in=CACHED
-    ),
-    "free_sized_mismatch_large": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
-    ),
-    "free_sized_huge": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 68157440", quiet_in=CACHED
-    ),
+    "free_sized_mismatch": mismatch(5000),
+    "free_sized_mismatch_large": mismatch(208, "large block of {n} bytes"),
+    "free_sized_huge": mismatch(68157440, "huge block of {n} bytes"),
     "free_sized_freed": free_small(DOUBLE, CACHED),
-    "free_aligned_sized_mismatch": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 64", quiet_in=CACHED
-    ),
-    "free_aligned_sized_alignment": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
-    ),
-    "delete_sized_mismatch": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 5000", quiet_in=CACHED
-    ),
-    "delete_array_sized_mismatch": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 32", quiet_in=CACHED
-    ),
-    "delete_aligned_sized_mismatch": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 64", quiet_in=CACHED
-    ),
-    "delete_sized_mismatch_large": Row(
-        "size mismatch: {p} is a block of {n} bytes, not of 208", quiet_in=CACHED
-    ),
+    "free_aligned_sized_mismatch": mismatch(64),
+    "free_aligned_sized_alignment": mismatch(208),
+    "delete_sized_mismatch": mismatch(5000),
+    "delete_array_sized_mismatch": mismatch(32),
+    "delete_aligned_sized_mismatch": mismatch(64),
+    "delete_sized_mismatch_large": mismatch(208, "large block of {n} bytes"),
     "delete_twice": free_small(DOUBLE, CACHED),
     "delete_interior": inside_small(FREE, CACHED),
     # Which function made a block is not known: nothing tells these from right ones.

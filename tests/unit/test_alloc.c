@@ -370,9 +370,9 @@ static void test_misuse_is_reported_and_ignored(void **state) {
     expect_report(hakmem_dealloc(high), "invalid free: 0x900000000000 is above the 47-bit");
     expect_report(hakmem_dealloc(&local), "is not from this heap");
     expect_report(hakmem_dealloc((void *)16), "nothing is mapped there");
-    expect_report(hakmem_dealloc(large + 16), "lies 16 bytes inside the large block at 0x");
-    expect_report(hakmem_dealloc(large + 65536), "lies 65536 bytes inside the large block at 0x");
-    expect_report(hakmem_dealloc(huge + 4096), "lies 4096 bytes inside the large block at 0x");
+    expect_report(hakmem_dealloc(large + 16), "lies 16 bytes inside the large block of ");
+    expect_report(hakmem_dealloc(large + 65536), "lies 65536 bytes inside the large block of ");
+    expect_report(hakmem_dealloc(huge + 4096), "lies 4096 bytes inside the huge block of ");
     expect_report(assert_int_equal(hakmem_block_bytes(small + 1), 0), "invalid malloc_usable_size");
     expect_report(assert_int_equal(hakmem_block_bytes(&local), 0), "invalid malloc_usable_size");
     expect_report(assert_null(hakmem_resize(small + 16, 10)), "lies 16 bytes inside the 112-byte");
@@ -404,8 +404,8 @@ static void test_hardened_mode_notices_at_once(void **state) {
     char *sized = hakmem_alloc(100);
     options.abort = 0;
     misuses = 0;
-    expect_report(hakmem_dealloc(small + 16), "lies 16 bytes inside the 112-byte block at 0x");
-    expect_report(dealloc_sized(sized, 16, 200), "is a block of 112 bytes, not of 200");
+    expect_report(hakmem_dealloc(small + 16), "lies 16 bytes inside the 112-byte block (class ");
+    expect_report(dealloc_sized(sized, 16, 200), "with 112 bytes, not 200");
     dealloc_sized(sized, 16, 100);
     expect_report(dealloc_sized(sized, 16, 100), "double free: 0x");
     memset(small, 5, 100);

@@ -146,14 +146,14 @@ static void test_kept_mapping_is_used_again(void **state) {
     mark(block, 10 * MIB, 1);
     drop(block);
     assert_true(huge_has_kept());
-    assert_true(huge_was_freed((uintptr_t)block));
+    assert_true(huge_freed_bytes((uintptr_t)block));
     assert_int_equal(totals().kept_bytes, 10 * MIB);
     const uint64_t maps = fake_os_calls(OS_MMAP);
     assert_ptr_equal(make(9 * MIB), block);
     assert_int_equal(fake_os_calls(OS_MMAP), maps);
     assert_int_equal(counted(COUNTER_huge_reuses), 1);
     assert_false(huge_has_kept());
-    assert_false(huge_was_freed((uintptr_t)block));
+    assert_false(huge_freed_bytes((uintptr_t)block));
     // What it has is usable.
     assert_int_equal(huge_of(block)->usable_bytes, 10 * MIB);
 }

@@ -3,9 +3,11 @@
 
 void mistake(void) {
     char *block = (char *)malloc(8192);
-    require(block != NULL);
+    void *keep = malloc(8192);  // keeps the slab where it is
+    require(block != NULL && keep != NULL);
     memset(block, 0x55, 4096);
     about_block(block, block);
     free(block);
     memset(opaque_pointer(block), 0x41, 16);
+    free(keep);
 }

@@ -8,8 +8,10 @@ static void *body(void *argument) {
 
 void mistake(void) {
     void *block = malloc(208);
-    require(block != NULL);
+    void *keep = malloc(208);  // keeps the slab where it is
+    require(block != NULL && keep != NULL);
     about_block(block, block);
     free(block);
     on_other_thread(body, block);
+    free(keep);
 }

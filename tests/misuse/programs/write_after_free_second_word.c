@@ -3,8 +3,10 @@
 
 void mistake(void) {
     void **block = (void **)malloc(208);
-    require(block != NULL);
+    void *keep = malloc(208);  // keeps the slab where it is
+    require(block != NULL && keep != NULL);
     about_block(block, block);
     free(block);
     block[1] = (void *)(uintptr_t)0x4141414141414141;
+    free(keep);
 }

@@ -1,0 +1,43 @@
+#include "thread/holder.h"
+
+#include "config/options.h"
+#include "thread/cache.h"
+
+static bool is_between(void *const *from, void *const *to, uintptr_t address) {
+    while (from < to && (uintptr_t)*from != address) {
+        from++;
+    }
+    return from < to;
+}
+
+static bool is_in_magazine(struct thread_cache *cache, uint64_t class_index, uintptr_t address) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (magazine->node == NULL) {
+        return false;
+    }
+    void **first = magazine->node + atomic_load_relaxed(&magazine->floor) + 1;
+    void **top = slot_load(cache->diverted ? cache->shadow_top : cache->top, class_index);
+    bool found = is_between(first, top, address);
+    for (void **full = magazine->depot; !found && full != NULL; full = (void **)full[0]) {
+        found = is_between(full + 1, full + NODE_SLOTS, address);
+    }
+    return found;
+}
+
+enum block_holder holder_find(const struct run *slab, uintptr_t start) {
+    struct heap *heap = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
+    struct thread_cache *cache = thread_cache;
+    if (heap == NULL || !cache_is_real(cache)) {
+        return HOLDER_UNKNOWN;
+    }
+    if (heap_holds_back(heap, (void *)start)) {
+        return HOLDER_QUARANTINE;
+    }
+    if (cache->checked) {
+        return HOLDER_PROGRAM;  // then no thread has magazines
+    }
+    if (heap != &cache->heap) {
+        return HOLDER_UNKNOWN;
+    }
+    return is_in_magazine(cache, slab->class_index, start) ? HOLDER_CACHE : HOLDER_PROGRAM;
+}
