@@ -107,35 +107,39 @@ FAULTS = [
 ]
 
 # Noticed by hakmem, not by the processor.
+NO_WRITE = "; expected no write outside the block"
+LIVE_START = "; expected the start of a live block"
 MISUSES = [
     (
         "overflow 24",
-        "buffer overflow: {p} was changed, 0 bytes behind the end of the freed 24-byte {b}",
+        "buffer overflow: {p} was changed, 0 bytes behind the end of the freed 24-byte {b}"
+        + NO_WRITE,
         {"noticed": FREED, "allocated": ALLOCATED, "freed": FREED},
     ),
     (
         "overflow_left 17",
-        "buffer overflow: {p} was changed, 7 bytes behind the end of the freed 17-byte {b}",
+        "buffer overflow: {p} was changed, 7 bytes behind the end of the freed 17-byte {b}"
+        + NO_WRITE,
         {"noticed": FREED, "allocated": ALLOCATED, "freed": FREED},
     ),
     (
         "underflow_right 32",
-        "buffer underflow: {p} was changed, 3 bytes before the freed 32-byte {b}",
+        "buffer underflow: {p} was changed, 3 bytes before the freed 32-byte {b}" + NO_WRITE,
         {"noticed": FREED, "allocated": ALLOCATED, "freed": FREED},
     ),
     (
         "double_free 48",
-        "double free: {p} lies at the start of the freed 48-byte {b}",
+        "double free: {p} lies at the start of the freed 48-byte {b}" + LIVE_START,
         {"noticed": FREED, "allocated": ALLOCATED, "freed": FREED},
     ),
     (
         "interior_free 48",
-        "invalid free: {p} lies 16 bytes inside the live 48-byte {b}",
+        "invalid free: {p} lies 16 bytes inside the live 48-byte {b}" + LIVE_START,
         {"noticed": FREED, "allocated": ALLOCATED},
     ),
     (
         "interior_realloc 48",
-        "invalid realloc: {p} lies 16 bytes inside the live 48-byte {b}",
+        "invalid realloc: {p} lies 16 bytes inside the live 48-byte {b}" + LIVE_START,
         {"noticed": ["make_mistake", "main"], "allocated": ALLOCATED},
     ),
 ]

@@ -52,9 +52,8 @@ def inside_small(what: str, late_in: tuple[str, ...] = (), *, state: str = "live
 
 
 def inside_big(what: str, kind: str) -> Row:
-    return Row(
-        rf"{what}: {{p}} lies {{k}} bytes inside the {kind} block of {{n}} bytes at {{b}}, live{LIVE}"
-    )
+    where = rf"lies {{k}} bytes inside the {kind} block of {{n}} bytes at {{b}}, live"
+    return Row(rf"{what}: {{p}} {where}{LIVE}")
 
 
 def inside_large(what: str) -> Row:

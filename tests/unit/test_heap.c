@@ -463,7 +463,7 @@ static void test_interior_and_foreign_pointers(void **state) {
     int local = 0;
     void *batch[] = {block + 16, block + 1, of_other, tail, &local, (void *)16, block};
     heap_put(&heap, batch, 7);
-    expect_report("lies 16 bytes inside the 64-byte block at 0x");
+    expect_report("lies 16 bytes inside the 64-byte block (class 3) at 0x");
     assert_int_equal(misuses(), 6);
     // The one good pointer among them went back.
     assert_int_equal(slab_of(block)->free_count, 1024);
