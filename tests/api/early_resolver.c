@@ -10,7 +10,7 @@ static int chosen(void) {
     return 17;
 }
 
-static int (*choose(void))(void) {
+__attribute__((used)) static int (*choose(void))(void) {
     void *blocks[200];
     for (size_t i = 0; i < 200; i++) {
         blocks[i] = i % 2 == 0 ? malloc(i * 40 + 1) : calloc(i, 50);
