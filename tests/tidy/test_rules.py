@@ -118,6 +118,29 @@ def test_rule_catches(tmp_path: Path, rule: str, line: int, path: str, text: str
 
 
 @pytest.mark.parametrize(
+    ("order", "operation", "wrong"),
+    [
+        ("relaxed", "atomic_load_relaxed(&slab->remote[at])", False),
+        ("release", "atomic_store_release(&slab->remote, (int)value)", False),
+        ("acquire pairs with the release", "atomic_exchange_acq_rel(&a(b, c)->remote, 0)", False),
+        ("relaxed", "atomic_load_acquire(&slab->remote[at])", True),
+        ("release", "atomic_or_acq_rel(&slab->remote, 1)", True),
+        ("acquire and release", "atomic_load_acquire(&slab->remote)", True),
+        ("step 2 above", "atomic_load_acquire(&slab->remote)", False),
+    ],
+)
+def test_orders_of_the_document_are_those_of_the_source(
+    tmp_path: Path, order: str, operation: str, wrong: bool
+) -> None:
+    planted = {
+        "docs/MEMORY_ORDER.md": f"### src/heap/slab.h\n| `remote`, `other` | {order} |\n",
+        "src/heap/slab.c": f"void use(void) {{\n    {operation};\n}}\n",
+    }
+    findings = [finding for finding in find(tmp_path, planted) if finding.rule == "memory-order"]
+    assert [(f.path, f.line) for f in findings] == ([("docs/MEMORY_ORDER.md", 2)] if wrong else [])
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         (

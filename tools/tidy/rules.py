@@ -206,6 +206,53 @@ def _documented_atomics(tree: Tree) -> dict[tuple[str, str], int]:
     return rows
 
 
+OPERATION = re.compile(r"\batomic_(?:[a-z]+_)+?(relaxed|acquire|release|acq_rel)\s*\(")
+
+
+def _operand(code: str, start: int) -> str:
+    """The name at the end of an operation's first argument, which begins at `start`."""
+    depth = 0
+    for end in range(start, len(code)):
+        if code[end] in "([":
+            depth += 1
+        elif code[end] in ")]" and depth > 0:
+            depth -= 1
+        elif depth == 0 and code[end] in ",)":
+            bare = re.sub(r"\[[^\]]*\]", "", code[start:end])
+            found = re.findall(r"\w+", bare)
+            return found[-1] if found else ""
+    return ""
+
+
+def _orders(text: str) -> set[str]:
+    """Acquire and release, as far as a text speaks of them."""
+    found = {word for word in ("acquire", "release") if re.search(rf"\b{word}\b", text)}
+    return {"acquire", "release"} if "acq_rel" in text else found
+
+
+def wrong_orders(tree: Tree) -> Iterator[Finding]:
+    """What a row of docs/MEMORY_ORDER.md says of acquire and release is what the source does."""
+    used: dict[str, set[str]] = defaultdict(set)
+    for path in tree.files(*C_SUFFIXES, under=("src/",)):
+        code = "\n".join(line.split("//")[0] for line in tree.text(path).splitlines())
+        if path != "src/base/atomic.h":
+            for operation in OPERATION.finditer(code):
+                used[_operand(code, operation.end())] |= _orders(operation[1])
+    rows = _documented_atomics(tree) if MEMORY_ORDER in tree.files(".md") else {}
+    lines = dict(tree.lines(MEMORY_ORDER)) if rows else {}
+    said: dict[str, set[str]] = defaultdict(set)
+    elsewhere: set[str] = set()
+    for (_, name), number in rows.items():
+        order = lines[number].rstrip(" |").split("|")[-1]
+        said[name] |= _orders(order)
+        if "above" in order or "as `" in lines[number]:
+            elsewhere.add(name)
+    for (_, name), number in rows.items():
+        if name in used and name not in elsewhere and used[name] != said[name]:
+            does = " and ".join(sorted(used[name])) or "relaxed operations only"
+            yield Finding(MEMORY_ORDER, number, "memory-order", f"{name}: the source has {does}")
+
+
 def memory_order(tree: Tree) -> Iterator[Finding]:
     """Every atomic has its row in docs/MEMORY_ORDER.md, and every row its atomic."""
     rows = _documented_atomics(tree) if MEMORY_ORDER in tree.files(".md") else {}
@@ -223,6 +270,7 @@ def memory_order(tree: Tree) -> Iterator[Finding]:
         if not known or not re.search(rf"\b{name}\b", tree.text(source)):
             message = f"{source} has no {name} (any more)"
             yield Finding(MEMORY_ORDER, number, "memory-order", message)
+    yield from wrong_orders(tree)
 
 
 def lengths(tree: Tree) -> Iterator[Finding]:
