@@ -57,7 +57,7 @@ void misuse_report(enum misuse what, uintptr_t address) {
     explorer_fail("a right free was taken for an invalid one");
 }
 
-void misuse_report_block(enum misuse what, const struct run *slab, unsigned index) {
+void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
     (void)what;
     (void)slab;
     (void)index;
