@@ -19,8 +19,9 @@ const char *hakmem_version(void);
  * slabs of all heaps, free pages, kept mappings. Returns the bytes. */
 size_t hakmem_trim(void);
 
-/* Checks every invariant of the heap, prints one line per part that violates any to standard error,
- * and returns the number of violations: 0 for a sound heap. Other threads may keep running. */
+/* Checks every invariant of the heap, and returns the number of violations: 0 for a sound heap. Each of
+ * the first 64 is a line on standard error that names the structure, the invariant and the values that
+ * should have agreed. Other threads may keep running; their caches are not looked into. */
 size_t hakmem_check(void);
 
 /* Changes an option that may change at run time (docs/OPTIONS.md), the value in the syntax of the

@@ -29,6 +29,6 @@ void stats_collect_counters(struct stats *stats);
 // What malloc_stats prints, to a file descriptor.
 void stats_print(int descriptor);
 
-// Checks every invariant of every structure; prints one line per layer that violates any, and
-// returns the number of violations. Takes locks; the caches of other threads are not looked into.
+// Checks every invariant of every structure; prints a line for each that is violated, which names the
+// structure, the invariant and the values, and returns their number. Takes locks; the caches of other threads are not looked into.
 size_t check_all(void);

@@ -2,6 +2,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/check.h"
 #include "config/counters.h"
 #include "config/options.h"
 #include "heap/large.h"
@@ -416,29 +417,62 @@ void huge_totals(struct huge_totals *totals) {
     lock_release(&table.lock);
 }
 
+// The entry of a block's page: its own, or none while the block is being freed.
+static void check_entry(struct check *check, const struct huge *huge, uintptr_t address) {
+    const uint32_t entry = page_map_get(address);
+    check_that(check, entry == page_entry(huge->number, PAGE_KIND_HUGE) || entry == PAGE_ENTRY_NONE,
+               "a live block's pages carry its number", entry, huge->number);
+}
+
+// The descriptors of a list; their mapped bytes are added up.
+static uint64_t check_list(struct check *check, const struct list *head, enum huge_state state,
+                           uint64_t *bytes) {
+    uint64_t count = 0;
+    for (const struct list *link = head->next; link != head; link = link->next) {
+        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        count++;
+        check->structure = "huge block";
+        check->where = huge->number;
+        check_equal(check, "the state is that of its list", huge->state, state);
+        check_equal(check, "its number leads to it", (uintptr_t)huge_numbered(huge->number),
+                    (uintptr_t)huge);
+        if (state != HUGE_UNUSED) {
+            *bytes += huge->mapped_bytes;
+            check_that(check, huge->usable_bytes <= huge->mapped_bytes,
+                       "usable_bytes <= mapped_bytes", huge->usable_bytes, huge->mapped_bytes);
+        }
+        if (state == HUGE_LIVE) {
+            check_entry(check, huge, huge->start);
+            check_entry(check, huge, huge->start + huge->usable_bytes - 1);
+        } else if (state == HUGE_KEPT) {
+            check_equal(check, "a kept mapping has no entry", page_map_get(huge->start),
+                        PAGE_ENTRY_NONE);
+        }
+    }
+    return count;
+}
+
 size_t huge_check(void) {
-    size_t violations = 0;
+    struct check check = {"huge blocks", 0, 0};
     uint64_t live_bytes = 0;
     uint64_t kept_bytes = 0;
-    uint64_t live_count = 0;
     lock_acquire(&table.lock);
     prepare_lists();
-    for (struct list *link = table.live.next; link != &table.live; link = link->next) {
-        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        live_bytes += huge->mapped_bytes;
-        live_count++;
-        violations += huge->state != HUGE_LIVE || huge->usable_bytes > huge->mapped_bytes;
-    }
-    for (struct list *link = table.kept.next; link != &table.kept; link = link->next) {
-        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        kept_bytes += huge->mapped_bytes;
-        violations += huge->state != HUGE_KEPT;
-        violations += page_map_get(huge->start) != PAGE_ENTRY_NONE;
-    }
-    violations += live_bytes != table.live_bytes || live_count != table.live_count;
-    violations += kept_bytes != atomic_load_relaxed(&table.kept_bytes);
+    const uint64_t live = check_list(&check, &table.live, HUGE_LIVE, &live_bytes);
+    const uint64_t kept = check_list(&check, &table.kept, HUGE_KEPT, &kept_bytes);
+    const uint64_t unused = check_list(&check, &table.unused, HUGE_UNUSED, NULL);
+    check.structure = "huge blocks";
+    check.where = 0;
+    check_equal(&check, "live_count == blocks on the live list", table.live_count, live);
+    check_equal(&check, "live_bytes == bytes on the live list", table.live_bytes, live_bytes);
+    check_that(&check, table.peak_bytes >= table.live_bytes, "peak_bytes >= live_bytes",
+               table.peak_bytes, table.live_bytes);
+    check_equal(&check, "kept_bytes == bytes on the kept list",
+                atomic_load_relaxed(&table.kept_bytes), kept_bytes);
+    check_equal(&check, "each descriptor is on one list", live + kept + unused,
+                table.chunk_count * (uint64_t)CHUNK_COUNT);
     lock_release(&table.lock);
-    return violations;
+    return check.violations;
 }
 
 void huge_fork_lock(void) {

@@ -1,6 +1,7 @@
 #include "heap/slab.h"
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "config/options.h"
 #include "os/os.h"
 #include "space/metadata.h"
@@ -168,20 +169,27 @@ size_t slab_purge(struct run *slab) {
 }
 
 size_t slab_check(const struct run *slab) {
-    size_t violations = 0;
+    struct check check = {"slab", slab->start, 0};
     unsigned held = 0;
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
         const uint64_t word = atomic_load_relaxed(&slab->free_bits[w]);
+        const uint64_t remote = atomic_load_relaxed(&slab->remote_bits[w]);
         const unsigned left = slab->block_count - w * 64;
-        violations += ((slab->summary & bit(w)) != 0) != (word != 0);
-        violations += (word & ~bit_range(0, left < 64 ? left : 64)) != 0;
-        // A block on its way back is not held yet.
-        violations += (word & atomic_load_relaxed(&slab->remote_bits[w])) != 0;
+        const uint64_t blocks = bit_range(0, left < 64 ? left : 64);
+        check_that(&check, ((slab->summary & bit(w)) != 0) == (word != 0),
+                   "summary tells the words of free_bits that are not 0", slab->summary, w);
+        check_equal(&check, "free_bits has no bit behind the last block", word & ~blocks, 0);
+        check_equal(&check, "remote_bits has no bit behind the last block", remote & ~blocks, 0);
+        check_equal(&check, "no block is both held and on its way back", word & remote, 0);
         held += bit_count(word);
     }
-    violations += held != slab->free_count;
-    violations += words < 64 && slab->summary >> words != 0;
-    violations += slab->fresh_index > slab->block_count;
-    return violations;
+    check_equal(&check, "free_count == blocks in free_bits", slab->free_count, held);
+    check_equal(&check, "summary has no bit behind the last word",
+                words < 64 ? slab->summary >> words : 0, 0);
+    check_that(&check, slab->fresh_index <= slab->block_count, "fresh_index <= block_count",
+               slab->fresh_index, slab->block_count);
+    check_equal(&check, "block_count is the size class's", slab->block_count,
+                size_classes[slab->class_index].block_count);
+    return check.violations;
 }

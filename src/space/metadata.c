@@ -1,6 +1,7 @@
 #include "space/metadata.h"
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "os/lock.h"
 #include "os/os.h"
 
@@ -74,6 +75,26 @@ void metadata_free(void *piece, size_t bytes) {
 
 uint64_t metadata_bytes(void) {
     return atomic_load_relaxed(&metadata.bytes);
+}
+
+size_t metadata_check(void) {
+    struct check check = {"metadata", 0, 0};
+    lock_acquire(&metadata.lock);
+    check_that(&check, metadata.fresh <= metadata.fresh_end, "fresh <= its chunk's end",
+               (uintptr_t)metadata.fresh, (uintptr_t)metadata.fresh_end);
+    const uint64_t bytes = atomic_load_relaxed(&metadata.bytes);
+    uint64_t recycled_bytes = 0;
+    for (size_t units = 1; units <= RECYCLED_UNITS_MAX; units++) {
+        // A piece that is freed twice would close a circle.
+        for (const struct free_piece *piece = metadata.recycled[units];
+             piece != NULL && recycled_bytes <= bytes; piece = piece->next) {
+            recycled_bytes += units * UNIT_BYTES;
+        }
+    }
+    check_that(&check, recycled_bytes <= bytes, "freed pieces are part of what was handed out",
+               recycled_bytes, bytes);
+    lock_release(&metadata.lock);
+    return check.violations;
 }
 
 void metadata_fork_lock(void) {

@@ -14,5 +14,8 @@ void metadata_free(void *piece, size_t bytes);
 // Bytes handed out so far, freed pieces included: an upper bound of what is resident.
 uint64_t metadata_bytes(void);
 
+// Number of violated invariants.
+size_t metadata_check(void);
+
 void metadata_fork_lock(void);
 void metadata_fork_unlock(void);

@@ -1,6 +1,7 @@
 #include "thread/cache.h"
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "config/options.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
@@ -551,29 +552,55 @@ uint64_t cache_structure_bytes(const struct thread_cache *cache) {
     return sizeof *cache + nodes * NODE_BYTES;
 }
 
+static void check_magazine(struct check *check, const struct thread_cache *cache,
+                           uint64_t class_index) {
+    const struct magazine *magazine = &cache->magazines[class_index];
+    const unsigned floor = floor_of(magazine);
+    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
+    void **first = magazine->node + floor + 1;
+    check->structure = "magazine of class";
+    check->where = class_index;
+    if (magazine->node == NULL) {
+        check_equal(check, "without a node there is no depot", (uintptr_t)magazine->depot, 0);
+        check_equal(check, "without a node there is no capacity", magazine->capacity, 0);
+        return;
+    }
+    check_that(check, top >= first && top <= magazine->node + NODE_SLOTS, "top is in its node",
+               (uintptr_t)top, (uintptr_t)magazine->node);
+    check_equal(check, "floor is the capacity's", floor, floor_for(magazine->capacity));
+    if (floor < NODE_SLOTS) {
+        check_equal(check, "the slot at the floor is NULL", (uintptr_t)magazine->node[floor], 0);
+    }
+    unsigned depot_count = 0;
+    for (void **full = magazine->depot; full != NULL && depot_count <= parked(magazine);
+         full = (void **)full[0]) {
+        depot_count++;
+    }
+    check_equal(check, "depot_count == nodes in the depot", parked(magazine), depot_count);
+    check_that(check, depot_count == 0 || floor == 0, "the depot is empty while the floor is not 0",
+               depot_count, floor);
+    check_that(check, magazine->depot_low <= parked(magazine), "depot_low <= depot_count",
+               magazine->depot_low, parked(magazine));
+}
+
 size_t cache_check(const struct thread_cache *cache) {
-    size_t violations = 0;
+    struct check check = {"thread cache", cache->heap.id, 0};
     uint64_t capacity_bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct magazine *magazine = &cache->magazines[i];
-        if (magazine->node == NULL) {
-            violations += magazine->depot != NULL || magazine->capacity != 0;
-            continue;
+        check_magazine(&check, cache, i);
+        if (cache->magazines[i].node != NULL) {
+            capacity_bytes += capacity_cost(i, cache->magazines[i].capacity);
         }
-        capacity_bytes += capacity_cost(i, magazine->capacity);
-        void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
-        violations +=
-            top < magazine->node + floor_of(magazine) + 1 || top > magazine->node + NODE_SLOTS;
-        violations += magazine->node[floor_of(magazine)] != NULL;
-        violations += floor_of(magazine) != floor_for(magazine->capacity);
-        unsigned depot_count = 0;
-        for (void **full = magazine->depot; full != NULL; full = (void **)full[0]) {
-            depot_count++;
-        }
-        violations += depot_count != parked(magazine);
-        violations += depot_count != 0 && floor_of(magazine) != 0;
-        violations += magazine->depot_low > parked(magazine);
     }
-    violations += capacity_bytes != cache->capacity_bytes;
-    return violations;
+    check.structure = "thread cache";
+    check.where = cache->heap.id;
+    check_equal(&check, "capacity_bytes == bytes the magazines may cache", cache->capacity_bytes,
+                capacity_bytes);
+    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
+        const struct remote_entry *entry = &cache->remote[i];
+        check_that(&check, (entry->bits == 0) == (entry->place.bytes == 0),
+                   "a remote entry has a place exactly when it has blocks", entry->bits,
+                   entry->place.bytes);
+    }
+    return check.violations;
 }

@@ -4,6 +4,7 @@
 #include <sys/auxv.h>
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "config/options.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
@@ -179,6 +180,32 @@ uint32_t lifecycle_count(void) {
 
 uint32_t lifecycle_count_in_use(void) {
     return atomic_load_relaxed(&cache_count_in_use);
+}
+
+size_t lifecycle_check(void) {
+    struct check check = {"registry of threads", 0, 0};
+    uint32_t count = 0;
+    uint32_t in_use = 0;
+    uint32_t waiting = 0;
+    lock_acquire(&registry.lock);
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        count++;
+        in_use += atomic_load_relaxed(&cache->state) == CACHE_IN_USE;
+        check_that(&check, cache->heap.id > LATE_HEAP_ID && cache->heap.id <= registry.last_id,
+                   "a heap's id was given by the registry", cache->heap.id, registry.last_id);
+    }
+    for (struct thread_cache *cache = registry.unused; cache != NULL && waiting <= count;
+         cache = cache->next_unused) {
+        waiting++;
+        check_that(&check, atomic_load_relaxed(&cache->state) != CACHE_IN_USE,
+                   "a cache that waits for a thread has none", cache->heap.id,
+                   atomic_load_relaxed(&cache->state));
+    }
+    check_equal(&check, "count == caches on the list", lifecycle_count(), count);
+    check_equal(&check, "caches in use are counted", lifecycle_count_in_use(), in_use);
+    check_equal(&check, "each cache is in use or waits", in_use + waiting, count);
+    lock_release(&registry.lock);
+    return check.violations;
 }
 
 // ---- fork ----

@@ -28,5 +28,8 @@ struct heap *late_heap(void);
 uint32_t lifecycle_count(void);
 uint32_t lifecycle_count_in_use(void);
 
+// Number of violated invariants of the list of threads.
+size_t lifecycle_check(void);
+
 // Gives the calling thread's cache back now (tests, and threads about to end).
 void lifecycle_detach(void);
