@@ -110,8 +110,9 @@ EXPORTED struct mallinfo2 mallinfo2(void) {
     struct mallinfo2 info = {0};
     info.hblks = stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees];
     info.hblkhd = gauge[GAUGE_huge_bytes];
-    info.arena = gauge[GAUGE_mapped_bytes] - gauge[GAUGE_huge_bytes];
     info.uordblks = gauge[GAUGE_live_bytes] - gauge[GAUGE_huge_bytes];
+    // Between the two counts other threads may have given memory back.
+    info.arena = greatest_u64(gauge[GAUGE_mapped_bytes] - gauge[GAUGE_huge_bytes], info.uordblks);
     info.fordblks = info.arena - info.uordblks;
     info.fsmblks = gauge[GAUGE_cached_bytes];
     info.keepcost = gauge[GAUGE_dirty_bytes];
