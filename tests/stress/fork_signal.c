@@ -7,6 +7,8 @@
 
 enum { FORK_COUNT = 200 };
 
+static uint64_t base_seed;
+
 static volatile sig_atomic_t forks;
 static volatile sig_atomic_t failed;
 
@@ -30,6 +32,7 @@ static void fork_now(int number) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     alarm(40);
     struct sigaction action = {.sa_handler = fork_now, .sa_flags = SA_RESTART};
     require(sigaction(SIGPROF, &action, NULL) == 0);
@@ -38,7 +41,7 @@ int main(void) {
     enum { KEPT_COUNT = 500 };
     static void *kept[KEPT_COUNT];
     static size_t sizes[KEPT_COUNT];
-    uint64_t seed = 3;
+    uint64_t seed = random_stream(base_seed, 3);
     while (forks < FORK_COUNT) {
         // Sizes that keep the slow paths busy: batches of one class up and down, large, huge.
         size_t bytes = random_log_size(&seed, random_below(&seed, 50) == 0 ? 3 * MIB : 3000);

@@ -6,6 +6,8 @@
 
 enum { ROUND_COUNT = 300, BLOCK_COUNT = 2000, FREER_COUNT = 3 };
 
+static uint64_t base_seed;
+
 struct hand_over {
     void *blocks[BLOCK_COUNT];
     uint32_t sizes[BLOCK_COUNT];
@@ -18,7 +20,7 @@ static pthread_barrier_t barrier;
 static volatile bool done;
 
 static void *own(void *argument) {
-    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     size_t max = (size_t)64 << random_below(&seed, 8);
     for (unsigned int i = 0; i < BLOCK_COUNT; i++) {
         size_t bytes = random_log_size(&seed, max);
@@ -64,6 +66,7 @@ static void *free_for_others(void *argument) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     pthread_t freers[FREER_COUNT];
     require(pthread_barrier_init(&barrier, NULL, FREER_COUNT + 1) == 0);
     for (int i = 0; i < FREER_COUNT; i++) {

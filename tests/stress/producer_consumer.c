@@ -5,6 +5,8 @@
 
 enum { RING_SLOTS = 8192, BLOCK_COUNT = 4000000, THREADS_MAX = 8 };
 
+static uint64_t base_seed;
+
 struct ring {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -21,7 +23,7 @@ static size_t size_max;
 enum { BURST = 128 };
 
 static void *produce(void *argument) {
-    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     void *burst[BURST];
     for (size_t made = 0; made < blocks_per_producer; made += BURST) {
         for (int i = 0; i < BURST; i++) {
@@ -72,6 +74,7 @@ static void *consume(void *argument) {
 
 int main(int count, char **values) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     require_that(count == 4, "usage: producer_consumer PRODUCERS CONSUMERS SIZE_MAX");
     unsigned int producers = (unsigned int)strtoul(values[1], NULL, 10);
     unsigned int consumers = (unsigned int)strtoul(values[2], NULL, 10);

@@ -7,6 +7,8 @@
 
 enum { THREAD_COUNT = 4, KEPT_COUNT = 300 };
 
+static uint64_t base_seed;
+
 static _Atomic unsigned int ticks;
 static _Atomic bool stop;
 
@@ -21,7 +23,7 @@ static void tick(int number) {
 }
 
 static void *work(void *argument) {
-    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     void *kept[KEPT_COUNT] = {NULL};
     size_t sizes[KEPT_COUNT];
     while (!stop) {
@@ -45,6 +47,7 @@ static void *work(void *argument) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
     require(sigaction(SIGPROF, &action, NULL) == 0);
     struct itimerval every_ms = {{0, 1000}, {0, 1000}};

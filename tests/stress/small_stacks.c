@@ -1,8 +1,10 @@
 // Every entry point on threads with stacks of 16 KiB, the smallest there are.
 #include "behaviour.h"
 
+static uint64_t base_seed;
+
 static void *work(void *argument) {
-    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     for (int i = 0; i < 60; i++) {
         void *blocks[10];
         size_t bytes = random_log_size(&seed, i % 10 == 0 ? 3 * MIB : 20000);
@@ -38,6 +40,7 @@ static void *work(void *argument) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     for (uintptr_t round = 0; round < 10; round++) {
         pthread_t threads[4];
         for (uintptr_t i = 0; i < 4; i++) {

@@ -6,6 +6,8 @@
 
 enum { THREAD_COUNT = 4, SPAWN_COUNT = 10 };
 
+static uint64_t base_seed;
+
 extern char **environ;
 
 static char *const command[] = {(char *)(uintptr_t) "true", NULL};
@@ -27,7 +29,7 @@ __attribute__((noinline)) static pid_t vfork_child(void) {
 }
 
 static void *work(void *argument) {
-    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     for (int i = 0; i < SPAWN_COUNT; i++) {
         void *blocks[100];
         for (int b = 0; b < 100; b++) {
@@ -48,6 +50,7 @@ static void *work(void *argument) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     pthread_t threads[THREAD_COUNT];
     for (uintptr_t i = 0; i < THREAD_COUNT; i++) {
         start_thread(&threads[i], 0, work, (void *)(i + 1));

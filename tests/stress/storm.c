@@ -4,6 +4,8 @@
 
 enum { THREAD_COUNT = 6, BATCH_BLOCKS = 64, BATCH_COUNT = 1500, INBOX_BATCHES = 64 };
 
+static uint64_t base_seed;
+
 struct batch {
     unsigned char *block[BATCH_BLOCKS];
     uint32_t bytes[BATCH_BLOCKS];
@@ -40,7 +42,7 @@ static bool drain_one(struct inbox *inbox) {
 
 static void *work(void *argument) {
     uintptr_t self = (uintptr_t)argument;
-    uint64_t seed = self + 1;
+    uint64_t seed = random_stream(base_seed, self + 1);
     for (int sent = 0; sent < BATCH_COUNT;) {
         struct batch *batch = (struct batch *)malloc(sizeof *batch);
         require(batch != NULL);
@@ -79,6 +81,7 @@ static void *work(void *argument) {
 
 int main(void) {
     behaviour_require_allocator();
+    base_seed = behaviour_seed();
     size_t before = rss_bytes();
     pthread_t threads[THREAD_COUNT];
     for (int i = 0; i < THREAD_COUNT; i++) {
