@@ -3,6 +3,7 @@
 JOBS ?= $(shell nproc)
 SANITIZERS := asan ubsan tsan
 PYTHON := build/venv/bin/python
+coverage_tests := ^(unit_|config_|model\.internal|concurrency|guarded|api\.|misuse\.|limits\.(rlimit|mappings|locked)|faults\.sandbox|cli)
 prefix ?= /usr/local
 
 configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
@@ -76,6 +77,21 @@ fuzz: setup | build ## Look for new inputs that break the allocator or its parse
 	@$(call configure,fuzz,-DHAKMEM_TESTS=ON)
 	@$(call build,fuzz)
 	@$(PYTHON) tests/fuzz/fuzz.py --build build/fuzz/tests/fuzz search --minutes $(or $(MINUTES),10)
+
+.PHONY: fault-matrix
+fault-matrix: setup | build ## Make each system call fail in turn, in every mode; rewrites docs/FAULTS.md (STRIDE=1)
+	@$(call configure,release,-DHAKMEM_TESTS=ON)
+	@$(call build,release)
+	@$(PYTHON) tests/faults/matrix.py --build build/release --stride $(or $(STRIDE),1)
+
+.PHONY: coverage
+coverage: setup | build ## Lines and branches that unit, conformance, misuse and limit tests reach, per layer
+	@$(call configure,coverage,-DHAKMEM_TESTS=ON)
+	@$(call build,coverage)
+	@find build/coverage -name '*.gcda' -delete
+	@$(call ctest,coverage,--parallel $(JOBS) --tests-regex '$(coverage_tests)') >build/coverage.log || \
+	    { tail -n 60 build/coverage.log; exit 1; }
+	@$(PYTHON) tests/support/coverage.py build/coverage --missing
 
 .PHONY: tidy
 tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy

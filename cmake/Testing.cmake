@@ -12,6 +12,12 @@ else()
   set(hakmem_test_launcher "")
 endif()
 
+if(CMAKE_BUILD_TYPE STREQUAL "Coverage")
+  add_library(coverage_exit STATIC ${PROJECT_SOURCE_DIR}/tests/support/coverage_exit.c)
+  target_link_libraries(hakmem_core INTERFACE coverage_exit)
+  target_link_options(hakmem_core INTERFACE -Wl,--wrap=_exit)
+endif()
+
 # hakmem_add_unit_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds] [ARGS arg...])
 # A cmocka program linked with hakmem_core; runs in every flavour, the sanitizers included.
 function(hakmem_add_unit_test name)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -159,18 +158,15 @@ def search(build: Path, minutes: float) -> int:
     return 1 if failed or new else 0
 
 
-def minimise(build: Path, target: str, more: Path) -> int:
+def merge(build: Path, target: str, more: Path) -> int:
+    before = len(list(corpus(target).iterdir()))
     with tempfile.TemporaryDirectory(prefix="hakmem-fuzz-") as scratch:
-        kept = Path(scratch) / "kept"
-        kept.mkdir()
-        arguments = ["-merge=1", str(kept), str(corpus(target)), str(more)]
+        arguments = ["-merge=1", "-use_counters=0", str(corpus(target)), str(more)]
         done = run(build / f"fuzz_{target}", target, Path(scratch), arguments, 1200)
-        if done.returncode != 0:
-            print(telling(done.stdout))
-            return 1
-        shutil.rmtree(corpus(target))
-        shutil.copytree(kept, corpus(target))
-    print(f"{target}: {len(list(corpus(target).iterdir()))} inputs")
+    if done.returncode != 0:
+        print(telling(done.stdout))
+        return 1
+    print(f"{target}: {before} inputs, now {len(list(corpus(target).iterdir()))}")
     return 0
 
 
@@ -182,14 +178,14 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("search")
     verb.add_argument("--minutes", type=float, required=True)
-    for name in ("replay", "control", "minimise"):
+    for name in ("replay", "control", "merge"):
         verb = verbs.add_parser(name)
         verb.add_argument("target", choices=TARGETS)
-        if name != "minimise":
+        if name != "merge":
             verb.add_argument("--runs", type=int, required=True)
         if name == "control":
             verb.add_argument("--fault", required=True)
-        if name == "minimise":
+        if name == "merge":
             verb.add_argument("--from", dest="more", type=Path, required=True)
     arguments = parser.parse_args()
     build = arguments.build.resolve()
@@ -201,7 +197,7 @@ def main() -> int:
         case "control":
             return control(build, arguments.target, arguments.fault, arguments.runs)
         case _:
-            return minimise(build, arguments.target, arguments.more.resolve())
+            return merge(build, arguments.target, arguments.more.resolve())
 
 
 if __name__ == "__main__":
