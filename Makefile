@@ -2,6 +2,9 @@
 
 JOBS ?= $(shell nproc)
 SANITIZERS := asan ubsan tsan
+PORTS := aarch64 musl
+# Bytes of a page as the emulator tells the programs of aarch64.
+PAGE_SIZES := 4096 16384 65536
 PYTHON := build/venv/bin/python
 coverage_tests := ^(unit_|config_|model\.internal|concurrency|guarded|api\.|misuse\.|limits\.(rlimit|mappings|locked)|faults\.sandbox|cli)
 prefix ?= /usr/local
@@ -37,7 +40,7 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 
 .PHONY: test
 test: setup | build ## Minutes: every test in every flavour; what CI runs
-	@for flavour in release debug $(SANITIZERS) clang fuzz; do \
+	@for flavour in release debug $(SANITIZERS) clang fuzz $(PORTS); do \
 	    echo "== build $$flavour"; \
 	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
 	        { tail -n 60 build/$$flavour.build.log; exit 1; }; \
@@ -50,8 +53,16 @@ test: setup | build ## Minutes: every test in every flavour; what CI runs
 	for flavour in $(SANITIZERS); do run $$flavour; done; \
 	run clang --label-regex 'quick|unit'; \
 	run fuzz; \
+	run musl; \
+	for bytes in $(PAGE_SIZES); do export QEMU_PAGESIZE=$$bytes; run aarch64; done; \
 	echo "== tidy"; $(PYTHON) tools/tidy/tidy.py --all || failed="$$failed tidy"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
+
+.PHONY: ports
+ports: setup | build ## Build for aarch64 and for musl, and run their tests
+	@for port in $(PORTS); do $(call configure,$$port,-DHAKMEM_TESTS=ON) && $(call build,$$port) || exit 1; done
+	@$(call ctest,musl,--parallel $(JOBS))
+	@for bytes in $(PAGE_SIZES); do export QEMU_PAGESIZE=$$bytes; $(call ctest,aarch64,--parallel $(JOBS)) || exit 1; done
 
 .PHONY: stress
 stress: setup | build ## The stress tests alone, as shipped and with internal checks

@@ -7,17 +7,22 @@ set(static_names ${PROJECT_SOURCE_DIR}/src/api/static_names.txt)
 add_library(hakmem_c_names OBJECT ${hakmem_c_names})
 target_link_libraries(hakmem_c_names PRIVATE hakmem_flags)
 set(name_objects $<TARGET_OBJECTS:hakmem_c_names>)
-# The operators twice: in the shared library their references to the C++ runtime are weak.
-add_library(hakmem_cxx_names OBJECT ${hakmem_cxx_names})
-target_link_libraries(hakmem_cxx_names PRIVATE hakmem_flags)
-add_library(hakmem_cxx_names_shared OBJECT ${hakmem_cxx_names})
-target_link_libraries(hakmem_cxx_names_shared PRIVATE hakmem_flags)
-target_compile_definitions(hakmem_cxx_names_shared PRIVATE HAKMEM_SHARED)
-set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
+set(cxx_objects "")
+set(cxx_objects_shared "")
+if(HAKMEM_CXX)
+  # The operators twice: in the shared library their references to the C++ runtime are weak.
+  add_library(hakmem_cxx_names OBJECT ${hakmem_cxx_names})
+  target_link_libraries(hakmem_cxx_names PRIVATE hakmem_flags)
+  add_library(hakmem_cxx_names_shared OBJECT ${hakmem_cxx_names})
+  target_link_libraries(hakmem_cxx_names_shared PRIVATE hakmem_flags)
+  target_compile_definitions(hakmem_cxx_names_shared PRIVATE HAKMEM_SHARED)
+  set(cxx_objects $<TARGET_OBJECTS:hakmem_cxx_names>)
+  set(cxx_objects_shared $<TARGET_OBJECTS:hakmem_cxx_names_shared>)
+endif()
 
 # ---- libhakmem.so
-add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
-  $<TARGET_OBJECTS:hakmem_cxx_names_shared> ${PROJECT_SOURCE_DIR}/src/api/early.c)
+add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${cxx_objects_shared}
+  ${PROJECT_SOURCE_DIR}/src/api/early.c)
 target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags>)
 set_target_properties(hakmem PROPERTIES
   # The C driver links it: g++ would add libstdc++.so, and every preloaded C program would load that.

@@ -248,7 +248,9 @@ static enum misuse describe(struct text *text, enum misuse what, uintptr_t addre
     const struct huge *huge;
     size_t freed_bytes;
     if (address >> ADDRESS_BITS != 0) {
-        text_string(text, "is above the 47-bit address space");
+        text_string(text, "is above the ");
+        text_unsigned(text, ADDRESS_BITS);
+        text_string(text, "-bit address space");
     } else if (guarded_contains(address)) {
         return describe_guarded(text, what, address);
     } else if ((huge = huge_find(address)) != NULL) {

@@ -1,16 +1,20 @@
 // os.h on Linux, by raw system calls: other preloaded libraries may hook the C library's wrappers.
-#include <asm/unistd.h>
+// The kernel's own headers are not used: musl-gcc does not find them.
 #include <elf.h>
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <linux/mman.h>
 #include <signal.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "base/bits.h"
 #include "os/lock.h"
 #include "os/os.h"
+
+// linux/futex.h
+#define FUTEX_WAIT_PRIVATE (0 | 128)
+#define FUTEX_WAKE_PRIVATE (1 | 128)
 
 struct os_call_counters os_call_counters;
 
@@ -174,12 +178,11 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
-    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, 0, 0,
-                 0);
+    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, 0, 0, 0);
 }
 
 void os_futex_wake_one(_Atomic(uint32_t) *word) {
-    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
 }
 
 uint64_t os_clock_ms(void) {

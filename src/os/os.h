@@ -31,6 +31,15 @@ struct os_call_counters {
 
 extern struct os_call_counters os_call_counters;
 
+// What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name.
+#if defined(__x86_64__)
+#define ADDRESS_BITS 47
+#elif defined(__aarch64__)
+#define ADDRESS_BITS 48
+#else
+#error "ADDRESS_BITS: address space of this processor not known"
+#endif
+
 // Bytes of one page of the machine: 4 KiB to 64 KiB. Constant after the first call.
 size_t os_page_bytes(void);
 

@@ -5,7 +5,6 @@
 #include "os/os.h"
 #include "space/metadata.h"
 
-#define FLAT_BYTES (((size_t)1 << (ADDRESS_BITS - PAGE_SHIFT)) * sizeof(uint32_t))
 #define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint32_t))
 #define WINDOW_SUPERSLABS (1u << (WINDOW_SHIFT - SUPERSLAB_SHIFT))
 
@@ -22,7 +21,7 @@ static _Atomic(struct window *) windows[WINDOW_COUNT];
 static struct lock page_map_lock = LOCK_INITIAL(LOCK_RANK_PAGE_MAP);
 
 void page_map_init(void) {
-    page_map_flat = os_reserve(FLAT_BYTES);
+    page_map_flat = os_reserve(PAGE_MAP_BYTES);
 }
 
 static struct window *window_at(uintptr_t address) {

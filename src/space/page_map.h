@@ -1,4 +1,4 @@
-// The page map: for each 64 KiB page of the 47-bit address space, 32 bits that say whose it is.
+// The page map: for each 64 KiB page of the address space, 32 bits that say whose it is.
 //
 //   31                      8 7            0
 //  +-------------------------+--------------+
@@ -9,18 +9,19 @@
 // malloc's other half, free, reads one entry and compares it with its heap's id: what remains is
 // the size class when the block is its own, and something not below SIZE_CLASS_COUNT otherwise.
 //
-// Normally flat: 8 GiB of address space, reserved without write access and made writable in windows
-// of 64 KiB (16,384 entries: 1 GiB of addresses) as the heap reaches them, so that it costs no
-// commit charge and a foreign address reads 0. Where the address space is limited (RLIMIT_AS) and
-// the reservation fails, the windows are separate pieces of metadata behind page_map_get(), and the
-// fast path of free is switched off (see thread/cache.h).
+// Normally flat: 8 GiB of address space for addresses of 47 bits, 16 GiB for 48, reserved without
+// write access and made writable in windows of 64 KiB (16,384 entries: 1 GiB of addresses) as the
+// heap reaches them, so that it costs no commit charge and a foreign address reads 0. Where the
+// address space is limited (RLIMIT_AS) and the reservation fails, the windows are separate pieces
+// of metadata behind page_map_get(), and the fast path of free is switched off (see thread/cache.h).
 #pragma once
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "os/os.h"
 #include "space/size_class.h"
 
-#define ADDRESS_BITS 47
+#define PAGE_MAP_BYTES (((size_t)1 << (ADDRESS_BITS - PAGE_SHIFT)) * sizeof(uint32_t))
 #define WINDOW_SHIFT 30
 #define WINDOW_PAGES (1u << (WINDOW_SHIFT - PAGE_SHIFT))
 #define WINDOW_COUNT (1u << (ADDRESS_BITS - WINDOW_SHIFT))
@@ -70,7 +71,7 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry);
 // free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint32_t expected);
 
-// Any address below 2^47.
+// Any address below 2^ADDRESS_BITS.
 uint32_t page_map_get(uintptr_t address);
 
 // The superslab (4 MiB, see arena.h) that covers an address, or NULL.

@@ -39,6 +39,14 @@ extern size_t hakmem_check(void) __attribute__((weak));
 #endif
 
 #define BEHAVIOUR_UNUSED __attribute__((unused))
+#if !defined(__GLIBC__)
+// musl's headers have neither; hakmem has both, the second under another name.
+extern void *pvalloc(size_t bytes) __attribute__((weak));
+extern size_t hakmem_trim(void) __attribute__((weak));
+BEHAVIOUR_UNUSED static int malloc_trim(size_t pad) {
+    return pad == 0 && hakmem_trim != NULL && hakmem_trim() != 0;
+}
+#endif
 #ifdef __clang__
 #define BEHAVIOUR_OPAQUE __attribute__((unused, noinline, optnone))
 #else

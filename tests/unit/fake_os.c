@@ -1,6 +1,5 @@
 #include "fake_os.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +10,10 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+
+// linux/futex.h
+#define FUTEX_WAIT_PRIVATE (0 | 128)
+#define FUTEX_WAKE_PRIVATE (1 | 128)
 
 #define MACHINE_BYTES (64 * GIB)
 #define RANGES_MAX 32768
@@ -61,22 +64,52 @@ static void require_real(bool fine, const char *call) {
     }
 }
 
+static const int protection[] = {
+    [FAKE_UNMAPPED] = PROT_NONE,
+    [FAKE_INACCESSIBLE] = PROT_NONE,
+    [FAKE_READABLE] = PROT_READ,
+    [FAKE_WRITABLE] = PROT_READ | PROT_WRITE,
+};
+
 // By bare system calls, so that no sanitizer takes the machine's memory for its own business.
-static void real_forget(uintptr_t start, size_t bytes) {
-    const long got = syscall(SYS_mmap, start, bytes, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0L);
-    require_real(got == (long)start, "mmap");
+static long real_mmap(uintptr_t start, size_t bytes, enum fake_state state, int extra_flags) {
+    return syscall(SYS_mmap, start, bytes, protection[state],
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0L);
 }
 
 static void real_protect(uintptr_t start, size_t bytes, enum fake_state state) {
-    static const int protection[] = {
-        [FAKE_UNMAPPED] = PROT_NONE,
-        [FAKE_INACCESSIBLE] = PROT_NONE,
-        [FAKE_READABLE] = PROT_READ,
-        [FAKE_WRITABLE] = PROT_READ | PROT_WRITE,
-    };
     require_real(syscall(SYS_mprotect, start, bytes, protection[state]) == 0, "mprotect");
 }
+
+#if defined(FAKE_OS_PLACE)
+// An emulator keeps books of every page of a reservation: the machine lies where nothing else does,
+// and only what is in use is mapped.
+static uintptr_t real_machine(void) {
+    return FAKE_OS_PLACE;
+}
+
+static void real_map(uintptr_t start, size_t bytes, enum fake_state state) {
+    require_real(real_mmap(start, bytes, state, MAP_FIXED_NOREPLACE) == (long)start, "mmap");
+}
+
+static void real_forget(uintptr_t start, size_t bytes) {
+    require_real(syscall(SYS_munmap, start, bytes) == 0, "munmap");
+}
+#else
+static uintptr_t real_machine(void) {
+    const long wide = real_mmap(0, MACHINE_BYTES + MACHINE_ALIGNMENT, FAKE_UNMAPPED, 0);
+    require_real(wide > 0, "mmap");
+    return align_up((uintptr_t)wide, MACHINE_ALIGNMENT);
+}
+
+static void real_map(uintptr_t start, size_t bytes, enum fake_state state) {
+    real_protect(start, bytes, state);
+}
+
+static void real_forget(uintptr_t start, size_t bytes) {
+    require_real(real_mmap(start, bytes, FAKE_UNMAPPED, MAP_FIXED) == (long)start, "mmap");
+}
+#endif
 
 // ---- Ranges ----
 
@@ -97,12 +130,8 @@ __attribute__((format(printf, 1, 2))) static bool breach(const char *format, ...
 static void enter(void) {
     pthread_mutex_lock(&machine.lock);
     if (machine.start == 0) {
-        const size_t wide_bytes = MACHINE_BYTES + MACHINE_ALIGNMENT;
-        const long wide = syscall(SYS_mmap, 0L, wide_bytes, PROT_NONE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
-        require_real(wide > 0, "mmap");
         // An odd place: nothing may count on alignment it did not ask for.
-        machine.start = align_up((uintptr_t)wide, MACHINE_ALIGNMENT) + machine.page_bytes;
+        machine.start = real_machine() + machine.page_bytes;
         machine.end = machine.start + MACHINE_BYTES - machine.page_bytes;
     }
 }
@@ -235,7 +264,7 @@ static void *add_mapping(size_t bytes, size_t alignment, enum fake_state state) 
     }
     insert(first_above(start), (struct range){start, start + bytes, ++machine.last_mapping, state,
                                               OS_HUGE_PAGES_DEFAULT});
-    real_protect(start, bytes, state);
+    real_map(start, bytes, state);
     return (void *)start;
 }
 
@@ -402,7 +431,7 @@ static bool resize(uintptr_t start, size_t old_bytes, size_t new_bytes) {
         return false;
     }
     machine.ranges[first_above(start + old_bytes - 1)].end = start + new_bytes;
-    real_protect(start + old_bytes, new_bytes - old_bytes, FAKE_WRITABLE);
+    real_map(start + old_bytes, new_bytes - old_bytes, FAKE_WRITABLE);
     return true;
 }
 
@@ -434,12 +463,12 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
     atomic_add_relaxed(&os_call_counters.calls[OS_FUTEX], 1);
-    syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
 }
 
 void os_futex_wake_one(_Atomic(uint32_t) *word) {
     atomic_add_relaxed(&os_call_counters.calls[OS_FUTEX], 1);
-    syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 uint64_t os_clock_ms(void) {

@@ -366,8 +366,11 @@ static void test_misuse_is_reported_and_ignored(void **state) {
     options.abort = 0;
     misuses = 0;
     int local = 0;
-    char *const high = (char *)UINT64_C(0x900000000000);
-    expect_report(hakmem_dealloc(high), "invalid free: 0x900000000000 is above the 47-bit");
+    char *const high = (char *)((uintptr_t)9 << (ADDRESS_BITS - 3));
+    expect_report(hakmem_dealloc(high), "000000 is above the ");
+    // The top byte is not the processor's on every machine, but never this heap's.
+    char *const tagged = (char *)((uintptr_t)small | (uintptr_t)1 << 56);
+    expect_report(hakmem_dealloc(tagged), "-bit address space");
     expect_report(hakmem_dealloc(&local), "is not from this heap");
     expect_report(hakmem_dealloc((void *)16), "nothing is mapped there");
     expect_report(hakmem_dealloc(large + 16), "lies 16 bytes inside the large block of ");

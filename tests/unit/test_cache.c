@@ -194,8 +194,8 @@ static void test_owned_class(void **state) {
     }
     static const uintptr_t foreign[] = {0,
                                         16,
-                                        UINT64_C(0x7fffffffffff),
-                                        UINT64_C(0x800000000000),
+                                        (UINT64_C(1) << ADDRESS_BITS) - 1,
+                                        UINT64_C(1) << ADDRESS_BITS,
                                         UINT64_MAX,
                                         UINT64_C(0xffff888000000000)};
     for (size_t i = 0; i < ARRAY_COUNT(foreign); i++) {

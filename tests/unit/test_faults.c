@@ -223,9 +223,9 @@ static void test_little_address_space(void **state) {
     for (limit.bytes = MIB; limit.bytes <= 256 * MIB; limit.bytes = limit.bytes * 3 / 2) {
         run_scenario(run_within, &limit);
         // The same beside the reservation of the page map.
-        limit.bytes += 8 * GIB;
+        limit.bytes += PAGE_MAP_BYTES;
         run_scenario(run_within, &limit);
-        limit.bytes -= 8 * GIB;
+        limit.bytes -= PAGE_MAP_BYTES;
     }
 }
 

@@ -105,7 +105,7 @@ static void check_all_of_it(void) {
     check_long_range();
     check_claim();
     check_superslabs();
-    // Beyond 47 bits there is nothing to cover.
+    // Beyond ADDRESS_BITS there is nothing to cover.
     assert_false(page_map_cover(ADDRESS_END, PAGE_BYTES));
     assert_false(page_map_cover(ADDRESS_END - PAGE_BYTES, 2 * PAGE_BYTES));
 }
@@ -130,10 +130,10 @@ static void test_fallback(void **state) {
 static void test_flat_costs_no_memory_until_covered(void **state) {
     (void)state;
     start_flat();
-    assert_int_equal(fake_os_bytes(FAKE_READABLE), 8 * GIB);
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), PAGE_MAP_BYTES);
     assert_int_equal(fake_os_bytes(FAKE_WRITABLE), 0);
     assert_true(page_map_cover(places[4], PAGE_BYTES));
-    assert_int_equal(fake_os_bytes(FAKE_READABLE), 8 * GIB - 64 * KIB);
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), PAGE_MAP_BYTES - 64 * KIB);
     const uint64_t calls = fake_os_calls(OS_MPROTECT);
     assert_true(page_map_cover(places[4] + 5 * PAGE_BYTES, PAGE_BYTES));
     assert_int_equal(fake_os_calls(OS_MPROTECT), calls);
