@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -130,6 +131,7 @@ __attribute__((format(printf, 1, 2))) static bool breach(const char *format, ...
 static void enter(void) {
     pthread_mutex_lock(&machine.lock);
     if (machine.start == 0) {
+        os_page_bytes();
         // An odd place: nothing may count on alignment it did not ask for.
         machine.start = real_machine() + machine.page_bytes;
         machine.end = machine.start + MACHINE_BYTES - machine.page_bytes;
@@ -329,7 +331,11 @@ static bool check_request(const char *call, size_t bytes, size_t alignment) {
 
 // ---- os.h ----
 
+// A page of the real system at least: the memory underneath is protected in those.
 size_t os_page_bytes(void) {
+    if (machine.start == 0) {
+        machine.page_bytes = greatest_u64(machine.page_bytes, getauxval(AT_PAGESZ));
+    }
     return machine.page_bytes;
 }
 

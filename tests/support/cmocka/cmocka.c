@@ -82,8 +82,12 @@ static bool run(const struct CMUnitTest *test, void **group_state) {
         test->test_func(state);
         passed = true;
     }
+    volatile bool cleared_up = false;
+    if (setjmp(end_of_test) == 0) {
+        cleared_up = test->teardown_func == NULL || test->teardown_func(state) == 0;
+    }
     in_test = false;
-    return (test->teardown_func == NULL || test->teardown_func(state) == 0) && passed;
+    return passed && cleared_up;
 }
 
 int _cmocka_run_group_tests(const char *group_name, const struct CMUnitTest *tests, size_t count,
