@@ -163,21 +163,22 @@ static void test_resize_in_place(void **state) {
 static void test_move(void **state) {
     (void)state;
     const size_t page = os_page_bytes();
+    const size_t bytes = 16 * page;
     char *start = os_map(4 * page, page);
     assert_non_null(start);
     memset(start, 3, 4 * page);
-    char *destination = os_reserve_aligned(64 * KIB, 64 * KIB);
+    char *destination = os_reserve_aligned(bytes, 64 * KIB);
     assert_non_null(destination);
     assert_int_equal((uintptr_t)destination % (64 * KIB), 0);
     assert_true(faults(destination, false));
-    assert_true(os_move(start, 4 * page, destination, 64 * KIB));
+    assert_true(os_move(start, 4 * page, destination, bytes));
     for (size_t i = 0; i < 4 * page; i++) {
         assert_int_equal(destination[i], 3);
     }
-    assert_true(is_zero(destination + 4 * page, 64 * KIB - 4 * page));
-    memset(destination, 4, 64 * KIB);
+    assert_true(is_zero(destination + 4 * page, bytes - 4 * page));
+    memset(destination, 4, bytes);
     assert_true(faults(start, false));
-    assert_true(os_unmap(destination, 64 * KIB));
+    assert_true(os_unmap(destination, bytes));
 }
 
 static void test_every_call_is_counted(void **state) {
