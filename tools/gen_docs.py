@@ -142,6 +142,23 @@ passes the program's status through, and 128 + \\fIn\\fR when signal \\fIn\\fR e
 .SH ENVIRONMENT
 """
 
+MANUAL_DIAGNOSTICS = """\
+.SH DIAGNOSTICS
+Misuse draws one line on standard error, and the process ends by SIGABRT
+(\\fBHAKMEM_ABORT=0\\fR: the call is ignored):
+.PP
+.nf
+hakmem: KIND: POINTER PLACE[, STATE]; expected EXPECTATION
+.fi
+.PP
+KIND is an invalid free, double free, invalid realloc, realloc of a freed block,
+invalid malloc_usable_size, malloc_usable_size of a freed block, size mismatch, or write after free.
+PLACE is where the pointer lies: the start of a block, so many bytes inside one, or outside the
+heap; small blocks come with their size class.
+STATE is live, cached, free, quarantined, never handed out, or live or cached by another thread.
+SECURITY.md says what is noticed in which mode.
+"""
+
 MANUAL_SOURCES = """\
 Sizes take K, M, G.
 An unknown name or an invalid value draws one line on standard error and changes nothing.
@@ -202,6 +219,7 @@ def library_page(header: str, version: str) -> str:
         if names:
             page.append(".TP\n.B " + ", ".join(f"{name}()" for name in names) + "\n")
         page.append(roff(comment) + "\n")
+    page.append(MANUAL_DIAGNOSTICS)
     page.append(".SH SEE ALSO\n.BR hakmem (1),\n.BR malloc (3)\n")
     return "".join(page)
 

@@ -49,6 +49,7 @@ static void verify_frees(void) {
     cache_empty(cache);
     lock_acquire(&cache->heap.lock);
     heap_collect(&cache->heap);
+    heap_end_quarantine(&cache->heap);
     lock_release(&cache->heap.lock);
 }
 

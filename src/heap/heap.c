@@ -296,6 +296,16 @@ unsigned heap_collect(struct heap *heap) {
     return count;
 }
 
+// Offset of the first byte that is not zero, or `bytes`, a multiple of 16.
+static size_t first_nonzero(const unsigned char *block, size_t bytes) {
+    const uint64_t *words = (const uint64_t *)(const void *)block;
+    size_t at = 0;
+    while (at < bytes && words[at / 8] == 0) {
+        at += 8;
+    }
+    return at < bytes ? at + bit_lowest(words[at / 8]) / 8 : bytes;
+}
+
 bool heap_holds_back(const struct heap *heap, const void *block) {
     for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
         if (atomic_load_relaxed(&heap->quarantine[i]) == block) {
@@ -303,6 +313,26 @@ bool heap_holds_back(const struct heap *heap, const void *block) {
         }
     }
     return false;
+}
+
+// Takes the block out of its place in the quarantine and puts it back into its slab. It was cleared on
+// its way in: a byte that is not zero was written after the free. NULL: the place is empty.
+static void release_held_back(struct heap *heap, _Atomic(void *) *place, void *next) {
+    unsigned char *block = atomic_load_relaxed(place);
+    if (block != NULL && options.zero_on_free) {
+        const struct run *slab = own_slab(heap, (uintptr_t)block);
+        const size_t bytes = slab == NULL ? 0 : size_classes[slab->class_index].block_bytes;
+        const size_t changed = first_nonzero(block, bytes);
+        if (unlikely(changed != bytes)) {
+            misuse_report(MISUSE_WRITE_AFTER_FREE, (uintptr_t)block + changed);
+            __builtin_memset(block, 0, bytes);
+        }
+    }
+    atomic_store_relaxed(place, next);
+    if (block != NULL) {
+        void *const released = block;
+        heap_put(heap, &released, 1);
+    }
 }
 
 void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
@@ -328,22 +358,15 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
         size_classes[slab->class_index].block_bytes <= QUARANTINE_BLOCK_BYTES_MAX) {
         _Atomic(void *) *place = &heap->quarantine[heap->quarantine_next];
         heap->quarantine_next = (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
-        void *released = atomic_load_relaxed(place);
-        atomic_store_relaxed(place, block);
-        block = released;
+        release_held_back(heap, place, block);
+        return;
     }
-    if (block != NULL) {
-        heap_put(heap, &block, 1);
-    }
+    heap_put(heap, &block, 1);
 }
 
 void heap_end_quarantine(struct heap *heap) {
     for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
-        void *block = atomic_load_relaxed(&heap->quarantine[i]);
-        if (block != NULL) {
-            atomic_store_relaxed(&heap->quarantine[i], NULL);
-            heap_put(heap, &block, 1);
-        }
+        release_held_back(heap, &heap->quarantine[i], NULL);
     }
 }
 

@@ -21,6 +21,7 @@ static const char *const names[] = {
     [MISUSE_SIZE_MISMATCH] = "size mismatch",
     [MISUSE_OVERFLOW] = "buffer overflow",
     [MISUSE_UNDERFLOW] = "buffer underflow",
+    [MISUSE_WRITE_AFTER_FREE] = "write after free",
 };
 
 // The name of the same call on the start of a free block.
@@ -62,8 +63,20 @@ static enum misuse describe_guarded(struct text *text, enum misuse what, uintptr
 
 enum block_holder (*misuse_holder)(const struct run *slab, uintptr_t start);
 
-// What the kinds want instead of the address. MISUSE_SIZE_MISMATCH says so itself.
 #define EXPECTED_LIVE "; expected the start of a live block"
+
+// What a kind wants instead. MISUSE_SIZE_MISMATCH says so itself.
+static const char *expectation(enum misuse what) {
+    switch (what) {
+    case MISUSE_OVERFLOW:
+    case MISUSE_UNDERFLOW:
+        return "; expected no write outside the block";
+    case MISUSE_WRITE_AFTER_FREE:
+        return "; expected zero, as since its free";
+    default:
+        return EXPECTED_LIVE;
+    }
+}
 
 static void finish(enum misuse what, uintptr_t address, const struct text *description) {
     struct text line;
@@ -271,9 +284,8 @@ static enum misuse describe(struct text *text, enum misuse what, uintptr_t addre
 void misuse_report(enum misuse what, uintptr_t address) {
     struct text description;
     text_clear(&description);
-    const bool is_change = what == MISUSE_OVERFLOW || what == MISUSE_UNDERFLOW;
     what = describe(&description, what, address);
-    text_string(&description, is_change ? "; expected no write outside the block" : EXPECTED_LIVE);
+    text_string(&description, expectation(what));
     finish(what, address, &description);
 }
 

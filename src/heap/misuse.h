@@ -22,6 +22,7 @@ enum misuse {
     MISUSE_SIZE_MISMATCH,
     MISUSE_OVERFLOW,
     MISUSE_UNDERFLOW,
+    MISUSE_WRITE_AFTER_FREE,
 };
 
 // An address that is not the start of a block in use, or of one that is free. An "invalid" kind

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The misuse board: every program on every allocator. Without options, prints the totals.
 
---all     also the peers that are installed, not only hakmem and glibc
---write   rewrites docs/MISUSE.md and tests/misuse/board.json (wants --all)
---gate    fails unless hakmem meets its targets and the committed board still holds
---as      puts another library into hakmem's columns: the gate must then fail
+--all     also the peers that are installed, and hakmem with HAKMEM_ABORT=0
+--write   rewrites docs/MISUSE.md and tests/misuse/board.json; without --all, peers keep their columns
+--gate    fails unless hakmem meets its targets and its columns are the committed ones; as a control,
+          glibc must miss the targets
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,44 +29,59 @@ from judging.columns import Column  # noqa: E402
 PAGE = TOP / "docs" / "MISUSE.md"
 DATA = HERE / "board.json"
 AT_LEAST = {"hakmem_fast": 45, "hakmem_hardened": 58}
-REPETITIONS = 3
+# Where a magazine may hand a block out twice before its flush meets the bitmap: decision 0002.
+# Everything else that corrupts fails the gate, and hardened has no exceptions.
+KNOWN_LATE = (
+    "double_free_after_many",
+    *("warm_double_free_tiny", "warm_double_free_small", "warm_double_free_medium"),
+    *("warm_double_free_after_reuse", "warm_free_interior_8", "warm_free_interior_16"),
+    "warm_free_slab_tail",
+)
+NEVER = ("hakmem_hardened", "hakmem_hardened_no_abort")
 
 
-def cell(column: Column, programs: Path, case: Case, times: int) -> str:
-    """How a case ends, measured several times: "A" or "A or B"."""
-    found = set()
-    for _ in range(times):
-        run = column.run(programs, case)
-        found.add(outcome.ABSENT if run is None else outcome.judge(run, contract=case.contract))
-    return " or ".join(sorted(found))
+def cell(column: Column, programs: Path, case: Case) -> str:
+    """How a case ends."""
+    run = column.run(programs, case)
+    return outcome.ABSENT if run is None else outcome.judge(run, contract=case.contract)
 
 
 def measure(
-    wanted: Sequence[Column], programs: Path, rows: Sequence[Case], times: int
+    wanted: Sequence[Column], programs: Path, rows: Sequence[Case]
 ) -> dict[str, dict[str, str]]:
     """Case, column, outcome. Two processes at a time."""
     pairs = [(case, column) for case in rows for column in wanted]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        cells = pool.map(lambda pair: cell(pair[1], programs, pair[0], times), pairs)
+        cells = pool.map(lambda pair: cell(pair[1], programs, pair[0]), pairs)
         board: dict[str, dict[str, str]] = {case.name: {} for case in rows}
         for (case, column), found in zip(pairs, cells, strict=True):
             board[case.name][column.name] = found
     return board
 
 
-def targets_missed(board: page.Board) -> list[str]:
+def targets_missed(board: page.Board, names: Sequence[str]) -> list[str]:
     """What hakmem's columns promise and do not hold."""
     missed = []
-    for name, least in AT_LEAST.items():
+    for name in names:
         noticed = page.total(board, name, (outcome.ABORT,))
-        if noticed < least:
-            missed.append(f"{name} notices {noticed} mistakes, not {least}")
-    for name in columns.OWN:
+        if noticed < AT_LEAST.get(name, 0):
+            missed.append(f"{name} notices {noticed} mistakes, not {AT_LEAST[name]}")
         for word in (outcome.CORRUPT, outcome.TIMEOUT, outcome.BAD, outcome.BROKEN):
-            wrong = [case for case, cells in board.items() if word in cells.get(name, "")]
+            wrong = {case for case, cells in board.items() if cells.get(name) == word}
+            if word == outcome.CORRUPT and name not in NEVER:
+                wrong -= set(KNOWN_LATE)
             if wrong:
-                missed.append(f"{name} is {word} in {', '.join(wrong)}")
+                missed.append(f"{name} is {word} in {', '.join(sorted(wrong))}")
     return missed
+
+
+def gate_failures(board: page.Board, names: Sequence[str]) -> list[str]:
+    """Why the gate is closed. The same demands on glibc must close it, or they demand nothing."""
+    as_hardened = {case: {"hakmem_hardened": cells["glibc"]} for case, cells in board.items()}
+    control = targets_missed(as_hardened, ["hakmem_hardened"])
+    own = [name for name in names if name in columns.OWN]
+    failures = targets_missed(board, own) + unlike_kept(board, cases.read(DATA), own)
+    return failures if control else [*failures, "control: glibc meets hakmem's targets"]
 
 
 def unlike_kept(board: page.Board, kept: page.Board, names: Sequence[str]) -> list[str]:
@@ -77,18 +92,29 @@ def unlike_kept(board: page.Board, kept: page.Board, names: Sequence[str]) -> li
         f"{case}: {name} is {cells[name]}, committed is {kept[case].get(name, 'nothing')}"
         for case, cells in board.items()
         for name in names
-        if cells[name] not in kept[case].get(name, "").split(" or ")
+        if cells[name] != kept[case].get(name)
     ]
 
 
 def write(
-    board: page.Board, rows: Sequence[Case], wanted: Sequence[Column], proven: Mapping[str, Any]
-) -> None:
-    """Rewrites the committed board."""
-    names = [column.name for column in wanted]
-    PAGE.write_text(page.render(board, rows, names, proven, REPETITIONS))
-    data = {"repetitions": REPETITIONS, "columns": proven, "outcomes": board}
-    DATA.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    board: dict[str, dict[str, str]], rows: Sequence[Case], proven: dict[str, Any]
+) -> list[str]:
+    """Rewrites the committed board. Columns that were not measured keep what they had; returns the
+    cases for which they have nothing."""
+    kept = json.loads(DATA.read_text()) if DATA.is_file() else {"columns": {}, "outcomes": {}}
+    lacking = []
+    for name in kept["columns"]:
+        if name not in proven:
+            proven[name] = kept["columns"][name]
+            for case, cells in board.items():
+                if case in kept["outcomes"]:
+                    cells[name] = kept["outcomes"][case][name]
+                else:
+                    lacking.append(f"{case}: {name} was not measured")
+    PAGE.write_text(page.render(board, rows, list(proven), proven))
+    # In the order of the columns: a later run without --all keeps it.
+    DATA.write_text(json.dumps({"columns": proven, "outcomes": board}, indent=1) + "\n")
+    return lacking
 
 
 def main() -> int:
@@ -100,10 +126,12 @@ def main() -> int:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--gate", action="store_true")
-    parser.add_argument("--as", type=Path, dest="instead", metavar="LIBRARY")
     parser.add_argument("--cases", nargs="*", help="only these")
     options = parser.parse_args()
-    wanted = [*columns.own(options.instead or options.library), columns.c_library()]
+    wanted = [
+        *columns.own(options.library, every=options.all or options.write),
+        columns.c_library(),
+    ]
     if options.all:
         wanted += columns.others()
         for text in columns.missing():
@@ -112,18 +140,17 @@ def main() -> int:
         rows = cases.from_programs(options.programs) + cases.from_environment(Path(folder))
         rows = [case for case in rows if not options.cases or case.name in options.cases]
         proven = {column.name: column.prove(options.programs) for column in wanted}
-        times = REPETITIONS if options.write else 1
-        board = measure(wanted, options.programs, rows, times)
+        board = measure(wanted, options.programs, rows)
     names = [column.name for column in wanted]
     print("\n".join(page.totals(board, names)))
     if options.cases:
         for case, cells in board.items():
             print(case, cells)
-    failures = targets_missed(board)
-    if options.gate:
-        failures += unlike_kept(board, cases.read(DATA), names)
     if options.write:
-        write(board, rows, wanted, proven)
+        print("\n".join(write(board, rows, proven)))
+    failures = (
+        gate_failures(board, names) if options.gate else targets_missed(board, list(columns.OWN))
+    )
     for failure in failures:
         print(failure)
     return 1 if failures and options.gate else 0

@@ -22,6 +22,8 @@ class Row:
     late_in: tuple[str, ...] = ()  # modes that may notice later than at once
     quiet_in: tuple[str, ...] = ()  # modes that rightly say nothing
     line_if_late: str = ""  # also right where the line may come later
+    at_exit_in: tuple[str, ...] = ()  # modes that notice when the process ends, not the thread
+    many: bool = False  # one line for each of several blocks
     faults_in: tuple[str, ...] = ()  # modes in which the mistake itself is a memory fault
     says: Mapping[str, str] = field(default_factory=dict)  # a line of stdout, by mode
 
@@ -95,6 +97,24 @@ def mismatch(claimed: int, block: str = CLASS) -> Row:
     """A size told to free that is not the block's: compared in hardened mode only."""
     expected = rf"; expected a size that malloc serves with {{n}} bytes, not {claimed}"
     return Row(rf"size mismatch: {{p}} is the start of a {block}, live{expected}", quiet_in=CACHED)
+
+
+WRITTEN_AT_START = rf"{{p}} is the start of a {CLASS}"
+WRITTEN_INSIDE = rf"{{p}} lies {{k}} bytes inside the {CLASS} at {{b}}"
+# Where the first byte that is not zero depends on an address.
+WRITTEN_SOMEWHERE = (
+    r"0x[0-9a-f]+ (?:is the start of a|lies \d+ bytes inside the)"
+    r" \d+-byte block \(class \d+\)(?: at 0x[0-9a-f]+)?"
+)
+
+
+def written(where: str, *, many: bool = False) -> Row:
+    return Row(
+        rf"write after free: {where}, quarantined; expected zero, as since its free",
+        quiet_in=CACHED,
+        at_exit_in=("hardened",),
+        many=many,
+    )
 
 
 # Freed huge blocks go back to the system at once.
@@ -195,6 +215,16 @@ TABLE: dict[str, Row] = {
     "double_free_large_after_others": Row(
         rf"(?:{free_big(DOUBLE, 'large')}|{FREE}: {{p}} lies in free heap space{LIVE})"
     ),
+    # The same by a thread whose size class has left the phase in which each operation is checked.
+    "warm_double_free_tiny": free_small(DOUBLE, CACHED),
+    "warm_double_free_small": free_small(DOUBLE, CACHED),
+    "warm_double_free_medium": free_small(DOUBLE, CACHED),
+    "warm_double_free_after_reuse": free_small(DOUBLE, CACHED),
+    "warm_double_free_other_thread": free_small(DOUBLE, CACHED),
+    "warm_free_interior_8": inside_small(FREE, CACHED),
+    "warm_free_interior_16": inside_small(FREE, CACHED),
+    "warm_free_slab_tail": in_tail(FREE, CACHED),
+    "warm_realloc_freed": free_small(REALLOC_FREED),
     # realloc looks at the bitmap in every mode.
     "realloc_stack": not_ours(REALLOC, r"\[stack\] rw-p"),
     "realloc_small_integer": nothing_there(REALLOC),
@@ -254,14 +284,20 @@ TABLE: dict[str, Row] = {
     **{f"underflow_small_{n}": SILENT for n in DISTANCES},
     **{f"overflow_large_{n}": SILENT for n in DISTANCES},
     **{f"underflow_large_{n}": Row("", quiet_in=MODES, faults_in=("hardened",)) for n in DISTANCES},
+    # Hardened mode looks when a block leaves the quarantine: not at large ones, not at one that has
+    # left it before the write, and zeros change nothing.
     **{
-        f"write_after_free_{kind}": SILENT
-        for kind in (
-            *("aimed", "aimed_encoded", "aimed_tiny", "first_word", "large", "last_word", "late"),
-            *("linked_to_itself", "links_cut", "medium", "other_thread", "second_word", "several"),
-            *("through_realloc", "whole"),
-        )
+        f"write_after_free_{kind}": written(WRITTEN_AT_START)
+        for kind in ("first_word", "other_thread", "through_realloc", "whole")
     },
+    "write_after_free_second_word": written(WRITTEN_INSIDE),
+    "write_after_free_last_word": written(WRITTEN_INSIDE),
+    "write_after_free_linked_to_itself": written(WRITTEN_SOMEWHERE),
+    **{
+        f"write_after_free_{kind}": written(WRITTEN_SOMEWHERE, many=True)
+        for kind in ("aimed", "aimed_encoded", "aimed_tiny", "several")
+    },
+    **{f"write_after_free_{kind}": SILENT for kind in ("large", "late", "links_cut", "medium")},
     "write_after_free_huge": Row("", quiet_in=MODES, faults_in=UNMAPS),
     "read_after_free_huge": Row("", quiet_in=MODES, faults_in=UNMAPS),
     **{name: Row("", quiet_in=MODES, says={"hardened": "clear"}) for name in STALE},

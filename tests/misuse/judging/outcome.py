@@ -24,7 +24,7 @@ BROKEN = "BROKEN"
 STATUSES = {3: CORRUPT, 4: BAD, 5: ABSENT}
 # abort(), and the trap instructions that some allocators end with.
 ABORTS = (signal.SIGABRT, signal.SIGILL, signal.SIGTRAP)
-FAULTS = (signal.SIGSEGV, signal.SIGBUS)
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
 CPU_SECONDS = 30
 SECONDS = 120
 
