@@ -2,9 +2,9 @@
 """The misuse board: every program on every allocator. Without options, prints the totals.
 
 --all     also the peers that are installed, and hakmem with HAKMEM_ABORT=0
---write   rewrites docs/MISUSE.md and tests/misuse/board.json; without --all, peers keep their columns
---gate    fails unless hakmem meets its targets and its columns are the committed ones; as a control,
-          glibc must miss the targets
+--write   rewrites docs/MISUSE.md and tests/misuse/board.json; without --all, peers keep theirs
+--gate    fails unless hakmem meets its targets and its columns are the committed ones; as a
+          control, glibc must miss the targets
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def write(
                     lacking.append(f"{case}: {name} was not measured")
     PAGE.write_text(page.render(board, rows, list(proven), proven))
     # In the order of the columns: a later run without --all keeps it.
-    DATA.write_text(json.dumps({"columns": proven, "outcomes": board}, indent=1) + "\n")
+    cells = ",\n".join(f"  {json.dumps(case)}: {json.dumps(board[case])}" for case in board)
+    proofs = json.dumps(proven, indent=1)
+    DATA.write_text(f'{{\n "columns": {proofs},\n "outcomes": {{\n{cells}\n }}\n}}\n')
     return lacking
 
 
