@@ -113,9 +113,9 @@ def write(
                     lacking.append(f"{case}: {name} was not measured")
     PAGE.write_text(page.render(board, rows, list(proven), proven))
     # In the order of the columns: a later run without --all keeps it.
-    cells = ",\n".join(f"  {json.dumps(case)}: {json.dumps(board[case])}" for case in board)
+    lines = ",\n".join(f"  {json.dumps(case)}: {json.dumps(board[case])}" for case in board)
     proofs = json.dumps(proven, indent=1)
-    DATA.write_text(f'{{\n "columns": {proofs},\n "outcomes": {{\n{cells}\n }}\n}}\n')
+    DATA.write_text(f'{{\n "columns": {proofs},\n "outcomes": {{\n{lines}\n }}\n}}\n')
     return lacking
 
 
