@@ -106,7 +106,7 @@ def test_clean_tree_has_no_findings(tmp_path: Path) -> None:
         ("lengths", 600, "src/heap/long.c", "int x;\n" * 801),
         ("lengths", 600, "tools/long.py", "x = 1\n" * 801),
         ("wording", 1, "docs/NOTE.md", f"Get it from https://{'pypi'}.org/simple.\n"),
-        ("wording", 1, "scripts/run", "cd /work/main\n"),
+        ("wording", 1, "scripts/run", "cd /home/somebody/hakmem\n"),
         ("wording", 1, "src/heap/later.c", "int x; // TODO: more\n"),
     ],
 )
