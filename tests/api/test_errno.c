@@ -1,11 +1,6 @@
 // errno: a success leaves it alone, in every entry point; free leaves it alone also when the system
 // refuses to take memory back.
-#include "api.h"
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
+#include "refuse.h"
 
 static const size_t sizes[] = {0,     1,      24,      1000,    4096,          20000,   65536,
                                65537, 300000, 1 << 20, 2 << 20, (2 << 20) + 1, 5 << 20, 30 << 20};
@@ -65,17 +60,7 @@ static void posix_memalign_sets_errno_for_enomem_alone(void **state) {
 }
 
 static void refuse_to_take_memory_back(void) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 3, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_munmap, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-    require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    require(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    refuse_calls((const unsigned[]){SYS_madvise, SYS_munmap, SYS_mremap}, ENOMEM);
     // The filter holds.
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     require(page != MAP_FAILED && munmap(page, 4096) == -1 && errno == ENOMEM);

@@ -1,12 +1,9 @@
 // What a process may be like around malloc: ended by misuse with a handler that allocates, without
 // any file to open, with descriptors closed.
-#include "api.h"
+#include "refuse.h"
 
 #include <execinfo.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 enum { HANDLED = 42 };
@@ -127,17 +124,7 @@ static void handler_of_sigabrt_cannot_save_the_process(void **state) {
 // ---- Without files
 
 static void refuse_every_file(void) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_readlinkat, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_faccessat, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOENT),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-    require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    require(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    refuse_calls((const unsigned[]){SYS_openat, SYS_readlinkat, SYS_faccessat}, ENOENT);
     require(open("/proc/self/maps", O_RDONLY | O_CLOEXEC) == -1 && errno == ENOENT);
 }
 

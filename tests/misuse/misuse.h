@@ -53,6 +53,12 @@ static inline void on_other_thread(void *(*body)(void *), void *argument) {
     require(pthread_join(thread, NULL) == 0);
 }
 
+// The body of a thread that frees what it is given.
+static inline void *free_argument(void *argument) {
+    free(argument);
+    return NULL;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,24 +1,9 @@
 // Two threads free a third one's block at the same moment.
-#include "misuse.h"
-
-static pthread_barrier_t barrier;
-
-static void *body(void *argument) {
-    pthread_barrier_wait(&barrier);
-    free(argument);
-    return NULL;
-}
+#include "meeting.h"
 
 void mistake(void) {
     void *block = malloc(208);
     require(block != NULL);
     about_block(block, block);
-    pthread_t threads[2];
-    require(pthread_barrier_init(&barrier, NULL, 2) == 0);
-    for (int i = 0; i < 2; i++) {
-        start_thread(&threads[i], 0, body, block);
-    }
-    for (int i = 0; i < 2; i++) {
-        require(pthread_join(threads[i], NULL) == 0);
-    }
+    free_by_two_at_once(block);
 }

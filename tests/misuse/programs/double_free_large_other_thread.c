@@ -1,23 +1,9 @@
-// A large block freed by its owner and by another thread, which exists already: starting one would
-// take memory, and maybe the block's.
-#include "misuse.h"
-
-static pthread_barrier_t freed;
-
-static void *body(void *argument) {
-    pthread_barrier_wait(&freed);
-    free(argument);
-    return NULL;
-}
+// A large block freed by its owner and by another thread.
+#include "meeting.h"
 
 void mistake(void) {
     void *block = malloc(200 * KIB);
     require(block != NULL);
     about_block(block, block);
-    pthread_t thread;
-    require(pthread_barrier_init(&freed, NULL, 2) == 0);
-    start_thread(&thread, 0, body, block);
-    free(block);
-    pthread_barrier_wait(&freed);
-    require(pthread_join(thread, NULL) == 0);
+    free_then_by_another(block);
 }

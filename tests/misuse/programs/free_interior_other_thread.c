@@ -1,15 +1,10 @@
 // Free of a pointer into a block that another thread owns.
 #include "misuse.h"
 
-static void *body(void *argument) {
-    free(argument);
-    return NULL;
-}
-
 void mistake(void) {
     char *block = (char *)malloc(208);
     require(block != NULL);
     about_block(block + 16, block);
-    on_other_thread(body, block + 16);
+    on_other_thread(free_argument, block + 16);
     free(block);
 }
