@@ -23,6 +23,10 @@
 // The entry points that hold a fast path: each in as few cache lines as it can be.
 #define EXPORTED_FAST EXPORTED __attribute__((aligned(CACHE_LINE_BYTES)))
 
+// A second, hidden name for a static object: control/inspect.c tells readers outside of the process where
+// it is. No other file uses it.
+#define INSPECTABLE(object, name) extern __typeof__(object) name __attribute__((alias(#object)))
+
 #define CACHE_LINE_BYTES 64
 #define ARRAY_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define CONTAINER_OF(pointer, type, member) \

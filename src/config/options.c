@@ -1,5 +1,6 @@
 #include "config/options.h"
 
+#include "base/base.h"
 #include "config/slice.h"
 
 #include <errno.h>
@@ -9,10 +10,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define KIB UINT64_C(1024)
-#define MIB (KIB * 1024)
-#define GIB (MIB * 1024)
 
 enum {
     PROFILE_BYTES_MAX = 64 * 1024,
@@ -91,6 +88,7 @@ static const char *const origin_names[] = {
 
 // Relaxed, pairs with nothing: written where the value is, read only to be shown.
 static uint8_t origins[OPTION_COUNT];
+INSPECTABLE(origins, option_origins);
 
 // The environment's own bytes may be overwritten by the program (setproctitle), so a path is
 // copied.

@@ -87,6 +87,7 @@ bool options_set(const char *name, const char *value);
 bool options_get(const char *name, struct text *out);
 
 enum option_origin options_origin(enum option_id id);
+extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
 
 // One line per option: name, value, origin.
 void options_print(int fd);

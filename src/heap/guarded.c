@@ -12,21 +12,11 @@
 // What lies beside a block. No byte that programs often write.
 #define SLACK_BYTE 0xb6
 
-#define NO_SLOT UINT32_MAX
+#define NO_SLOT GUARDED_NO_SLOT
 
-static struct {
-    struct lock lock;
-    uintptr_t base;  // the first guard
-    size_t page_bytes, pool_bytes;
-    uint32_t slot_count;
-    uint32_t fresh_index;     // slots from here on were never used
-    uint32_t oldest, newest;  // freed slots, linked through `next`; NO_SLOT: none
-    uint32_t freed_count;     // their number
-    uint64_t live_count, live_bytes;
-    uint64_t random_state;
-    // Release when the pool is ready, acquire by whoever uses it. NULL: sampling is off.
-    _Atomic(struct guarded_slot *) slots;
-} pool = {.lock = LOCK_INITIAL(LOCK_RANK_GUARDED), .oldest = NO_SLOT, .newest = NO_SLOT};
+static struct guarded_pool pool = {
+    .lock = LOCK_INITIAL(LOCK_RANK_GUARDED), .oldest = NO_SLOT, .newest = NO_SLOT};
+INSPECTABLE(pool, guarded_pool_state);
 
 static struct guarded_slot *slots_if_any(void) {
     return atomic_load_acquire(&pool.slots);

@@ -17,6 +17,7 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "os/lock.h"
 #include "os/stack.h"
 
 enum guarded_state { GUARDED_UNUSED, GUARDED_LIVE, GUARDED_FREED };
@@ -33,6 +34,24 @@ struct guarded_slot {
     uint32_t next;  // the slot freed after this one
     struct stack allocated, freed;
 };
+
+#define GUARDED_NO_SLOT UINT32_MAX
+
+// All guarded blocks. Used in guarded.c alone.
+struct guarded_pool {
+    struct lock lock;
+    uintptr_t base;  // the first guard
+    size_t page_bytes, pool_bytes;
+    uint32_t slot_count;
+    uint32_t fresh_index;     // slots from here on were never used
+    uint32_t oldest, newest;  // freed slots, linked through `next`; GUARDED_NO_SLOT: none
+    uint32_t freed_count;     // their number
+    uint64_t live_count, live_bytes;
+    uint64_t random_state;
+    // Release when the pool is ready, acquire by whoever uses it. NULL: sampling is off.
+    _Atomic(struct guarded_slot *) slots;
+};
+extern struct guarded_pool guarded_pool_state;  // for control/inspect.c
 
 // Chooses allocations: one per thread. Starts as zero.
 struct guarded_sampler {

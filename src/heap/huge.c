@@ -12,30 +12,15 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
-// Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
-// always names a descriptor.
-#define CHUNK_COUNT 64
-#define CHUNKS_MAX 16384
-
-static struct {
-    struct lock lock;
-    bool ready;
-    // Release when a chunk is published under the lock, acquire on looking a number up.
-    _Atomic(struct huge *) chunks[CHUNKS_MAX];
-    uint32_t chunk_count;
-    struct list live, kept, unused;
-    uint64_t live_bytes, live_count;
-    uint64_t peak_bytes;  // highest live_bytes so far
-    // Relaxed: written under the lock, read by pacing; pairs with nothing.
-    _Atomic(uint64_t) kept_bytes;
-} table = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
+static struct huge_table table = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
+INSPECTABLE(table, huge_table_state);
 
 static struct huge *huge_numbered(uint32_t number) {
-    if (number / CHUNK_COUNT >= CHUNKS_MAX) {
+    if (number / HUGE_CHUNK_COUNT >= HUGE_CHUNKS_MAX) {
         return NULL;
     }
-    struct huge *chunk = atomic_load_acquire(&table.chunks[number / CHUNK_COUNT]);
-    return chunk == NULL ? NULL : &chunk[number % CHUNK_COUNT];
+    struct huge *chunk = atomic_load_acquire(&table.chunks[number / HUGE_CHUNK_COUNT]);
+    return chunk == NULL ? NULL : &chunk[number % HUGE_CHUNK_COUNT];
 }
 
 static void prepare_lists(void) {
@@ -48,15 +33,15 @@ static void prepare_lists(void) {
 }
 
 static bool add_descriptors(void) {
-    if (table.chunk_count == CHUNKS_MAX) {
+    if (table.chunk_count == HUGE_CHUNKS_MAX) {
         return false;
     }
-    struct huge *chunk = metadata_alloc(CHUNK_COUNT * sizeof *chunk);
+    struct huge *chunk = metadata_alloc(HUGE_CHUNK_COUNT * sizeof *chunk);
     if (chunk == NULL) {
         return false;
     }
-    for (uint32_t i = 0; i < CHUNK_COUNT; i++) {
-        chunk[i].number = table.chunk_count * CHUNK_COUNT + i;
+    for (uint32_t i = 0; i < HUGE_CHUNK_COUNT; i++) {
+        chunk[i].number = table.chunk_count * HUGE_CHUNK_COUNT + i;
         list_push_back(&table.unused, &chunk[i].link);
     }
     atomic_store_release(&table.chunks[table.chunk_count], chunk);
@@ -336,7 +321,7 @@ size_t huge_freed_bytes(uintptr_t address) {
     if (!lock_try_acquire(&table.lock)) {
         return 0;
     }
-    for (uint32_t i = 0; bytes == 0 && i < table.chunk_count * CHUNK_COUNT; i++) {
+    for (uint32_t i = 0; bytes == 0 && i < table.chunk_count * HUGE_CHUNK_COUNT; i++) {
         const struct huge *huge = huge_numbered(i);
         if (huge != NULL && huge->start == address && huge->state != HUGE_LIVE) {
             bytes = huge->usable_bytes;
@@ -470,7 +455,7 @@ size_t huge_check(void) {
     check_equal(&check, "kept_bytes == bytes on the kept list",
                 atomic_load_relaxed(&table.kept_bytes), kept_bytes);
     check_equal(&check, "each descriptor is on one list", live + kept + unused,
-                table.chunk_count * (uint64_t)CHUNK_COUNT);
+                table.chunk_count * (uint64_t)HUGE_CHUNK_COUNT);
     lock_release(&table.lock);
     return check.violations;
 }

@@ -6,8 +6,10 @@
 // purge_delay_ms), but never so many that kept and live ones together exceed what was live before.
 #pragma once
 
+#include "base/atomic.h"
 #include "base/base.h"
 #include "base/list.h"
+#include "os/lock.h"
 
 struct huge {
     uintptr_t start;
@@ -20,6 +22,26 @@ struct huge {
 };
 
 enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
+
+// Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
+// always names a descriptor.
+#define HUGE_CHUNK_COUNT 64
+#define HUGE_CHUNKS_MAX 16384
+
+// All huge blocks. Used in huge.c alone.
+struct huge_table {
+    struct lock lock;
+    bool ready;
+    // Release when a chunk is published under the lock, acquire on looking a number up.
+    _Atomic(struct huge *) chunks[HUGE_CHUNKS_MAX];
+    uint32_t chunk_count;
+    struct list live, kept, unused;
+    uint64_t live_bytes, live_count;
+    uint64_t peak_bytes;  // highest live_bytes so far
+    // Relaxed: written under the lock, read by pacing; pairs with nothing.
+    _Atomic(uint64_t) kept_bytes;
+};
+extern struct huge_table huge_table_state;  // for control/inspect.c
 
 // `alignment` is a power of two. NULL when the system has no memory.
 void *huge_alloc(size_t bytes, size_t alignment, bool zero);

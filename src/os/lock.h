@@ -28,10 +28,14 @@ struct lock {
     // previous holder's lock_release().
     _Atomic(uint32_t) state;
     uint32_t rank;
+    // Times the lock was given back, modulo 2^32: written by the holder alone. A reader outside of the process
+    // that finds the lock free, before and after it looked, and this number the same, saw what nobody changed
+    // (docs/INSPECT_ABI.md).
+    uint32_t generation;
 };
 
 #define LOCK_INITIAL(lock_rank) \
-    { 0, (lock_rank) }
+    { 0, (lock_rank), 0 }
 
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
@@ -83,6 +87,7 @@ static inline void lock_release(struct lock *lock) {
     if (HAKMEM_CHECKS) {
         lock_note_released(lock);
     }
+    lock->generation++;
     if (unlikely(atomic_exchange_release(&lock->state, 0) == 2)) {
         lock_release_slow(lock);
     }

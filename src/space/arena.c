@@ -13,21 +13,8 @@
 // does not map and unmap.
 #define SPARE_SUPERSLABS 1
 
-static struct {
-    struct lock lock;
-    bool ready;
-    // Superslabs by the length of their longest free stretch; bit n-1 of `lengths`: list n is not
-    // empty. Full ones (length 0) are on no list.
-    struct list by_length[SUPERSLAB_PAGES + 1];
-    uint64_t lengths;
-    struct list all, dirty;
-    struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
-    uint32_t purge_round;
-    uint32_t spare_count;  // wholly free and clean superslabs
-    uint64_t superslab_count, superslab_count_max;
-    // Relaxed: written under the lock, read by pacing; pairs with nothing.
-    _Atomic(uint64_t) purge_due_ms;
-} arena = {.lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
+static struct arena arena = {.lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
+INSPECTABLE(arena, arena_state);
 
 static void prepare_lists(void) {
     if (unlikely(!arena.ready)) {

@@ -20,6 +20,7 @@
 #include "base/atomic.h"
 #include "base/base.h"
 #include "base/list.h"
+#include "os/lock.h"
 #include "os/os.h"
 #include "space/size_class.h"
 
@@ -90,6 +91,24 @@ struct superslab {
     struct list all_link, length_link, dirty_link;
     struct run runs[SUPERSLAB_PAGES];
 };
+
+// All superslabs. Used in arena.c alone.
+struct arena {
+    struct lock lock;
+    bool ready;
+    // Superslabs by the length of their longest free stretch; bit n-1 of `lengths`: list n is not
+    // empty. Full ones (length 0) are on no list.
+    struct list by_length[SUPERSLAB_PAGES + 1];
+    uint64_t lengths;
+    struct list all, dirty;
+    struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
+    uint32_t purge_round;
+    uint32_t spare_count;  // wholly free and clean superslabs
+    uint64_t superslab_count, superslab_count_max;
+    // Relaxed: written under the lock, read by pacing; pairs with nothing.
+    _Atomic(uint64_t) purge_due_ms;
+};
+extern struct arena arena_state;  // for control/inspect.c
 
 // A run of `page_count` pages (1..64), its start aligned to `alignment` bytes (a power of two from
 // 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. *zeroed tells whether it is

@@ -6,22 +6,29 @@
 #include "os/os.h"
 
 #define UNIT_BYTES CACHE_LINE_BYTES
-#define RECYCLED_UNITS_MAX 256
 #define PIECE_ALIGN_MAX ((size_t)4096)
 // One mapping of this size at a time; only touched pages become resident.
 #define CHUNK_BYTES (256 * KIB)
 
-struct free_piece {
-    struct free_piece *next;
-};
+static struct metadata metadata = {.lock = LOCK_INITIAL(LOCK_RANK_METADATA)};
+INSPECTABLE(metadata, metadata_state);
 
-static struct {
-    struct lock lock;
-    char *fresh, *fresh_end;
-    struct free_piece *recycled[RECYCLED_UNITS_MAX + 1];
-    // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
-    _Atomic(uint64_t) bytes;
-} metadata = {.lock = LOCK_INITIAL(LOCK_RANK_METADATA)};
+// Where the first piece of a new chunk lies, behind the chunk's own header. NULL when the system has no memory.
+static char *map_chunk(size_t alignment, size_t bytes) {
+    const size_t offset = align_up(sizeof(struct metadata_chunk), alignment);
+    const size_t chunk_bytes =
+        bytes > CHUNK_BYTES / 4 ? align_up(offset + bytes, CHUNK_BYTES) : CHUNK_BYTES;
+    char *start = os_map(chunk_bytes, os_page_bytes());
+    if (start == NULL) {
+        return NULL;
+    }
+    struct metadata_chunk *chunk = (void *)start;
+    chunk->bytes = chunk_bytes;
+    chunk->next = metadata.chunks;
+    metadata.chunks = chunk;
+    metadata.fresh_end = start + chunk_bytes;
+    return start + offset;
+}
 
 static void *take_fresh(size_t bytes) {
     size_t alignment = bytes & (~bytes + 1);
@@ -31,13 +38,10 @@ static void *take_fresh(size_t bytes) {
     char *start = (char *)align_up((uintptr_t)metadata.fresh, alignment);
     if (metadata.fresh == NULL || start > metadata.fresh_end ||
         (size_t)(metadata.fresh_end - start) < bytes) {
-        const size_t chunk_bytes =
-            bytes > CHUNK_BYTES / 4 ? align_up(bytes, CHUNK_BYTES) : CHUNK_BYTES;
-        start = os_map(chunk_bytes, os_page_bytes());
+        start = map_chunk(alignment, bytes);
         if (start == NULL) {
             return NULL;
         }
-        metadata.fresh_end = start + chunk_bytes;
     }
     metadata.fresh = start + bytes;
     atomic_bump_owned(&metadata.bytes, bytes);

@@ -2,7 +2,32 @@
 // heap's pages and is never given back to the system; a freed piece serves the next of its size.
 #pragma once
 
+#include "base/atomic.h"
 #include "base/base.h"
+#include "os/lock.h"
+
+#define RECYCLED_UNITS_MAX 256
+
+struct free_piece {
+    struct free_piece *next;
+};
+
+// What a mapping of pieces begins with.
+struct metadata_chunk {
+    struct metadata_chunk *next;  // the one mapped before
+    size_t bytes;                 // of the mapping, this header included
+};
+
+// All of it. Used in metadata.c alone.
+struct metadata {
+    struct lock lock;
+    char *fresh, *fresh_end;
+    struct metadata_chunk *chunks;  // every mapping there is
+    struct free_piece *recycled[RECYCLED_UNITS_MAX + 1];
+    // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
+    _Atomic(uint64_t) bytes;
+};
+extern struct metadata metadata_state;  // for control/inspect.c
 
 // Zeroed. `bytes` is rounded up to 64; the result is aligned to the largest power of two that
 // divides the rounded size (at most 4 KiB). NULL when the system has no memory.

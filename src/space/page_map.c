@@ -6,18 +6,12 @@
 #include "space/metadata.h"
 
 #define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint32_t))
-#define WINDOW_SUPERSLABS (1u << (WINDOW_SHIFT - SUPERSLAB_SHIFT))
-
-struct window {
-    page_entry_atomic *entries;
-    // Release on setting, acquire on reading: the reader dereferences it. NULL where none is.
-    _Atomic(struct superslab *) superslabs[WINDOW_SUPERSLABS];
-};
 
 page_entry_atomic *page_map_flat;
 
 // Release when a window is published under the lock, acquire on reading: the reader dereferences.
 static _Atomic(struct window *) windows[WINDOW_COUNT];
+INSPECTABLE(windows, page_map_windows);
 static struct lock page_map_lock = LOCK_INITIAL(LOCK_RANK_PAGE_MAP);
 
 void page_map_init(void) {

@@ -25,6 +25,7 @@
 #define WINDOW_SHIFT 30
 #define WINDOW_PAGES (1u << (WINDOW_SHIFT - PAGE_SHIFT))
 #define WINDOW_COUNT (1u << (ADDRESS_BITS - WINDOW_SHIFT))
+#define WINDOW_SUPERSLABS (1u << (WINDOW_SHIFT - SUPERSLAB_SHIFT))
 
 #define HEAP_ID_SHIFT 8
 #define HEAP_ID_MAX ((1u << 24) - 2)
@@ -58,6 +59,16 @@ typedef _Atomic(uint32_t) page_entry_atomic;
 // The flat map, or NULL in the fallback. Constant once the first heap exists.
 extern page_entry_atomic *page_map_flat;
 
+// A stretch of addresses that the heap has reached. Used in page_map.c alone.
+struct superslab;
+struct window {
+    page_entry_atomic *entries;
+    // Release on setting, acquire on reading: the reader dereferences it. NULL where none is.
+    _Atomic(struct superslab *) superslabs[WINDOW_SUPERSLABS];
+};
+// For control/inspect.c. Release and acquire: as `windows` in page_map.c.
+extern _Atomic(struct window *) page_map_windows[WINDOW_COUNT];
+
 // Chooses flat or fallback. Called once, before the first heap is made.
 void page_map_init(void);
 
@@ -75,7 +86,6 @@ bool page_map_claim(uintptr_t address, uint32_t expected);
 uint32_t page_map_get(uintptr_t address);
 
 // The superslab (4 MiB, see arena.h) that covers an address, or NULL.
-struct superslab;
 struct superslab *page_map_superslab(uintptr_t address);
 void page_map_set_superslab(uintptr_t address, struct superslab *superslab);
 

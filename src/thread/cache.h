@@ -87,6 +87,7 @@ struct thread_cache {
     uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
     uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
     uint8_t exit_rounds;  // times the thread's exit handler has run
+    uint32_t thread_id;   // the kernel's number of the thread that has it, or had it last
     struct guarded_sampler sampler;
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.

@@ -1,6 +1,5 @@
 #include "thread/lifecycle.h"
 
-#include <pthread.h>
 #include <sys/auxv.h>
 
 #include "base/bits.h"
@@ -21,23 +20,13 @@ extern char **environ;
 // The cache asks to be called again this many times, so that other destructors still find it.
 #define EXIT_ROUNDS 2
 
-static struct {
-    struct lock lock;
-    bool has_key;
-    pthread_key_t exit_key;
-    struct thread_cache *unused;  // stack, linked through next_unused
-    uint32_t last_id;
-    // Release on publishing a cache under the lock; acquire by whoever walks the list.
-    _Atomic(struct thread_cache *) all;
-    // Release after the options and the page map are set up; acquire by later callers.
-    _Atomic(bool) started;
-    // Relaxed: statistics. Pairs with nothing.
-    _Atomic(uint32_t) count;
-} registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
+static struct registry registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
+INSPECTABLE(registry, registry_state);
 
 // The heap of threads without a cache: id 1, the first.
 #define LATE_HEAP_ID 1
 static struct heap shared_late_heap;
+INSPECTABLE(shared_late_heap, late_heap_state);
 
 static void on_thread_exit(void *value) {
     struct thread_cache *cache = value;
@@ -113,6 +102,7 @@ struct thread_cache *lifecycle_attach(void) {
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
+    cache->thread_id = os_thread_id();
     cache_adjust(cache);
     atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
@@ -276,6 +266,9 @@ void fork_child(void) {
             cache->next_unused = registry.unused;
             registry.unused = cache;
         }
+    }
+    if (cache_is_real(thread_cache)) {
+        thread_cache->thread_id = os_thread_id();
     }
     capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes);
     arena_fork_child();

@@ -6,7 +6,26 @@
 // late heap: one for all, under its lock, without magazines.
 #pragma once
 
+#include <pthread.h>
+
 #include "thread/cache.h"
+
+// All thread caches. Used in lifecycle.c alone.
+struct registry {
+    struct lock lock;
+    bool has_key;
+    pthread_key_t exit_key;
+    struct thread_cache *unused;  // stack, linked through next_unused
+    uint32_t last_id;
+    // Release on publishing a cache under the lock; acquire by whoever walks the list.
+    _Atomic(struct thread_cache *) all;
+    // Release after the options and the page map are set up; acquire by later callers.
+    _Atomic(bool) started;
+    // Relaxed: statistics. Pairs with nothing.
+    _Atomic(uint32_t) count;
+};
+extern struct registry registry_state;  // for control/inspect.c
+extern struct heap late_heap_state;     // the same
 
 // Reads the options and prepares the page map: once, whoever comes first. No lock may be held.
 void lifecycle_start(void);

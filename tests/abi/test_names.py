@@ -64,7 +64,8 @@ def glibc_malloc_object() -> list[str]:
 def test_exports_are_the_committed_list(build: Path, exports: list[str]) -> None:
     built = symbols("--dynamic", build / "libhakmem.so")
     assert sorted(built) == exports
-    assert set(built.values()) <= {"T", "W"}, "only functions are exported"
+    assert built.pop("hakmem_inspect_root") == "D"
+    assert set(built.values()) <= {"T", "W"}, "only functions are exported, and the inspect root"
 
 
 def test_exports_belong_to_malloc_or_to_hakmem(exports: list[str]) -> None:
@@ -72,7 +73,9 @@ def test_exports_belong_to_malloc_or_to_hakmem(exports: list[str]) -> None:
     assert len(operators) == 20
     assert all(re.match(r"_Z(nw|na|dl|da)", name) for name in operators)
     header = (ROOT / "include/hakmem.h").read_text(encoding="utf-8")
+    inspect = (ROOT / "include/hakmem_inspect.h").read_text(encoding="utf-8")
     declared = set(re.findall(r"^\w[^\n(]*?\b(hakmem_\w+)\(", header, re.MULTILINE))
+    declared |= set(re.findall(r"^extern struct \w+ (\w+);", inspect, re.MULTILINE))
     assert {name for name in exports if name.startswith("hakmem_")} == declared
 
 

@@ -1,0 +1,186 @@
+#include "hakmem_inspect.h"
+
+#include "config/counters.h"
+#include "config/options.h"
+#include "heap/guarded.h"
+#include "heap/huge.h"
+#include "heap/large.h"
+#include "os/os.h"
+#include "space/arena.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+#include "space/size_class.h"
+#include "thread/lifecycle.h"
+
+// All rows are in writable data, which core files have, and begin with their name's own bytes: no pointer that
+// the loader would have to fill in at start-up, and pages that no process pays for unless somebody reads them.
+// Nothing here changes after that.
+
+#define STRUCTURE(structure) {#structure, sizeof(struct structure)},
+#define FIELD(structure, field, kind, what)
+#define ARRAY(structure, field, kind, what)
+static struct hakmem_inspect_structure structures[] = {
+#include "control/inspect.def"
+};
+
+#define KIND_OF_NUMBER HAKMEM_INSPECT_NUMBER
+#define KIND_OF_POINTER HAKMEM_INSPECT_POINTER
+#define KIND_OF_EMBEDDED HAKMEM_INSPECT_STRUCTURE
+#define TARGET_OF_NUMBER(what) ""
+#define TARGET_OF_POINTER(what) what
+#define TARGET_OF_EMBEDDED(what) what
+#define UNIT_OF_NUMBER(what) what
+#define UNIT_OF_POINTER(what) ""
+#define UNIT_OF_EMBEDDED(what) ""
+
+#define FIELD_ROW(structure, field, kind, what, element)       \
+    {#structure,                                               \
+     #field,                                                   \
+     TARGET_OF_##kind(what),                                   \
+     UNIT_OF_##kind(what),                                     \
+     offsetof(struct structure, field),                        \
+     sizeof(element),                                          \
+     sizeof(((struct structure *)0)->field) / sizeof(element), \
+     KIND_OF_##kind},
+#define STRUCTURE(structure)
+#define FIELD(structure, field, kind, what) \
+    FIELD_ROW(structure, field, kind, what, ((struct structure *)0)->field)
+#define ARRAY(structure, field, kind, what) \
+    FIELD_ROW(structure, field, kind, what, ((struct structure *)0)->field[0])
+static struct hakmem_inspect_field fields[] = {
+#include "control/inspect.def"
+};
+
+static struct hakmem_inspect_constant constants[] = {
+    {"page_shift", PAGE_SHIFT},
+    {"superslab_shift", SUPERSLAB_SHIFT},
+    {"superslab_pages", SUPERSLAB_PAGES},
+    {"window_shift", WINDOW_SHIFT},
+    {"window_superslabs", WINDOW_SUPERSLABS},
+    {"address_bits", ADDRESS_BITS},
+    {"size_class_count", SIZE_CLASS_COUNT},
+    {"node_slots", NODE_SLOTS},
+    {"node_bytes", NODE_BYTES},
+    {"remote_entries", REMOTE_ENTRIES},
+    {"heap_id_shift", HEAP_ID_SHIFT},
+    {"huge_chunk_count", HUGE_CHUNK_COUNT},
+    {"large_bytes_max", LARGE_BYTES_MAX},
+    {"counter_count", COUNTER_COUNT},
+    {"page_kind_large", PAGE_KIND_LARGE},
+    {"page_kind_huge", PAGE_KIND_HUGE},
+    {"page_kind_guarded", PAGE_KIND_GUARDED},
+    {"run_kind_free", RUN_FREE},
+    {"run_kind_slab", RUN_SLAB},
+    {"run_kind_large", RUN_LARGE},
+    {"slab_purge_none", SLAB_PURGE_NONE},
+    {"slab_purge_used", SLAB_PURGE_USED},
+    {"slab_purge_aged", SLAB_PURGE_AGED},
+    {"cache_state_unused", CACHE_UNUSED},
+    {"cache_state_in_use", CACHE_IN_USE},
+    {"cache_state_orphan", CACHE_ORPHAN},
+    {"huge_state_unused", HUGE_UNUSED},
+    {"huge_state_live", HUGE_LIVE},
+    {"huge_state_kept", HUGE_KEPT},
+    {"guarded_state_unused", GUARDED_UNUSED},
+    {"guarded_state_live", GUARDED_LIVE},
+    {"guarded_state_freed", GUARDED_FREED},
+    {"option_origin_default", OPTION_ORIGIN_DEFAULT},
+    {"option_origin_mode", OPTION_ORIGIN_MODE},
+    {"option_origin_profile", OPTION_ORIGIN_PROFILE},
+    {"option_origin_conf", OPTION_ORIGIN_CONF},
+    {"option_origin_environment", OPTION_ORIGIN_ENVIRONMENT},
+    {"option_origin_runtime", OPTION_ORIGIN_RUNTIME},
+    {"os_call_mmap", OS_MMAP},
+    {"os_call_munmap", OS_MUNMAP},
+    {"os_call_mprotect", OS_MPROTECT},
+    {"os_call_madvise", OS_MADVISE},
+    {"os_call_mremap", OS_MREMAP},
+    {"os_call_futex", OS_FUTEX},
+    {"os_call_clock", OS_CLOCK},
+    {"os_call_random", OS_RANDOM},
+};
+
+#define OBJECT(name, kind, what, object, element)                 \
+    {                                                             \
+        name, TARGET_OF_##kind(what), &(object), sizeof(element), \
+            sizeof(object) / sizeof(element), KIND_OF_##kind, 0   \
+    }
+#define ONE(name, kind, what, object) OBJECT(name, kind, what, object, object)
+#define SEVERAL(name, kind, what, object) OBJECT(name, kind, what, object, (object)[0])
+static struct hakmem_inspect_global globals[] = {
+    ONE("registry", EMBEDDED, "registry", registry_state),
+    ONE("late_heap", EMBEDDED, "heap", late_heap_state),
+    ONE("arena", EMBEDDED, "arena", arena_state),
+    ONE("huge_table", EMBEDDED, "huge_table", huge_table_state),
+    ONE("guarded_pool", EMBEDDED, "guarded_pool", guarded_pool_state),
+    ONE("metadata", EMBEDDED, "metadata", metadata_state),
+    ONE("process_counters", EMBEDDED, "counters", process_counters),
+    ONE("os_call_counters", EMBEDDED, "os_call_counters", os_call_counters),
+    ONE("page_map_flat", POINTER, "", page_map_flat),
+    SEVERAL("page_map_windows", POINTER, "window", page_map_windows),
+    ONE("options", EMBEDDED, "", options),
+    SEVERAL("option_origins", NUMBER, "", option_origins),
+};
+
+#define OPTION(name, type, initial, min, max, unit, when, help) \
+    {#name,                                                     \
+     unit,                                                      \
+     offsetof(struct options, name),                            \
+     HAKMEM_INSPECT_OPTION_##type,                              \
+     OPTION_WHEN_##when == OPTION_WHEN_LIVE,                    \
+     0},
+#define CHOICE(option, name, number, help)
+#define MODE(mode, option, value)
+static struct hakmem_inspect_option option_rows[] = {
+#include "config/options.def"
+};
+
+#define OPTION(name, type, initial, min, max, unit, when, help)
+#define CHOICE(option, name, number, help) {#option, #name, (number)},
+#define MODE(mode, option, value)
+static struct hakmem_inspect_choice choices[] = {
+#include "config/options.def"
+};
+
+#define COUNTER(name, unit, help) {#name, unit},
+#define GAUGE(name, unit, help)
+static struct hakmem_inspect_counter counters[] = {
+#include "config/counters.def"
+};
+
+#define SIZE_CLASS(index, previous, bytes, pages) \
+    [index] = {(bytes), (pages), (pages)*PAGE_BYTES / (bytes), 0},
+static struct hakmem_inspect_size_class size_class_rows[] = {
+#include "space/size_class.def"
+};
+#undef SIZE_CLASS
+
+// The first bytes of the file that this is part of, where they are mapped; the linker's own name for them.
+extern const char __ehdr_start[] __attribute__((weak, visibility("hidden")));
+
+#define TABLE(rows) \
+    { rows, ARRAY_COUNT(rows), sizeof(rows)[0] }
+
+// Under a name of its own: `self` must be this place, also where the program has a copy of the exported one. In the
+// section that holds the arena, or a linker that collects sections nobody refers to would leave it out.
+static struct hakmem_inspect_root root
+    __attribute__((section(".data"), aligned(CACHE_LINE_BYTES))) = {
+        .magic = HAKMEM_INSPECT_MAGIC,
+        .self = &root,
+        .byte_order = HAKMEM_INSPECT_BYTE_ORDER,
+        .major = HAKMEM_INSPECT_MAJOR,
+        .minor = HAKMEM_INSPECT_MINOR,
+        .root_bytes = sizeof root,
+        .pointer_bytes = sizeof(void *),
+        .version = HAKMEM_VERSION,
+        .elf_header = __ehdr_start,
+        .structures = TABLE(structures),
+        .fields = TABLE(fields),
+        .constants = TABLE(constants),
+        .globals = TABLE(globals),
+        .options = TABLE(option_rows),
+        .choices = TABLE(choices),
+        .counters = TABLE(counters),
+        .size_classes = TABLE(size_class_rows),
+};
+EXPORTED INSPECTABLE(root, hakmem_inspect_root);
