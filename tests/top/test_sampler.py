@@ -1,0 +1,110 @@
+"""What `top` knows of processes that it looks at again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from hakmem.top.sampler import HISTORY_LOOKS_MAX, counter_rates, resident_bytes
+from tests.top.support import MIB, REFILLS_PER_LOOK, Clock, MadeUpSession, made_up_sampler
+
+
+def test_rates_are_growth_per_second() -> None:
+    clock = Clock()
+    sampler = made_up_sampler({10: MadeUpSession(10)}, clock=clock)
+    (first,) = sampler.look()
+    assert first.rates == {}
+    clock.now_s = 0.25
+    (second,) = sampler.look()
+    assert second.rates["refills"] == REFILLS_PER_LOOK / 0.25
+    assert second.rates["flushes"] == 0
+    assert second.rss_bytes == (11 * MIB, 12 * MIB)
+
+
+def test_counter_that_shrank_or_is_new_has_no_rate() -> None:
+    before, after = {"refills": 100, "flushes": 5}, {"refills": 7, "flushes": 9, "ticks": 3}
+    assert counter_rates(before, after, 2.0) == {"flushes": 2.0}
+    assert counter_rates(before, after, 0.0) == {}
+
+
+def test_process_that_ends_keeps_its_last_picture() -> None:
+    sessions = {10: MadeUpSession(10, looks_max=2), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions)
+    for _ in range(4):
+        ended, live = sampler.look()
+    assert ended.ended and ended.state == "ended" and ended.name == "server-10"
+    assert ended.problem == "process 10 has ended"
+    assert len(ended.rss_bytes) == 2
+    assert sessions[10].closed
+    assert not live.ended and len(live.rss_bytes) == 4
+
+
+def test_process_that_cannot_be_read_is_tried_again() -> None:
+    session = MadeUpSession(10, looks_max=0)
+    sampler = made_up_sampler({10: session})
+    sampler._alive = lambda pid: True
+    (view,) = sampler.look()
+    assert (view.state, view.snapshot) == ("unreadable", None)
+    session.looks_max = 5
+    (view,) = sampler.look()
+    assert (view.state, view.problem) == ("live", None)
+
+
+def test_only_the_selected_process_is_looked_at_each_time() -> None:
+    clock = Clock()
+    sessions = {10: MadeUpSession(10), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions, clock=clock)
+    for look in range(21):
+        clock.now_s = look / 10
+        sampler.look(selected=11)
+    assert (sessions[10].looks, sessions[11].looks) == (3, 21)
+
+
+def test_new_processes_are_found() -> None:
+    clock = Clock()
+    sessions = {10: MadeUpSession(10)}
+    sampler = made_up_sampler(sessions, given=False, clock=clock)
+    assert [view.pid for view in sampler.look()] == [10]
+    sessions[12] = MadeUpSession(12)
+    clock.now_s = 0.5
+    assert [view.pid for view in sampler.look()] == [10]
+    clock.now_s = 1.5
+    assert [view.pid for view in sampler.look()] == [10, 12]
+
+
+def test_only_the_selected_process_is_frozen() -> None:
+    sessions = {10: MadeUpSession(10), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions)
+    views = sampler.look(selected=11, freeze=True)
+    assert [session.freezes for session in sessions.values()] == [0, 1]
+    assert [view.snapshot is not None and view.snapshot.frozen for view in views] == [False, True]
+
+
+def test_history_is_bounded() -> None:
+    clock = Clock()
+    sampler = made_up_sampler({10: MadeUpSession(10)}, clock=clock)
+    (view,) = sampler.look()
+    watched = sampler._watched[10]
+    watched.rss_bytes.extend(range(2 * HISTORY_LOOKS_MAX))
+    (view,) = sampler.look()
+    assert len(view.rss_bytes) == HISTORY_LOOKS_MAX
+
+
+def test_resident_memory_is_the_kernels_figure() -> None:
+    import os
+
+    assert resident_bytes(os.getpid()) > MIB
+    assert resident_bytes(0x7FFFFFFF) == 0
+
+
+def test_close_closes_every_session() -> None:
+    sessions = {10: MadeUpSession(10), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions)
+    sampler.look()
+    sampler.close()
+    assert all(session.closed for session in sessions.values())
+
+
+@pytest.mark.parametrize("selected", [10, None])
+def test_selection_does_not_change_what_is_listed(selected: int | None) -> None:
+    sampler = made_up_sampler({10: MadeUpSession(10), 11: MadeUpSession(11)})
+    assert [view.pid for view in sampler.look(selected)] == [10, 11]

@@ -1,0 +1,232 @@
+"""The screen without a terminal, by textual's pilot: what each key does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from hakmem.inspect import jsonform
+from hakmem.top.app import PAGES, Grid, TopApp
+from tests.top.support import MadeUpSession, made_up_sampler
+
+# Looks are asked for by the tests, not by the clock.
+NEVER_S = 3600.0
+PATIENCE = 400
+
+
+class Screen:
+    def __init__(self, folder: Path, sessions: dict[int, MadeUpSession] | None = None) -> None:
+        self.sessions = sessions or {10: MadeUpSession(10), 11: MadeUpSession(11)}
+        self.app = TopApp(made_up_sampler(self.sessions), NEVER_S, folder)
+        self.pilot: Pilot[None]
+
+    async def look(self) -> None:
+        """One look, unless the screen is paused."""
+        before = self.looks
+        self.app._tick()
+        if self.app._paused and not self.app._looking.locked():
+            await self.pilot.pause()
+            return
+        await self.until(lambda: self.looks > before)
+
+    @property
+    def looks(self) -> int:
+        return self.app._looks
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(PATIENCE):
+            if condition():
+                await self.pilot.pause()
+                return
+            await self.pilot.pause(0.02)
+        raise AssertionError("it never came")
+
+    def text(self, name: str) -> str:
+        return str(self.app.query_one(f"#{name}", Static).render())
+
+    def column(self, table: str, title: str) -> list[str]:
+        grid = self.app.query_one(f"#{table}", Grid)
+        index = [str(column.label)[:-1] for column in grid.ordered_columns].index(title)
+        return [str(grid.get_row_at(row)[index]) for row in range(grid.row_count)]
+
+
+def drive(
+    screen: Screen, steps: Callable[[Screen], Awaitable[None]], size: tuple[int, int] = (110, 40)
+) -> None:
+    async def main() -> None:
+        async with screen.app.run_test(size=size) as pilot:
+            screen.pilot = pilot
+            await screen.until(lambda: screen.looks > 0)
+            await steps(screen)
+        screen.app.close()
+
+    asyncio.run(main())
+
+
+def test_first_screen(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        assert screen.column("processes", "PID") == ["11", "10"]
+        assert "2 of 2 processes live" in screen.text("title")
+        assert screen.text("summary").startswith("11 server-11, hakmem 2.0.0 fast")
+        assert "112" in screen.column("classes", "CLASS")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_every_look_brings_new_figures(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("3")
+        first = screen.column("rates", "SO FAR")
+        await screen.look()
+        second = screen.column("rates", "SO FAR")
+        assert first != second
+        refills = screen.column("rates", "COUNTER").index("refills")
+        assert second[refills] == "1,000"
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_views(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        for number, name in enumerate(PAGES, 1):
+            await screen.pilot.press(str(number))
+            assert screen.app._page == name
+        assert "0x7f3a40000000" in screen.text("map-text")
+        await screen.pilot.press("v")
+        assert screen.app._page == PAGES[0]
+        await screen.pilot.press("2")
+        assert "worker-1" in screen.column("heaps", "NAME")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_sort_and_reverse(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        live = screen.column("classes", "BYTES")
+        await screen.pilot.press("r")
+        assert screen.column("classes", "BYTES") == live[::-1]
+        await screen.pilot.press("r", "s")
+        cached = [int(text.replace(",", "")) for text in screen.column("classes", "CACHED")]
+        assert cached == sorted(cached, reverse=True)
+        await screen.look()
+        assert screen.column("classes", "CACHED")[0] == f"{cached[0]:,}"
+        grid = screen.app.query_one("#classes", Grid)
+        marks = [str(column.label) for column in grid.ordered_columns]
+        assert "CACHEDv" in marks and "BYTES " in marks
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_pause_stops_the_looks(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("p")
+        looks = screen.sessions[11].looks
+        await screen.look()
+        assert screen.sessions[11].looks == looks
+        assert "PAUSED" in screen.text("title")
+        await screen.pilot.press("space")
+        await screen.look()
+        assert screen.sessions[11].looks > looks
+        assert "PAUSED" not in screen.text("title")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_freeze_takes_one_exact_picture_and_pauses(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("f")
+        screen.app._tick()
+        await screen.until(lambda: "frozen: exact" in screen.text("summary"))
+        await screen.look()
+        assert "frozen: exact" in screen.text("summary")
+        assert {pid: session.freezes for pid, session in screen.sessions.items()} == {10: 0, 11: 1}
+        await screen.pilot.press("p")
+        await screen.look()
+        assert "frozen" not in screen.text("summary")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_saved_snapshot_can_be_read_again(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("w")
+        (path,) = tmp_path.iterdir()
+        assert path.name.startswith("hakmem-11-") and f"saved {path}" in screen.text("title")
+        saved = jsonform.decode(json.loads(path.read_text(encoding="utf-8")))
+        assert (saved.pid, saved.name) == (11, "server-11") and saved.planes
+        await screen.pilot.press("w")
+        assert "is there already" in screen.text("title")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_snapshot_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("w")
+        assert "No such file or directory" in screen.text("title")
+
+    drive(Screen(tmp_path / "nowhere"), steps)
+
+
+def test_next_process(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("n")
+        assert screen.text("summary").startswith("10 server-10")
+        await screen.look()
+        assert screen.text("summary").startswith("10 server-10")
+        await screen.pilot.press("n")
+        assert screen.text("summary").startswith("11 server-11")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_cursor_of_the_list_chooses(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        screen.app.query_one("#processes", Grid).focus()
+        await screen.pilot.press("down")
+        assert screen.text("summary").startswith("10 server-10")
+
+    drive(Screen(tmp_path), steps)
+
+
+def test_process_that_ends_stays_on_the_screen(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.look()
+        await screen.look()
+        assert "ENDED: its last picture" in screen.text("summary")
+        assert "1 of 2 processes live" in screen.text("title")
+        assert screen.column("classes", "CLASS")
+        assert "ended" in screen.column("processes", "STATE")
+
+    drive(Screen(tmp_path, {10: MadeUpSession(10), 11: MadeUpSession(11, looks_max=1)}), steps)
+
+
+def test_no_process_at_all(tmp_path: Path) -> None:
+    sessions: dict[int, MadeUpSession] = {}
+    screen = Screen(tmp_path)
+    screen.app = TopApp(made_up_sampler(sessions, given=False), NEVER_S, tmp_path)
+
+    async def steps(screen: Screen) -> None:
+        assert "no process here uses hakmem" in screen.text("summary")
+        await screen.pilot.press("s", "r", "n", "w", "f", "v", "v")
+        assert "nothing to save" in screen.text("title") or screen.app._paused
+
+    drive(screen, steps)
+
+
+def test_small_and_narrow_terminals(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        assert screen.text("summary").startswith("11 server-11")
+        await screen.pilot.press("s", "v", "v", "v", "r", "n")
+        await screen.look()
+        await screen.pilot.resize_terminal(100, 50)
+        assert screen.app.query_one("#processes").display
+        await screen.pilot.resize_terminal(20, 5)
+        assert not screen.app.query_one("#processes").display
+
+    drive(Screen(tmp_path), steps, size=(20, 5))

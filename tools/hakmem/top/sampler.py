@@ -1,0 +1,159 @@
+"""Looks at processes again and again: the latest snapshot of each, rates between two looks, and the
+history of its resident memory. A process that ends keeps its last picture."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hakmem.errors import HakmemError
+from hakmem.inspect.model import Snapshot
+from hakmem.watch import is_alive
+
+HISTORY_LOOKS_MAX = 512
+# Processes come and go; and those that are only a line of the list are looked at as rarely.
+OTHERS_INTERVAL_S = 1.0
+PAGE_BYTES_OF_SYSTEM = os.sysconf("SC_PAGE_SIZE")
+
+
+class Session(Protocol):
+    """What the sampler needs of hakmem.inspect.reading.Session."""
+
+    def take(self, *, freeze: bool, residency: bool) -> Snapshot: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of one process. `problem`: why the last look failed. `rates`: counter to events
+    per second, empty before the second look. `rss_bytes`: resident memory, oldest first."""
+
+    pid: int
+    ended: bool
+    problem: str | None
+    snapshot: Snapshot | None
+    rates: Mapping[str, float]
+    rss_bytes: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.snapshot.name if self.snapshot is not None else "?"
+
+    @property
+    def state(self) -> str:
+        if self.ended:
+            return "ended"
+        return "unreadable" if self.snapshot is None else "live"
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory as the kernel counts it; 0 for a process that has ended."""
+    try:
+        words = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        return int(words[1]) * PAGE_BYTES_OF_SYSTEM
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def counter_rates(
+    before: Mapping[str, int], after: Mapping[str, int], elapsed_s: float
+) -> dict[str, float]:
+    """Growth per second of every counter; one that shrank (another program by exec) has no rate."""
+    if elapsed_s <= 0:
+        return {}
+    return {
+        name: (value - before[name]) / elapsed_s
+        for name, value in after.items()
+        if value >= before.get(name, value + 1)
+    }
+
+
+@dataclass
+class _Watched:
+    pid: int
+    session: Session | None = None
+    ended: bool = False
+    problem: str | None = None
+    snapshot: Snapshot | None = None
+    looked_s: float = float("-inf")
+    rates: dict[str, float] = field(default_factory=dict)
+    rss_bytes: deque[int] = field(default_factory=lambda: deque(maxlen=HISTORY_LOOKS_MAX))
+
+    def view(self) -> View:
+        return View(
+            self.pid, self.ended, self.problem, self.snapshot, self.rates, tuple(self.rss_bytes)
+        )
+
+
+class Sampler:
+    """Use it from one thread at a time. Without pids it watches whatever `find` returns."""
+
+    def __init__(
+        self,
+        pids: Sequence[int],
+        *,
+        opener: Callable[[int], Session],
+        find: Callable[[], Sequence[int]],
+        clock: Callable[[], float] = time.monotonic,
+        resident: Callable[[int], int] = resident_bytes,
+        alive: Callable[[int], bool] = is_alive,
+    ) -> None:
+        self._open = opener
+        self._find = None if pids else find
+        self._clock = clock
+        self._resident = resident
+        self._alive = alive
+        self._found_s = float("-inf")
+        self._watched = {pid: _Watched(pid) for pid in pids}
+
+    def look(self, selected: int | None = None, *, freeze: bool = False) -> tuple[View, ...]:
+        """One look at `selected`, and at every other process whose last look is long ago. `freeze`
+        stops the selected process meanwhile, for an exact picture."""
+        now = self._clock()
+        if self._find is not None and now - self._found_s >= OTHERS_INTERVAL_S:
+            self._found_s = now
+            for pid in self._find():
+                self._watched.setdefault(pid, _Watched(pid))
+        for watched in self._watched.values():
+            is_selected = selected in (None, watched.pid)
+            if is_selected or now - watched.looked_s >= OTHERS_INTERVAL_S:
+                self._look_at(watched, freeze=freeze and is_selected)
+        return tuple(watched.view() for watched in self._watched.values())
+
+    def _look_at(self, watched: _Watched, *, freeze: bool) -> None:
+        if watched.ended:
+            return
+        try:
+            if watched.session is None:
+                watched.session = self._open(watched.pid)
+            snapshot = watched.session.take(freeze=freeze, residency=False)
+        except HakmemError as error:
+            watched.problem = str(error)
+            self._close(watched)
+            watched.ended = not self._alive(watched.pid)
+            watched.looked_s = self._clock()
+            return
+        now = self._clock()
+        watched.problem = None
+        if watched.snapshot is not None:
+            watched.rates = counter_rates(
+                watched.snapshot.counters, snapshot.counters, now - watched.looked_s
+            )
+        watched.snapshot, watched.looked_s = snapshot, now
+        watched.rss_bytes.append(self._resident(watched.pid))
+
+    @staticmethod
+    def _close(watched: _Watched) -> None:
+        if watched.session is not None:
+            watched.session.close()
+            watched.session = None
+
+    def close(self) -> None:
+        for watched in self._watched.values():
+            self._close(watched)
