@@ -65,7 +65,7 @@ struct hakmem_inspect_constant {
 struct hakmem_inspect_global {
     char name[HAKMEM_INSPECT_NAME_BYTES];
     char target[HAKMEM_INSPECT_NAME_BYTES]; /* as of a field */
-    void *address;
+    const void *address;
     uint32_t bytes;
     uint32_t count;
     uint32_t kind; /* enum hakmem_inspect_kind */
@@ -113,6 +113,15 @@ struct hakmem_inspect_size_class {
     uint32_t reserved;
 };
 
+/* A kind of event. Kinds that are not `always` are recorded while the global "control" asks for them. */
+struct hakmem_inspect_event_kind {
+    char name[HAKMEM_INSPECT_NAME_BYTES];
+    char a_unit[HAKMEM_INSPECT_UNIT_BYTES]; /* of its first number */
+    char b_unit[HAKMEM_INSPECT_UNIT_BYTES]; /* of its second number */
+    uint32_t number;
+    uint32_t always;
+};
+
 struct hakmem_inspect_root {
     char magic[16];
     const void *self; /* where the root is: a copy of these bytes elsewhere is none */
@@ -124,7 +133,7 @@ struct hakmem_inspect_root {
     const void
         *elf_header; /* of the file that holds the library: its notes have the build id; or NULL */
     struct hakmem_inspect_table structures, fields, constants, globals, options, choices, counters,
-        size_classes;
+        size_classes, event_kinds;
 };
 
 /* The root, at a multiple of 64. For readers inside the process; others look for the magic. */

@@ -1,10 +1,12 @@
 #include "hakmem_inspect.h"
 
+#include "config/control.h"
 #include "config/counters.h"
 #include "config/options.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/large.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/arena.h"
 #include "space/metadata.h"
@@ -12,14 +14,15 @@
 #include "space/size_class.h"
 #include "thread/lifecycle.h"
 
-// All rows are in writable data, which core files have, and begin with their name's own bytes: no pointer that
-// the loader would have to fill in at start-up, and pages that no process pays for unless somebody reads them.
-// Nothing here changes after that.
+// All rows are in writable data, which core files have, and hold their names' own bytes: no pointer that
+// the loader would have to fill in at start-up, in a section of their own: pages that no process pays for unless
+// somebody reads them. Nothing in them ever changes.
+#define COLD __attribute__((section("hakmem_inspect")))
 
 #define STRUCTURE(structure) {#structure, sizeof(struct structure)},
 #define FIELD(structure, field, kind, what)
 #define ARRAY(structure, field, kind, what)
-static struct hakmem_inspect_structure structures[] = {
+static struct hakmem_inspect_structure structures[] COLD = {
 #include "control/inspect.def"
 };
 
@@ -47,11 +50,11 @@ static struct hakmem_inspect_structure structures[] = {
     FIELD_ROW(structure, field, kind, what, ((struct structure *)0)->field)
 #define ARRAY(structure, field, kind, what) \
     FIELD_ROW(structure, field, kind, what, ((struct structure *)0)->field[0])
-static struct hakmem_inspect_field fields[] = {
+static struct hakmem_inspect_field fields[] COLD = {
 #include "control/inspect.def"
 };
 
-static struct hakmem_inspect_constant constants[] = {
+static struct hakmem_inspect_constant constants[] COLD = {
     {"page_shift", PAGE_SHIFT},
     {"superslab_shift", SUPERSLAB_SHIFT},
     {"superslab_pages", SUPERSLAB_PAGES},
@@ -65,6 +68,8 @@ static struct hakmem_inspect_constant constants[] = {
     {"heap_id_shift", HEAP_ID_SHIFT},
     {"huge_chunk_count", HUGE_CHUNK_COUNT},
     {"large_bytes_max", LARGE_BYTES_MAX},
+    {"page_map_bytes", PAGE_MAP_BYTES},
+    {"event_count", EVENT_COUNT},
     {"counter_count", COUNTER_COUNT},
     {"page_kind_large", PAGE_KIND_LARGE},
     {"page_kind_huge", PAGE_KIND_HUGE},
@@ -100,28 +105,6 @@ static struct hakmem_inspect_constant constants[] = {
     {"os_call_random", OS_RANDOM},
 };
 
-#define OBJECT(name, kind, what, object, element)                 \
-    {                                                             \
-        name, TARGET_OF_##kind(what), &(object), sizeof(element), \
-            sizeof(object) / sizeof(element), KIND_OF_##kind, 0   \
-    }
-#define ONE(name, kind, what, object) OBJECT(name, kind, what, object, object)
-#define SEVERAL(name, kind, what, object) OBJECT(name, kind, what, object, (object)[0])
-static struct hakmem_inspect_global globals[] = {
-    ONE("registry", EMBEDDED, "registry", registry_state),
-    ONE("late_heap", EMBEDDED, "heap", late_heap_state),
-    ONE("arena", EMBEDDED, "arena", arena_state),
-    ONE("huge_table", EMBEDDED, "huge_table", huge_table_state),
-    ONE("guarded_pool", EMBEDDED, "guarded_pool", guarded_pool_state),
-    ONE("metadata", EMBEDDED, "metadata", metadata_state),
-    ONE("process_counters", EMBEDDED, "counters", process_counters),
-    ONE("os_call_counters", EMBEDDED, "os_call_counters", os_call_counters),
-    ONE("page_map_flat", POINTER, "", page_map_flat),
-    SEVERAL("page_map_windows", POINTER, "window", page_map_windows),
-    ONE("options", EMBEDDED, "", options),
-    SEVERAL("option_origins", NUMBER, "", option_origins),
-};
-
 #define OPTION(name, type, initial, min, max, unit, when, help) \
     {#name,                                                     \
      unit,                                                      \
@@ -131,32 +114,69 @@ static struct hakmem_inspect_global globals[] = {
      0},
 #define CHOICE(option, name, number, help)
 #define MODE(mode, option, value)
-static struct hakmem_inspect_option option_rows[] = {
+static struct hakmem_inspect_option option_rows[] COLD = {
 #include "config/options.def"
 };
 
 #define OPTION(name, type, initial, min, max, unit, when, help)
 #define CHOICE(option, name, number, help) {#option, #name, (number)},
 #define MODE(mode, option, value)
-static struct hakmem_inspect_choice choices[] = {
+static struct hakmem_inspect_choice choices[] COLD = {
 #include "config/options.def"
 };
 
 #define COUNTER(name, unit, help) {#name, unit},
 #define GAUGE(name, unit, help)
-static struct hakmem_inspect_counter counters[] = {
+static struct hakmem_inspect_counter counters[] COLD = {
 #include "config/counters.def"
 };
 
 #define SIZE_CLASS(index, previous, bytes, pages) \
     [index] = {(bytes), (pages), (pages)*PAGE_BYTES / (bytes), 0},
-static struct hakmem_inspect_size_class size_class_rows[] = {
+static struct hakmem_inspect_size_class size_class_rows[] COLD = {
 #include "space/size_class.def"
 };
 #undef SIZE_CLASS
 
+#define ALWAYS 1
+#define ASKED 0
+#define EVENT(name, a, b, when, help) {#name, a, b, EVENT_##name, when},
+static struct hakmem_inspect_event_kind event_kinds[] COLD = {
+#include "os/events.def"
+};
+#undef ALWAYS
+#undef ASKED
+
 // The first bytes of the file that this is part of, where they are mapped; the linker's own name for them.
 extern const char __ehdr_start[] __attribute__((weak, visibility("hidden")));
+
+// With the root, and what start-up writes anyway.
+#define HOT __attribute__((section(".data")))
+
+#define OBJECT(name, kind, what, object, element)                 \
+    {                                                             \
+        name, TARGET_OF_##kind(what), &(object), sizeof(element), \
+            sizeof(object) / sizeof(element), KIND_OF_##kind, 0   \
+    }
+#define ONE(name, kind, what, object) OBJECT(name, kind, what, object, object)
+#define SEVERAL(name, kind, what, object) OBJECT(name, kind, what, object, (object)[0])
+static struct hakmem_inspect_global globals[] HOT = {
+    ONE("registry", EMBEDDED, "registry", registry_state),
+    ONE("late_heap", EMBEDDED, "heap", late_heap_state),
+    ONE("arena", EMBEDDED, "arena", arena_state),
+    ONE("huge_table", EMBEDDED, "huge_table", huge_table_state),
+    ONE("guarded_pool", EMBEDDED, "guarded_pool", guarded_pool_state),
+    ONE("metadata", EMBEDDED, "metadata", metadata_state),
+    ONE("process_counters", EMBEDDED, "counters", process_counters),
+    ONE("os_call_counters", EMBEDDED, "os_call_counters", os_call_counters),
+    ONE("page_map_flat", POINTER, "", page_map_flat),
+    ONE("events", EMBEDDED, "events", events),
+    ONE("control", EMBEDDED, "control", control),
+    SEVERAL("no_node", POINTER, "", cache_no_node),
+    SEVERAL("page_map_windows", POINTER, "window", page_map_windows),
+    ONE("options", EMBEDDED, "", options),
+    SEVERAL("option_origins", NUMBER, "", option_origins),
+};
 
 #define TABLE(rows) \
     { rows, ARRAY_COUNT(rows), sizeof(rows)[0] }
@@ -182,5 +202,6 @@ static struct hakmem_inspect_root root
         .choices = TABLE(choices),
         .counters = TABLE(counters),
         .size_classes = TABLE(size_class_rows),
+        .event_kinds = TABLE(event_kinds),
 };
 EXPORTED INSPECTABLE(root, hakmem_inspect_root);

@@ -5,6 +5,7 @@
 #include "config/options.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -108,6 +109,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
     }
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
+    event_record_if_asked(EVENT_refill, page_entry(heap->id, (uint32_t)class_index), got);
     return got;
 }
 
@@ -202,6 +204,7 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     batch_put(heap, &batch);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, count);
+    event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
 static void push_remote(struct heap *heap, struct run *slab) {
@@ -401,6 +404,9 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
         }
     }
     heap_count(heap, COUNTER_slab_purged_bytes, bytes);
+    if (bytes != 0) {
+        event_record(EVENT_slab_purge, heap->id, bytes);
+    }
     return bytes;
 }
 

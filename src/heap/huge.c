@@ -6,6 +6,7 @@
 #include "config/counters.h"
 #include "config/options.h"
 #include "heap/large.h"
+#include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/arena.h"
@@ -85,6 +86,7 @@ static bool drop_kept(struct huge *huge) {
     if (!os_unmap((void *)huge->start, huge->mapped_bytes)) {
         return false;
     }
+    event_record(EVENT_huge_unmapped, huge->start, huge->mapped_bytes);
     add_kept(-(int64_t)huge->mapped_bytes);
     list_remove(&huge->link);
     list_push_back(&table.unused, &huge->link);
@@ -299,6 +301,7 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
         return NULL;
     }
     count_event(COUNTER_huge_allocs, 1);
+    event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
     void *start = (void *)huge->start;
     // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
     if (zero && reused && !os_purge(start, huge->usable_bytes)) {
@@ -339,6 +342,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
                  PAGE_ENTRY_NONE);
     count_event(COUNTER_huge_frees, 1);
+    event_record(EVENT_huge_free, huge->start, huge->usable_bytes);
     const uint64_t now_ms = os_clock_ms();
     // Cleared memory is what the hardened mode promises of anything freed.
     const bool cleared = !options.zero_on_free || os_purge((void *)huge->start, huge->usable_bytes);

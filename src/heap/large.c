@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "config/counters.h"
 #include "config/options.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/page_map.h"
 
@@ -28,6 +29,7 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     atomic_store_relaxed(&run->kind, RUN_LARGE);
     page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
     count_event(COUNTER_large_allocs, 1);
+    event_record_if_asked(EVENT_large_alloc, run->start, atomic_load_relaxed(&run->large_bytes));
     if (zero && !zeroed) {
         __builtin_memset((void *)run->start, 0, bytes);
     }
@@ -50,6 +52,7 @@ bool large_free(struct run *run) {
     }
     page_map_set(run->start, run->page_count, PAGE_ENTRY_NONE);
     count_event(COUNTER_large_frees, 1);
+    event_record_if_asked(EVENT_large_free, run->start, atomic_load_relaxed(&run->large_bytes));
     arena_give(run);
     return true;
 }

@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "config/options.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -59,10 +60,12 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     atomic_store_relaxed(&slab->heap, heap);
     atomic_store_relaxed(&slab->kind, RUN_SLAB);
     page_map_set(slab->start, slab->page_count, page_entry(heap_id, slab->class_index));
+    event_record(EVENT_slab_created, slab->start, page_entry(heap_id, slab->class_index));
     return slab;
 }
 
 void slab_destroy(struct run *slab) {
+    event_record(EVENT_slab_released, slab->start, slab->class_index);
     page_map_set(slab->start, slab->page_count, PAGE_ENTRY_NONE);
     atomic_store_relaxed(&slab->heap, NULL);
     const unsigned words = slab_words(slab);

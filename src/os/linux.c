@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/bits.h"
+#include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
 
@@ -58,6 +59,7 @@ static long counted_call(enum os_call call, long number, long a, long b, long c,
     const long result = system_call(number, a, b, c, d, e, f);
     if (unlikely(is_error(result)) && call != OS_FUTEX) {
         atomic_add_relaxed(&os_call_counters.failures, 1);
+        event_record(EVENT_os_failure, call, (uint64_t)-result);
     }
     return result;
 }

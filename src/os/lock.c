@@ -8,28 +8,17 @@
 _Atomic(uintptr_t) lock_fork_owner;   // relaxed: see lock.h
 _Atomic(uintptr_t) lock_abort_owner;  // relaxed: see lock.h
 
-// Tells threads apart without a thread-local variable or a system call.
-static uintptr_t thread_pointer(void) {
-    uintptr_t pointer;
-#if defined(__x86_64__)
-    __asm__("mov %%fs:0, %0" : "=r"(pointer));
-#elif defined(__aarch64__)
-    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
-#endif
-    return pointer;
-}
-
 void lock_init(struct lock *lock, enum lock_rank rank) {
     atomic_store_relaxed(&lock->state, 0);
     lock->rank = rank;
 }
 
 bool lock_passes_for_fork(void) {
-    return atomic_load_relaxed(&lock_fork_owner) == thread_pointer();
+    return atomic_load_relaxed(&lock_fork_owner) == os_thread_pointer();
 }
 
 static bool is_aborting(void) {
-    return unlikely(atomic_load_relaxed(&lock_abort_owner) == thread_pointer());
+    return unlikely(atomic_load_relaxed(&lock_abort_owner) == os_thread_pointer());
 }
 
 // Another holder lets go within microseconds; after so many yields it is this thread itself, which
@@ -106,14 +95,14 @@ void lock_note_released(const struct lock *lock) {
 }
 
 bool lock_abort_begin(void) {
-    const uintptr_t self = thread_pointer();
+    const uintptr_t self = os_thread_pointer();
     const bool first = atomic_load_relaxed(&lock_abort_owner) != self;
     atomic_store_relaxed(&lock_abort_owner, self);
     return first;
 }
 
 void lock_fork_begin(void) {
-    atomic_store_relaxed(&lock_fork_owner, thread_pointer());
+    atomic_store_relaxed(&lock_fork_owner, os_thread_pointer());
 }
 
 void lock_fork_end(void) {

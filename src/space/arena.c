@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "config/options.h"
+#include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/metadata.h"
@@ -102,6 +103,7 @@ static struct superslab *map_superslab(void) {
     arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;
     atomic_bump_owned(&arena_growths, 1);
+    event_record(EVENT_superslab_mapped, (uintptr_t)start, arena.superslab_count);
     page_map_set_superslab(superslab->start, superslab);
     list_push_back(&arena.all, &superslab->all_link);
     refile(superslab);
@@ -118,10 +120,11 @@ static bool unmap_superslab(struct superslab *superslab) {
     superslab->free = superslab->zero = superslab->stuck = 0;
     list_remove(&superslab->all_link);
     refile(superslab);
-    superslab->start = (uintptr_t)arena.recycled;
-    arena.recycled = superslab;
     arena.spare_count--;
     arena.superslab_count--;
+    event_record(EVENT_superslab_unmapped, superslab->start, arena.superslab_count);
+    superslab->start = (uintptr_t)arena.recycled;
+    arena.recycled = superslab;
     return true;
 }
 
@@ -401,6 +404,9 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
                                                   ? UINT64_MAX
                                                   : now_ms + option_live(purge_delay_ms));
     lock_release(&arena.lock);
+    if (bytes != 0) {
+        event_record(EVENT_purge, bytes, everything);
+    }
     return bytes;
 }
 

@@ -10,6 +10,7 @@
 // The node of a class that has none: its last slot is NULL and top is behind it.
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
 #define NO_TOP ((void **)(uintptr_t)(no_node + NODE_SLOTS))
+INSPECTABLE(no_node, cache_no_node);
 
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];

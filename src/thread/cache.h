@@ -85,9 +85,10 @@ struct thread_cache {
     uint32_t remote_shift;                           // 64 - log2 of the entries in use
     uint32_t growths_seen;                           // arena_growths at the last tick
     uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
-    uint8_t checked;      // 1: no magazines: every call goes to the heap (hardened)
-    uint8_t exit_rounds;  // times the thread's exit handler has run
-    uint32_t thread_id;   // the kernel's number of the thread that has it, or had it last
+    uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
+    uint8_t exit_rounds;      // times the thread's exit handler has run
+    uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
+    uint64_t thread_pointer;  // the same thread's os_thread_pointer()
     struct guarded_sampler sampler;
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
@@ -118,6 +119,8 @@ extern __thread struct thread_cache *thread_cache __attribute__((tls_model("init
 
 // Caches of threads that have none: not yet, and no longer.
 extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
+
+extern void *const cache_no_node[NODE_SLOTS];  // for control/inspect.c
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;

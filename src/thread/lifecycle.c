@@ -9,6 +9,7 @@
 #include "heap/huge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
@@ -103,6 +104,8 @@ struct thread_cache *lifecycle_attach(void) {
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
     cache->thread_id = os_thread_id();
+    cache->thread_pointer = os_thread_pointer();
+    event_record(EVENT_thread_attached, cache->heap.id, cache->thread_id);
     cache_adjust(cache);
     atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
@@ -125,6 +128,7 @@ void lifecycle_detach(void) {
     heap_release_empty(&cache->heap, (unsigned)option_live(retain_slabs));
     lock_release(&cache->heap.lock);
     thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_ended_thread;
+    event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
     lock_acquire(&registry.lock);
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;

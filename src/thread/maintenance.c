@@ -1,7 +1,9 @@
 #include "thread/maintenance.h"
 
+#include "config/control.h"
 #include "config/options.h"
 #include "heap/huge.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"
 
@@ -19,6 +21,7 @@ static void give_back(struct heap *heap, unsigned keep) {
     heap_collect(heap);
     heap_release_empty(heap, keep);
     heap_count(heap, COUNTER_harvests, 1);
+    event_record(EVENT_harvest, heap->id, 0);
 }
 
 static void give_back_everything(struct heap *heap) {
@@ -82,8 +85,39 @@ static void purge_due(uint64_t now_ms) {
     }
 }
 
+size_t maintenance_reclaim(void) {
+    struct thread_cache *own = thread_cache;
+    if (cache_is_real(own) && !own->checked) {
+        cache_empty(own);
+    }
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
+        if (lock_try_acquire(&cache->heap.lock)) {
+            give_back_everything(&cache->heap);
+            lock_release(&cache->heap.lock);
+        }
+    }
+    if (lock_try_acquire(&late_heap()->lock)) {
+        give_back_everything(late_heap());
+        lock_release(&late_heap()->lock);
+    }
+    const size_t purged = arena_purge(os_clock_ms(), true);
+    count_event(COUNTER_purged_bytes, purged);
+    return purged + huge_purge(0, true);
+}
+
+// What a reader outside of the process wishes.
+static void follow_control(void) {
+    const uint32_t wanted = atomic_load_relaxed(&control.purge_wanted);
+    uint32_t done = atomic_load_relaxed(&control.purge_done);
+    // Of the threads that see the wish, one does it.
+    if (unlikely(wanted != done) && atomic_cas_acquire(&control.purge_done, &done, wanted)) {
+        maintenance_reclaim();
+    }
+}
+
 static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
+    event_clock_set(cache->pace_ticks, now_ms);
     heap_count(&cache->heap, COUNTER_ticks, 1);
     cache_publish_remote(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
@@ -102,6 +136,7 @@ static void look_at_clock(struct thread_cache *cache) {
     }
     harvest_idle(cache, now_ms);
     purge_due(now_ms);
+    follow_control();
 }
 
 // The heap has just grown: freed mappings are no longer kept beside it, or the peak would hold both.
@@ -124,24 +159,4 @@ bool maintenance_tick(struct thread_cache *cache) {
     cache->pace_ticks = ticks;
     look_at_clock(cache);
     return true;
-}
-
-size_t maintenance_reclaim(void) {
-    struct thread_cache *own = thread_cache;
-    if (cache_is_real(own) && !own->checked) {
-        cache_empty(own);
-    }
-    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
-        if (lock_try_acquire(&cache->heap.lock)) {
-            give_back_everything(&cache->heap);
-            lock_release(&cache->heap.lock);
-        }
-    }
-    if (lock_try_acquire(&late_heap()->lock)) {
-        give_back_everything(late_heap());
-        lock_release(&late_heap()->lock);
-    }
-    const size_t purged = arena_purge(os_clock_ms(), true);
-    count_event(COUNTER_purged_bytes, purged);
-    return purged + huge_purge(0, true);
 }

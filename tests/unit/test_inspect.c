@@ -10,6 +10,7 @@
 #include "control/stats.h"
 #include "hakmem_inspect.h"
 #include "heap/huge.h"
+#include "os/events.h"
 #include "space/arena.h"
 #include "space/metadata.h"
 #include "thread/lifecycle.h"
@@ -314,6 +315,86 @@ static void a_change_is_a_new_generation(void **state) {
     assert_int_equal(generation(table, "huge_table"), huge_before + 1);
 }
 
+// ---- Events
+
+static uint64_t kind_of(const char *name) {
+    return ((const struct hakmem_inspect_event_kind *)row_named(&ROOT->event_kinds, name))->number;
+}
+
+// Events of a kind in the ring; the last one's place in *latest.
+static unsigned count_events(const char *name, const char **latest) {
+    unsigned count = 0;
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < field("events", "ring")->count; i++) {
+        const char *event = element(global("events"), "events", "ring", i);
+        const uint64_t stamp = number(event, "event", "stamp");
+        if ((stamp & 0xff) == kind_of(name)) {
+            assert_int_equal((stamp >> 8) % constant("event_count"), i);
+            *latest = count == 0 || stamp > last ? event : *latest;
+            last = count == 0 || stamp > last ? stamp : last;
+            count++;
+        }
+    }
+    return count;
+}
+
+static void slow_paths_leave_events(void **state) {
+    (void)state;
+    const char *event = NULL;
+    void *huge = hakmem_alloc(5 * MIB);
+    assert_int_equal(count_events("huge_alloc", &event), 1);
+    assert_int_equal(number(event, "event", "a"), (uintptr_t)huge);
+    assert_int_equal(number(event, "event", "b"), 5 * MIB);
+    assert_int_equal(number(event, "event", "thread"), thread_cache->thread_pointer);
+    assert_int_equal(count_events("superslab_mapped", &event), 0);
+    assert_non_null(hakmem_alloc(100));
+    assert_int_equal(count_events("superslab_mapped", &event), 1);
+    assert_int_equal(count_events("slab_created", &event), 1);
+    assert_int_equal(count_events("thread_attached", &event), 1);
+    assert_int_equal(number(event, "event", "b"), os_thread_id());
+}
+
+static void frequent_events_are_recorded_when_asked_for(void **state) {
+    (void)state;
+    const char *event = NULL;
+    const struct hakmem_inspect_field *wanted = field("control", "events");
+    uint32_t one = 1;
+    hakmem_dealloc(hakmem_alloc(200 * KIB));
+    assert_int_equal(count_events("large_alloc", &event), 0);
+    memcpy((char *)(uintptr_t)global("control") + wanted->offset, &one, sizeof one);
+    hakmem_dealloc(hakmem_alloc(200 * KIB));
+    assert_int_equal(count_events("large_alloc", &event), 1);
+    assert_int_equal(number(event, "event", "b"), 200 * KIB);
+    assert_int_equal(count_events("large_free", &event), 1);
+    assert_non_null(hakmem_alloc(100));
+    assert_true(count_events("refill", &event) > 0);
+}
+
+static void a_purge_is_done_at_the_next_tick(void **state) {
+    (void)state;
+    uint32_t one = 1;
+    void *huge = hakmem_alloc(5 * MIB);
+    hakmem_dealloc(huge);
+    assert_true(huge_has_kept());
+    memcpy((char *)(uintptr_t)global("control") + field("control", "purge_wanted")->offset, &one,
+           sizeof one);
+    thread_cache->pace_ticks -= OS_TICKS_PACE;
+    assert_non_null(hakmem_alloc(200 * KIB));
+    assert_false(huge_has_kept());
+    assert_int_equal(number(global("control"), "control", "purge_done"), 1);
+}
+
+static void ring_keeps_the_latest(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 3 * EVENT_COUNT; i++) {
+        event_record(EVENT_purge, i, 0);
+    }
+    const char *event = NULL;
+    assert_int_equal(count_events("purge", &event), EVENT_COUNT);
+    assert_int_equal(number(event, "event", "a"), 3 * EVENT_COUNT - 1);
+    assert_int_equal(number(global("events"), "events", "next"), 3 * EVENT_COUNT);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(root_describes_itself),
@@ -323,6 +404,10 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(size_classes_are_those_in_use),
         cmocka_unit_test(walk_finds_what_the_books_say),
         cmocka_unit_test(a_change_is_a_new_generation),
+        cmocka_unit_test(slow_paths_leave_events),
+        cmocka_unit_test(frequent_events_are_recorded_when_asked_for),
+        cmocka_unit_test(ring_keeps_the_latest),
+        cmocka_unit_test(a_purge_is_done_at_the_next_tick),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

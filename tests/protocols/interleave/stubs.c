@@ -6,6 +6,7 @@
 #include "config/options.h"
 #include "explorer.h"
 #include "heap/misuse.h"
+#include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/arena.h"
@@ -14,6 +15,7 @@
 
 struct options options;
 struct counters process_counters;
+struct control control;
 _Atomic(uintptr_t) lock_fork_owner;  // relaxed: no fork here; pairs with nothing
 
 // What is not an atomic, and so not the explorer's, lies at the start of a piece.
@@ -48,6 +50,13 @@ void lock_acquire_slow(struct lock *lock) {
         explorer_wait(&lock->state, sizeof lock->state, 0);
         expected = 0;
     } while (!atomic_cas_acquire(&lock->state, &expected, 1));
+}
+
+// Nobody in the process reads events.
+void event_record(enum event_kind kind, uint64_t a, uint64_t b) {
+    (void)kind;
+    (void)a;
+    (void)b;
 }
 
 void lock_release_slow(struct lock *lock) {

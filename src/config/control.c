@@ -1,0 +1,3 @@
+#include "config/control.h"
+
+struct control control;
