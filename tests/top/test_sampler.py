@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hakmem.top.sampler import HISTORY_LOOKS_MAX, counter_rates, resident_bytes
+from hakmem.top.sampler import ENDED_KEPT_S, HISTORY_LOOKS_MAX, counter_rates, resident_bytes
 from tests.top.support import MIB, REFILLS_PER_LOOK, Clock, MadeUpSession, made_up_sampler
 
 
@@ -69,6 +69,21 @@ def test_new_processes_are_found() -> None:
     assert [view.pid for view in sampler.look()] == [10]
     clock.now_s = 1.5
     assert [view.pid for view in sampler.look()] == [10, 12]
+
+
+def test_found_process_is_forgotten_a_while_after_its_end() -> None:
+    clock = Clock()
+    sessions = {10: MadeUpSession(10, looks_max=1), 11: MadeUpSession(11)}
+    found, given = (made_up_sampler(sessions, given=given, clock=clock) for given in (False, True))
+    for sampler in (found, given):
+        sampler.look()
+        sampler.look()
+    clock.now_s = ENDED_KEPT_S
+    assert [view.pid for view in found.look()] == [10, 11]
+    clock.now_s = ENDED_KEPT_S + 2
+    sessions.pop(10)
+    assert [view.pid for view in found.look()] == [11]
+    assert [view.pid for view in given.look()] == [10, 11]
 
 
 def test_only_the_selected_process_is_frozen() -> None:

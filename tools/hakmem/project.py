@@ -20,6 +20,10 @@ class Project:
         return self.root / "src" / "config" / "options.def"
 
     @property
+    def counters_table(self) -> Path:
+        return self.root / "src" / "config" / "counters.def"
+
+    @property
     def build(self) -> Path:
         return self.root / "build"
 

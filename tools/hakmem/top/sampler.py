@@ -18,6 +18,8 @@ from hakmem.watch import is_alive
 HISTORY_LOOKS_MAX = 512
 # Processes come and go; and those that are only a line of the list are looked at as rarely.
 OTHERS_INTERVAL_S = 1.0
+# How long a process that was found, and not asked for, is remembered after its end.
+ENDED_KEPT_S = 60.0
 PAGE_BYTES_OF_SYSTEM = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -92,7 +94,9 @@ class _Watched:
 
 
 class Sampler:
-    """Use it from one thread at a time. Without pids it watches whatever `find` returns."""
+    """Use it from one thread at a time. Without pids it watches whatever `find` returns.
+
+    `residency`: also ask the kernel what is resident, which takes long for a large heap."""
 
     def __init__(
         self,
@@ -100,12 +104,14 @@ class Sampler:
         *,
         opener: Callable[[int], Session],
         find: Callable[[], Sequence[int]],
+        residency: bool = False,
         clock: Callable[[], float] = time.monotonic,
         resident: Callable[[int], int] = resident_bytes,
         alive: Callable[[int], bool] = is_alive,
     ) -> None:
         self._open = opener
         self._find = None if pids else find
+        self._residency = residency
         self._clock = clock
         self._resident = resident
         self._alive = alive
@@ -118,6 +124,7 @@ class Sampler:
         now = self._clock()
         if self._find is not None and now - self._found_s >= OTHERS_INTERVAL_S:
             self._found_s = now
+            self._forget(now)
             for pid in self._find():
                 self._watched.setdefault(pid, _Watched(pid))
         for watched in self._watched.values():
@@ -126,13 +133,22 @@ class Sampler:
                 self._look_at(watched, freeze=freeze and is_selected)
         return tuple(watched.view() for watched in self._watched.values())
 
+    def _forget(self, now: float) -> None:
+        old = [
+            pid
+            for pid, watched in self._watched.items()
+            if watched.ended and now - watched.looked_s > ENDED_KEPT_S
+        ]
+        for pid in old:
+            del self._watched[pid]
+
     def _look_at(self, watched: _Watched, *, freeze: bool) -> None:
         if watched.ended:
             return
         try:
             if watched.session is None:
                 watched.session = self._open(watched.pid)
-            snapshot = watched.session.take(freeze=freeze, residency=False)
+            snapshot = watched.session.take(freeze=freeze, residency=self._residency)
         except HakmemError as error:
             watched.problem = str(error)
             self._close(watched)

@@ -1,0 +1,45 @@
+"""Looks at processes when somebody asks for their metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from hakmem.metrics.families import Look, families
+from hakmem.options import Counter
+from hakmem.top.sampler import Sampler, View
+
+# More processes than this are no longer told apart on a dashboard; the largest are kept.
+PROCESSES_MAX = 64
+
+
+class HeapCollector(Collector):
+    """One look for each collect(); scrapes at the same time take turns."""
+
+    def __init__(self, sampler: Sampler, rows: Sequence[Counter]) -> None:
+        self._sampler = sampler
+        self._rows = rows
+        self._turn = threading.Lock()
+
+    def look(self) -> tuple[View, ...]:
+        with self._turn:
+            views = self._sampler.look()
+        order = sorted(views, key=lambda view: (view.problem is not None, -_rss(view)))
+        return tuple(order[:PROCESSES_MAX])
+
+    def metrics(self, views: Iterable[View]) -> list[Metric]:
+        """A process whose last look failed has no figures, rather than old ones."""
+        looks = [
+            Look(view.pid, None if view.problem is not None else view.snapshot) for view in views
+        ]
+        return families(looks, self._rows)
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics(self.look())
+
+
+def _rss(view: View) -> int:
+    return view.rss_bytes[-1] if view.rss_bytes else 0
