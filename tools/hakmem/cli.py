@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hakmem.commands import bench, doctor, options, run, soak, version
+from hakmem.commands import bench, doctor, inspect, options, run, soak, version
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
 
 EXAMPLES = """\
 examples:
   hakmem run -- redis-server --version     run a program on hakmem and prove it
+  hakmem inspect 4242                      show the heap of a running process
   hakmem bench --quick                     measure it against other allocators
   hakmem options                           list what can be set
   hakmem doctor                            check this machine
@@ -38,7 +39,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="VERB", required=True)
-    for command in (run, bench, soak, options, doctor, version):
+    for command in (run, inspect, bench, soak, options, doctor, version):
         command.add(commands)
     return parser
 

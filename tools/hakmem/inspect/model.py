@@ -169,7 +169,8 @@ class Heap:
     """`state`: "in use" by a living thread, "unused" (waits for one), "orphan" (its thread was left
     behind by fork) or "late" (the heap of calls without a thread cache). `thread_id` is the
     kernel's, in the process's own namespace; 0 when there is none. Blocks are those of the heap's
-    slabs; `pending_blocks` are blocks of other heaps that this thread freed and still collects."""
+    slabs, wherever those blocks are cached; `pending_blocks` are blocks of other heaps that this
+    thread freed and still collects."""
 
     id: int
     state: str
@@ -187,6 +188,8 @@ class Heap:
     quarantined_blocks: int
     pending_blocks: int
     structure_bytes: int  # of the thread cache and its nodes
+    held_blocks: int = 0  # in the magazines of its thread, of slabs of any heap
+    held_bytes: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -299,8 +302,8 @@ class Waterfall:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`unsettled_share`: the share of slabs whose heap changed under the reader's hands each time
-    it looked; 0.0 when `frozen`. `planes` maps FREE, CACHED, REMOTE and QUARANTINED to their words,
+    """`unsettled_share`: the share of blocks that may have moved while they were looked at, at
+    most; 0.0 when `frozen`. `planes` maps FREE, CACHED, REMOTE and QUARANTINED to their words,
     all of one length; a state nobody is in may be missing, and no planes at all means that only the
     counts were kept. `counters` and `gauges` are named as in counters.def."""
 

@@ -1,0 +1,68 @@
+"""hakmem inspect: the whole heap of a running process, or of what it left behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from hakmem import render
+from hakmem.environment import enter
+from hakmem.errors import EXIT_USAGE, UsageError
+from hakmem.project import find_project
+
+EXAMPLES = """\
+examples:
+  hakmem inspect 4242                      a running process; it is not stopped
+  hakmem inspect --freeze 4242             stopped for a moment, so that every figure is exact
+  hakmem inspect core.4242                 what was on its heap when it crashed
+  hakmem inspect --json 4242 | jq .waterfall
+  hakmem inspect --json --blocks 4242 > before.json
+
+Exit status: 0 the heap was read, 2 it could not be (a sentence says why).
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "inspect",
+        help="show the heap of a running process, a core file or a snapshot",
+        description="Reads the heap of a process that uses hakmem, from outside and at no cost to "
+        "it: blocks live, cached and free by size class and by heap, where the resident memory is, "
+        "and what stands out.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "target", metavar="PID|CORE|SNAPSHOT|JSON", help="a process, or a file one left"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, sizes as integers")
+    parser.add_argument(
+        "--blocks", action="store_true", help="with --json: the state of every single block too"
+    )
+    parser.add_argument(
+        "--freeze", action="store_true", help="stop the process while it is read (milliseconds)"
+    )
+    parser.add_argument(
+        "--events", action="store_true", help="also the latest slow-path events of the library"
+    )
+    parser.add_argument("--heap", type=int, metavar="N", help="only the heap with this number")
+    parser.add_argument("--all", action="store_true", help="tables in full length")
+    parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
+
+
+def run(options: argparse.Namespace) -> int:
+    enter(find_project())
+    from hakmem.inspect import jsonform, text
+    from hakmem.inspect.targets import take
+
+    snapshot = take(options.target, freeze=options.freeze, events=options.events)
+    if options.heap is not None and all(heap.id != options.heap for heap in snapshot.heaps):
+        raise UsageError(f"there is no heap {options.heap}; this one has {len(snapshot.heaps)}")
+    if options.json:
+        detail = "blocks" if options.blocks else "runs"
+        sys.stdout.write(json.dumps(jsonform.encode(snapshot, detail)) + "\n")
+    else:
+        style = render.environment_style(sys.stdout)
+        sys.stdout.write(text.render(snapshot, style, heap=options.heap, everything=options.all))
+    return 0

@@ -1,0 +1,27 @@
+"""Why a heap could not be read; each says it in one sentence for the user."""
+
+from __future__ import annotations
+
+from hakmem.errors import EXIT_USAGE, HakmemError
+
+
+class InspectError(HakmemError):
+    """The target cannot be read. Its status is that of wrong usage: 1 is some verbs' verdict."""
+
+    status = EXIT_USAGE
+
+
+class NoHakmemError(InspectError):
+    """What was named does not use hakmem."""
+
+
+class GoneError(InspectError):
+    """The process ended while it was being read."""
+
+
+class DamagedError(InspectError):
+    """Metadata that cannot be: overwritten, cut short, or not hakmem's."""
+
+
+class UnreadableError(InspectError):
+    """An address that the target has no memory at."""

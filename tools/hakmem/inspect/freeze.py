@@ -1,0 +1,194 @@
+"""Stops a process for a moment, so that its heap can be read without anything moving.
+
+Each thread is seized and interrupted with ptrace, which sends no signal. When this process ends,
+however it ends, the kernel lets go of what it traced, and the target goes on.
+
+A thread may have been stopped in the middle of hakmem: while it moves blocks under a lock, or
+between the heap and its magazine. So threads that are inside hakmem's code go on for a moment, and
+all of them while a lock is held, until none is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from hakmem.inspect.errors import GoneError, InspectError
+
+PROC = Path("/proc")
+PTRACE_CONT, PTRACE_DETACH = 7, 17
+PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
+EVENT_STOP = 128
+WAIT_ALL = 0x40000000  # __WALL: threads as well
+# A target that is not outside of hakmem within this time is read as it is.
+SETTLE_SECONDS = 2.0
+PAUSE_SECONDS = 0.0005
+STOP_SECONDS = 10.0
+
+
+@dataclass
+class _Thread:
+    """`pending` is a signal that arrived as it was stopped; it gets it when it goes on. `grouped`:
+    stopped by job control anyway."""
+
+    stopped: bool = False
+    pending: int = 0
+    grouped: bool = False
+
+
+class Freeze:
+    """A context in which process `pid` does not move. `code`: address ranges of hakmem's code;
+    `holds_lock` says whether a lock of the heap is held, and may raise InspectError. `exact` is
+    False when some thread did not leave hakmem in time."""
+
+    def __init__(
+        self,
+        pid: int,
+        code: Sequence[tuple[int, int]],
+        holds_lock: Callable[[], bool],
+    ) -> None:
+        self.pid = pid
+        self.exact = False
+        self._code = code
+        self._holds_lock = holds_lock
+        self._threads: dict[int, _Thread] = {}
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.ptrace.argtypes = [ctypes.c_long] * 4
+        self._libc.ptrace.restype = ctypes.c_long
+
+    def __enter__(self) -> Freeze:
+        try:
+            self._stop_all()
+            self._leave_hakmem()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._release()
+
+    def _ptrace(self, request: int, thread: int, data: int = 0) -> int:
+        """0, or the number of the error."""
+        ctypes.set_errno(0)
+        if self._libc.ptrace(request, thread, 0, data) >= 0:
+            return 0
+        return ctypes.get_errno()
+
+    def _task_numbers(self) -> list[int]:
+        try:
+            return [int(task.name) for task in (PROC / str(self.pid) / "task").iterdir()]
+        except (OSError, ValueError):
+            raise GoneError(f"process {self.pid} ended while it was being stopped") from None
+
+    def _stop_all(self) -> None:
+        """Until a look finds no thread that is not stopped: one that runs may start others."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while True:
+            fresh = [number for number in self._task_numbers() if number not in self._threads]
+            if not fresh and all(thread.stopped for thread in self._threads.values()):
+                if not self._threads:
+                    raise GoneError(f"process {self.pid} has ended")
+                return
+            for number in fresh:
+                self._seize(number)
+            self._interrupt([number for number in fresh if number in self._threads], deadline)
+
+    def _seize(self, number: int) -> None:
+        problem = self._ptrace(PTRACE_SEIZE, number)
+        if problem == 0:
+            self._threads[number] = _Thread()
+        elif problem == errno.EPERM:
+            raise InspectError(
+                f"process {self.pid} cannot be stopped: a debugger has it already, or tracing it "
+                "is not permitted (/proc/sys/kernel/yama/ptrace_scope)"
+            )
+        elif problem != errno.ESRCH:
+            raise InspectError(f"process {self.pid} cannot be stopped: {os.strerror(problem)}")
+
+    def _interrupt(self, numbers: Sequence[int], deadline: float) -> None:
+        for number in numbers:
+            self._ptrace(PTRACE_INTERRUPT, number)
+        for number in numbers:
+            self._await_stop(number, deadline)
+
+    def _await_stop(self, number: int, deadline: float) -> None:
+        thread = self._threads[number]
+        while not thread.stopped:
+            try:
+                waited, status = os.waitpid(number, WAIT_ALL | os.WNOHANG)
+            except ChildProcessError:
+                del self._threads[number]
+                return
+            if waited == 0:
+                if time.monotonic() > deadline:
+                    raise InspectError(
+                        f"process {self.pid} cannot be stopped: thread {number} waits in the "
+                        "kernel and does not react"
+                    )
+                time.sleep(PAUSE_SECONDS)
+                continue
+            if not os.WIFSTOPPED(status):
+                del self._threads[number]
+                return
+            thread.stopped = True
+            is_event = status >> 16 == EVENT_STOP
+            reason = os.WSTOPSIG(status)
+            thread.grouped = is_event and reason != signal.SIGTRAP
+            thread.pending = 0 if is_event else reason
+
+    def _leave_hakmem(self) -> None:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            inside = (
+                list(self._threads)
+                if self._holds_lock()
+                else [number for number in self._threads if self._is_inside(number)]
+            )
+            if not inside:
+                self.exact = True
+                return
+            moving = [number for number in inside if not self._threads[number].grouped]
+            if not moving:
+                return
+            for number in moving:
+                self._go_on(number, PTRACE_CONT)
+            time.sleep(PAUSE_SECONDS)
+            self._interrupt(
+                [number for number in moving if number in self._threads],
+                time.monotonic() + STOP_SECONDS,
+            )
+            self._stop_all()
+
+    def _is_inside(self, number: int) -> bool:
+        """Whether a stopped thread would go on in hakmem's code."""
+        place = PROC / str(self.pid) / "task" / str(number) / "syscall"
+        try:
+            at = int(place.read_text(encoding="ascii").split()[-1], 16)
+        except (OSError, ValueError, IndexError):
+            return False
+        return any(start <= at < end for start, end in self._code)
+
+    def _go_on(self, number: int, request: int) -> None:
+        thread = self._threads[number]
+        if self._ptrace(request, number, thread.pending) == errno.ESRCH and thread.stopped:
+            self._threads.pop(number, None)
+            return
+        thread.stopped, thread.pending = False, 0
+
+    def _release(self) -> None:
+        for number in list(self._threads):
+            self._go_on(number, PTRACE_DETACH)
+        self._threads.clear()

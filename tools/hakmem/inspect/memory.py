@@ -1,0 +1,148 @@
+"""Memory of a target, wherever it is: what all sources have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.inspect.errors import DamagedError, UnreadableError
+from hakmem.inspect.model import Origin
+
+Addresses = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+# No array that a reader asks for is longer: a damaged length must not fill the reader's memory.
+GATHER_BYTES_MAX = 16 << 30
+
+
+@dataclass(frozen=True)
+class Area:
+    """A mapping of the target. `rss_bytes` is None where it is not known; `name` is that of its
+    file, or the kernel's in brackets, or empty."""
+
+    start: int
+    end: int
+    readable: bool
+    writable: bool
+    executable: bool
+    private: bool
+    name: str
+    rss_bytes: int | None = None
+
+    @property
+    def is_file(self) -> bool:
+        return self.name.startswith("/")
+
+
+class MemorySource(ABC):
+    """`pid` is the target's as the reader sees it; 0 when unknown. Addresses and sizes in bytes."""
+
+    origin: Origin
+    pid: int = 0
+    name: str = ""
+    exe: str = ""
+
+    @abstractmethod
+    def areas(self) -> tuple[Area, ...]:
+        """The mappings, by address. UnreadableError when they are not known."""
+
+    @abstractmethod
+    def read(self, address: int, count: int) -> bytes:
+        """Exactly `count` bytes; UnreadableError, or GoneError when the process has ended."""
+
+    @abstractmethod
+    def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
+        """`count` bytes at each address, one row each, and which rows could be read; the others are
+        zero. GoneError when the process has ended."""
+
+    def thread_names(self) -> dict[int, str]:
+        """Names of the threads by their number in the process's own namespace."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """The source is not used again."""
+
+    def read_array(self, address: int, dtype: np.dtype[Any], count: int = 1) -> npt.NDArray[Any]:
+        """`count` rows of a type that lie one behind the other."""
+        if not 0 <= count * dtype.itemsize <= GATHER_BYTES_MAX:
+            raise DamagedError(f"the heap's metadata asks for {count} rows at {address:#x}")
+        return np.frombuffer(self.read(address, count * dtype.itemsize), dtype)
+
+    def gather_rows(
+        self, addresses: Addresses, dtype: np.dtype[Any]
+    ) -> tuple[npt.NDArray[Any], Mask]:
+        """A row of a type at each address, and which could be read."""
+        data, readable = self.gather(addresses, dtype.itemsize)
+        return data.reshape(-1).view(dtype), readable
+
+
+class PieceSource(MemorySource):
+    """Memory in pieces that are at hand as one buffer each: core files and snapshots."""
+
+    def __init__(self, pieces: list[tuple[int, memoryview]]) -> None:
+        self._pieces = sorted((piece for piece in pieces if len(piece[1])), key=lambda p: p[0])
+        self._starts = np.array([start for start, _ in self._pieces], np.uint64)
+
+    def _find(self, address: int, count: int) -> memoryview | None:
+        place = int(np.searchsorted(self._starts, np.uint64(address), "right")) - 1
+        if place < 0:
+            return None
+        start, data = self._pieces[place]
+        offset = address - start
+        return data[offset : offset + count] if offset + count <= len(data) else None
+
+    def close(self) -> None:
+        self._pieces.clear()
+
+    def read(self, address: int, count: int) -> bytes:
+        if 0 <= address < 1 << 64 and count >= 0:
+            found = self._find(address, count)
+            if found is not None:
+                return bytes(found)
+            if count:
+                return self._read_across(address, count)
+        raise UnreadableError(f"{count:,} bytes at {address:#x} are not in the file")
+
+    def _read_across(self, address: int, count: int) -> bytes:
+        """Pieces may touch."""
+        parts: list[memoryview] = []
+        end = address + count
+        while address < end:
+            place = int(np.searchsorted(self._starts, np.uint64(address), "right")) - 1
+            start, data = self._pieces[place] if place >= 0 else (0, memoryview(b""))
+            offset = address - start
+            part = data[offset : offset + end - address]
+            if not len(part):
+                raise UnreadableError(f"{count:,} bytes at {end - count:#x} are not in the file")
+            parts.append(part)
+            address += len(part)
+        return b"".join(parts)
+
+    def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
+        if len(addresses) * count > GATHER_BYTES_MAX:
+            raise DamagedError(f"the heap's metadata asks for {len(addresses):,} pieces of memory")
+        rows = np.zeros((len(addresses), count), np.uint8)
+        readable = np.zeros(len(addresses), np.bool_)
+        places = np.searchsorted(self._starts, addresses, "right").astype(np.int64) - 1
+        for place in np.unique(places):
+            if place < 0:
+                continue
+            start, data = self._pieces[place]
+            chosen = np.flatnonzero(places == place)
+            offsets = (addresses[chosen] - np.uint64(start)).astype(np.int64)
+            if len(data) < count:
+                continue
+            inside = (offsets >= 0) & (offsets <= len(data) - count)
+            chosen, offsets = chosen[inside], offsets[inside]
+            windows = np.lib.stride_tricks.sliding_window_view(
+                np.frombuffer(data, np.uint8), max(count, 1)
+            )
+            rows[chosen] = windows[offsets][:, :count]
+            readable[chosen] = True
+        return rows, readable

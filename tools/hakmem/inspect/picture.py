@@ -1,0 +1,94 @@
+"""What one walk over a heap found, before it is summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.inspect.held import Held
+from hakmem.inspect.memory import Addresses
+from hakmem.inspect.model import BlockState, RunKind, Table, Words
+
+Rows = npt.NDArray[np.int64]
+# Bitmaps are copied so many slabs at a time: a bound on the reader's own memory.
+CHUNK_SLABS = 1 << 14
+
+
+@dataclass
+class Picture:
+    """What one walk found. `runs` are rows of RUN by start, `run_places` where their descriptors
+    are. Row i of `caches` belongs to heap i; the last heap is the late one."""
+
+    superslabs: Table
+    runs: Table
+    run_places: Addresses
+    cache_places: Addresses
+    caches: npt.NDArray[Any]
+    heaps: npt.NDArray[Any]
+    heap_places: Addresses
+    planes: dict[BlockState, Words]
+    unsettled_blocks: npt.NDArray[np.int64]  # of each heap
+    held: Held | None = None
+    held_blocks: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    held_bytes: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    pending_blocks: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    moved_runs: int = 0
+    said_free: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    strays: int = 0  # pointers and bits that name no block
+    doubles: int = 0  # blocks that are in two places
+
+    def unsettled_share(self) -> float:
+        """The share of all blocks that may have moved while they were looked at."""
+        slabs = self.runs["kind"] == RunKind.SLAB
+        total = int(self.runs["block_count"][slabs].sum()) + int((~slabs).sum())
+        moved = int(self.unsettled_blocks.sum()) + self.moved_runs
+        moved += self.held.moved_blocks if self.held is not None else 0
+        return min(1.0, moved / total) if total else 0.0
+
+    def owners(self) -> Rows:
+        """The heap of each run, as a row of heaps; -1 for large runs and what leads nowhere."""
+        ids = self.heaps["id"].astype(np.int64)
+        order = np.argsort(ids)
+        place = np.minimum(np.searchsorted(ids[order], self.runs["heap_id"]), len(ids) - 1)
+        rows = order[place]
+        is_owned = (self.runs["kind"] == RunKind.SLAB) & (ids[rows] == self.runs["heap_id"])
+        return np.where(is_owned, rows, -1)
+
+    def lacks_slabs(self) -> npt.NDArray[np.bool_]:
+        """Which heaps have another number of slabs than was found for them."""
+        owners = self.owners()
+        found = np.bincount(owners[owners >= 0], minlength=len(self.heap_places))
+        said = self.heaps["bins"]["slab_count"].astype(np.int64).sum(axis=1)
+        lacking: npt.NDArray[np.bool_] = found != said
+        return lacking
+
+
+@dataclass
+class Chunk:
+    """Some slabs whose bitmaps have the same number of words: `rows` are places in the caller's
+    array, `index` their words in the planes."""
+
+    rows: Rows
+    word_count: int
+    index: Rows
+
+
+def chunks(runs: Table, rows: Rows) -> Iterator[Chunk]:
+    counts = (runs["block_count"][rows].astype(np.int64) + 63) // 64
+    for word_count in np.unique(counts):
+        chosen = np.flatnonzero(counts == word_count)
+        for begin in range(0, len(chosen), CHUNK_SLABS):
+            part = chosen[begin : begin + CHUNK_SLABS]
+            first = runs["word"][rows[part]].astype(np.int64)
+            yield Chunk(part, int(word_count), first[:, None] + np.arange(int(word_count)))
+
+
+def is_member(rows: Rows, row: Rows, count: int) -> npt.NDArray[np.bool_]:
+    chosen = np.zeros(count, np.bool_)
+    chosen[rows] = True
+    member: npt.NDArray[np.bool_] = chosen[row]
+    return member

@@ -1,0 +1,247 @@
+"""The memory of a living process, through /proc/PID/mem and process_vm_readv. It is only read, and
+never stopped. Whoever may trace a process may read it: the same user, or root."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.inspect.errors import DamagedError, GoneError, InspectError, UnreadableError
+from hakmem.inspect.memory import GATHER_BYTES_MAX, Addresses, Area, Bytes, Mask, MemorySource
+from hakmem.inspect.model import Origin
+
+PROC = Path("/proc")
+# UIO_MAXIOV: parts of one process_vm_readv.
+PARTS_MAX = 1024
+MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# /proc/PID/mem takes signed offsets.
+ADDRESS_MAX = (1 << 63) - 1
+AREA_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ \d+ *(.*)")
+IOVEC = np.dtype([("base", "=u8"), ("bytes", "=u8")])
+
+
+def parse_areas(text: str) -> tuple[Area, ...]:
+    """From the text of /proc/PID/maps or smaps; the latter has resident bytes as well."""
+    areas: list[Area] = []
+    for line in text.splitlines():
+        found = AREA_LINE.match(line)
+        if found is not None:
+            start, end, flags, name = found.groups()
+            areas.append(
+                Area(
+                    start=int(start, 16),
+                    end=int(end, 16),
+                    readable=flags[0] == "r",
+                    writable=flags[1] == "w",
+                    executable=flags[2] == "x",
+                    private=flags[3] == "p",
+                    name=name,
+                )
+            )
+        elif line.startswith("Rss:") and areas:
+            words = line.split()
+            if len(words) == 3 and words[1].isdecimal():
+                last = areas[-1]
+                areas[-1] = Area(**{**vars(last), "rss_bytes": int(words[1]) * 1024})
+    return tuple(areas)
+
+
+class ProcessSource(MemorySource):
+    origin = Origin.PROCESS
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.place = PROC / str(pid)
+        if not self.place.is_dir():
+            raise InspectError(f"there is no process {pid}")
+        self.name = self._text("comm").strip()
+        self._refuse_without_memory()
+        try:
+            self._memory = os.open(self.place / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._refusal(error) from None
+        try:
+            self.exe = str((self.place / "exe").readlink())
+        except OSError:
+            self.exe = ""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._vm_readv_works = hasattr(self._libc, "process_vm_readv")
+
+    def _refuse_without_memory(self) -> None:
+        state = re.search(r"^State:\s*(\S)", self._text("status"), re.MULTILINE)
+        if state is not None and state[1] in "ZX":
+            raise GoneError(f"process {self.pid} ({self.name}) has ended")
+
+    def _refusal(self, error: OSError) -> InspectError:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            owner = self._owner()
+            whose = f", which runs as user {owner}" if owner not in (None, os.geteuid()) else ""
+            return InspectError(
+                f"reading process {self.pid} ({self.name}){whose} is not permitted; "
+                "as the same user or as root it is, unless the system forbids tracing "
+                "(/proc/sys/kernel/yama/ptrace_scope)"
+            )
+        if error.errno in (errno.ENOENT, errno.ESRCH):
+            return GoneError(f"process {self.pid} has ended")
+        return InspectError(f"process {self.pid}: {error.strerror}")
+
+    def _owner(self) -> int | None:
+        try:
+            return self.place.stat().st_uid
+        except OSError:
+            return None
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self.place / name).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise self._refusal(error) from None
+
+    def areas(self) -> tuple[Area, ...]:
+        areas = parse_areas(self._text("maps"))
+        if not areas:
+            raise self._gone_or_kernel()
+        return areas
+
+    def resident_areas(self) -> tuple[Area, ...]:
+        """As areas(), with resident bytes; slower, because the kernel counts pages."""
+        areas = parse_areas(self._text("smaps"))
+        if not areas:
+            raise self._gone_or_kernel()
+        return areas
+
+    def _gone_or_kernel(self) -> InspectError:
+        if self.exe or not self.place.is_dir():
+            return GoneError(f"process {self.pid} ({self.name}) ended while it was being read")
+        return InspectError(
+            f"process {self.pid} ({self.name}) has no memory of its own: it is the "
+            "kernel's, or ended"
+        )
+
+    def is_alive(self) -> bool:
+        try:
+            return bool((self.place / "maps").read_bytes())
+        except OSError:
+            return False
+
+    def read(self, address: int, count: int) -> bytes:
+        parts: list[bytes] = []
+        done = 0
+        while done < count:
+            at = address + done
+            try:
+                part = os.pread(self._memory, count - done, at) if 0 <= at <= ADDRESS_MAX else b""
+            except OSError as error:
+                if error.errno not in (errno.EIO, errno.EFAULT):
+                    raise self._refusal(error) from None
+                part = b""
+            if not part:
+                if not self.is_alive():
+                    raise self._gone_or_kernel()
+                raise UnreadableError(
+                    f"process {self.pid} has no memory at {at:#x}, where its heap's metadata leads"
+                )
+            parts.append(part)
+            done += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
+        if len(addresses) * count > GATHER_BYTES_MAX:
+            raise DamagedError(f"the heap's metadata asks for {len(addresses):,} pieces of memory")
+        rows = np.zeros((len(addresses), count), np.uint8)
+        readable = np.zeros(len(addresses), np.bool_)
+        at = 0
+        while at < len(addresses):
+            end = min(at + PARTS_MAX, len(addresses))
+            got = self._read_parts(addresses[at:end], rows[at:end], count)
+            readable[at : at + got] = True
+            at += got
+            if at < end:
+                # What stopped it: read alone, or skipped.
+                readable[at] = self._read_row(int(addresses[at]), rows[at], count)
+                at += 1
+        if len(addresses) and not readable.any() and not self.is_alive():
+            raise self._gone_or_kernel()
+        return rows, readable
+
+    def _read_parts(self, addresses: Addresses, rows: Bytes, count: int) -> int:
+        """How many whole rows, from the first, one call could read."""
+        if not self._vm_readv_works:
+            return 0
+        remote = np.empty(len(addresses), IOVEC)
+        remote["base"], remote["bytes"] = addresses, count
+        local = np.array([(rows.ctypes.data, rows.nbytes)], IOVEC)
+        got = self._libc.process_vm_readv(
+            self.pid,
+            ctypes.c_void_p(local.ctypes.data),
+            ctypes.c_ulong(1),
+            ctypes.c_void_p(remote.ctypes.data),
+            ctypes.c_ulong(len(remote)),
+            ctypes.c_ulong(0),
+        )
+        if got < 0:
+            if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
+                self._vm_readv_works = False
+            return 0
+        return int(got) // count
+
+    def _read_row(self, address: int, row: Bytes, count: int) -> bool:
+        try:
+            data = os.pread(self._memory, count, address) if address <= ADDRESS_MAX else b""
+        except OSError:
+            return False
+        row[: len(data)] = np.frombuffer(data, np.uint8)
+        return len(data) == count
+
+    def resident_pages(self, start: int, end: int) -> npt.NDArray[np.uint64]:
+        """The entries of /proc/PID/pagemap of a range of machine pages."""
+        count = (end - start) // MACHINE_PAGE_BYTES
+        with (self.place / "pagemap").open("rb", buffering=0) as file:
+            data = os.pread(file.fileno(), count * 8, start // MACHINE_PAGE_BYTES * 8)
+        return np.frombuffer(data.ljust(count * 8, b"\0"), np.uint64)
+
+    def stack_pointers(self) -> list[int]:
+        """Of the threads that are in a system call; the kernel does not tell of those that run."""
+        found: list[int] = []
+        try:
+            for task in (self.place / "task").iterdir():
+                words = (task / "syscall").read_text(encoding="ascii").split()
+                if len(words) >= 3:
+                    found.append(int(words[-2], 16))
+        except (OSError, ValueError):
+            pass
+        return found
+
+    def thread_names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        try:
+            tasks = list((self.place / "task").iterdir())
+        except OSError:
+            return names
+        nested = len(self._inner_numbers(self.place)) > 1
+        for task in tasks:
+            try:
+                number = self._inner_numbers(task)[-1] if nested else int(task.name)
+                names[number] = (task / "comm").read_text(errors="replace").rstrip("\n")
+            except (OSError, ValueError, IndexError):
+                continue
+        return names
+
+    @staticmethod
+    def _inner_numbers(task: Path) -> list[int]:
+        """A thread's numbers in the nested namespaces it is in, the innermost last."""
+        try:
+            status = (task / "status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        found = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
+        return [int(word) for word in found[1].split()] if found is not None else []
+
+    def close(self) -> None:
+        os.close(self._memory)

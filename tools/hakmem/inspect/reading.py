@@ -1,0 +1,177 @@
+"""Takes a snapshot of a target: a process, a core file, a snapshot file or saved JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+
+from hakmem.inspect import facts, resident, totals
+from hakmem.inspect.check import find_violations
+from hakmem.inspect.errors import InspectError
+from hakmem.inspect.heaps import describe_heaps
+from hakmem.inspect.layout import Layout
+from hakmem.inspect.memory import MemorySource
+from hakmem.inspect.model import (
+    PAGE_BYTES,
+    SUPERSLAB_BYTES,
+    ClassTotals,
+    GuardedBlock,
+    Heap,
+    HugeBlock,
+    RunKind,
+    Snapshot,
+)
+from hakmem.inspect.picture import Picture
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.root import find
+from hakmem.inspect.walk import Walker
+
+
+class Session:
+    """One target, looked at as often as one likes: what never changes is read once. Use it as a
+    context, or close() it."""
+
+    def __init__(self, source: MemorySource) -> None:
+        self.source = source
+        try:
+            self.root = find(source)
+            self.layout = Layout(self.root)
+        except InspectError:
+            source.close()
+            raise
+        self.walker = Walker(source, self.layout)
+        self.build_id = facts.read_build_id(source, self.root.elf_header)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.source.close()
+
+    def code_ranges(self) -> list[tuple[int, int]]:
+        """Where the code of hakmem is mapped; empty when it is part of the program's own file."""
+        name = self.root.area.name
+        if not name or name == self.source.exe:
+            return []
+        return [
+            (area.start, area.end)
+            for area in self.source.areas()
+            if area.executable and area.name == name
+        ]
+
+    def holds_lock(self) -> bool:
+        """Whether some thread holds a lock of the heap at this moment."""
+        return self.walker.holds_lock()
+
+    def take(
+        self, *, events: bool = False, frozen: bool = False, residency: bool = True
+    ) -> Snapshot:
+        """The heap as it is now. `frozen`: the target does not move. `residency`: of a process,
+        also what of it is resident, which takes the kernel longer to say than all the rest."""
+        source, layout = self.source, self.layout
+        picture = self.walker.read()
+        options = facts.read_options(source, layout)
+        huge = facts.read_huge(source, layout)
+        guarded = facts.read_guarded(source, layout)
+        counters = facts.sum_counters(source, layout, picture.heaps)
+        slabs = totals.select_slabs(picture.runs)
+        totals.count_blocks(slabs, picture.planes)
+        picture.runs[picture.runs["kind"] == RunKind.SLAB] = slabs
+        waterfall = None
+        if residency and isinstance(source, ProcessSource):
+            waterfall, huge = resident.measure(source, layout, self.root, picture, huge)
+            slabs = totals.select_slabs(picture.runs)
+        # What was read is only worth something while the same program still runs.
+        source.read(self.root.address, 16)
+        classes = totals.sum_classes(layout.size_classes, slabs)
+        heaps = describe_heaps(picture, layout, source.thread_names())
+        return Snapshot(
+            origin=source.origin,
+            pid=source.pid,
+            name=source.name,
+            exe=source.exe,
+            version=self.root.version,
+            build_id=self.build_id,
+            mode=next((option.text for option in options if option.name == "mode"), ""),
+            taken_ns=time.time_ns(),
+            frozen=frozen,
+            unsettled_share=picture.unsettled_share(),
+            options=options,
+            size_classes=layout.size_classes,
+            heaps=heaps,
+            classes=classes,
+            heap_classes=totals.sum_heap_classes(slabs),
+            superslabs=picture.superslabs,
+            runs=picture.runs,
+            planes=picture.planes,
+            huge=huge,
+            guarded=guarded,
+            counters=counters,
+            gauges=self._gauges(picture, classes, heaps, huge, guarded),
+            residency=waterfall is not None,
+            waterfall=waterfall,
+            notes=find_violations(picture, layout),
+        )
+
+    def _gauges(
+        self,
+        picture: Picture,
+        classes: Sequence[ClassTotals],
+        heaps: Sequence[Heap],
+        huge: Sequence[HugeBlock],
+        guarded: Sequence[GuardedBlock],
+    ) -> dict[str, int]:
+        """Named as in counters.def, and meaning the same."""
+        live = [block for block in huge if block.live]
+        kept_bytes = sum(block.mapped_bytes for block in huge if not block.live)
+        sampled = [block for block in guarded if block.state == "live"]
+        large = picture.runs[picture.runs["kind"] == RunKind.LARGE]
+        gauges = {
+            "cached_bytes": sum(row.cached_bytes for row in classes),
+            "cache_structure_bytes": sum(
+                heap.structure_bytes for heap in heaps if heap.state == "in use"
+            ),
+            "slab_bytes": sum(row.slab_bytes for row in classes),
+            "slab_free_bytes": sum(row.free_bytes for row in classes),
+            "large_blocks": len(large),
+            "large_bytes": int(large["large_bytes"].sum(dtype=np.int64)),
+            "huge_blocks": len(live),
+            "huge_bytes": sum(block.usable_bytes for block in live),
+            "huge_cached_bytes": kept_bytes,
+            "guarded_blocks": len(sampled),
+            "guarded_bytes": sum(block.bytes for block in sampled),
+            "dirty_bytes": _page_count(picture, "dirty_young", "dirty_old") * PAGE_BYTES,
+            "mapped_bytes": len(picture.superslabs) * SUPERSLAB_BYTES
+            + sum(block.mapped_bytes for block in live)
+            + kept_bytes
+            + facts.guarded_pool(self.source, self.layout)[1],
+            "metadata_bytes": facts.metadata_bytes(self.source, self.layout),
+            "heaps": len(picture.caches),
+            "heaps_in_use": sum(heap.state == "in use" for heap in heaps),
+        }
+        beside = ("large", "huge", "guarded")
+        gauges["live_blocks"] = sum(row.live_blocks for row in classes) + sum(
+            gauges[f"{name}_blocks"] for name in beside
+        )
+        gauges["live_bytes"] = sum(row.live_bytes for row in classes) + sum(
+            gauges[f"{name}_bytes"] for name in beside
+        )
+        return gauges
+
+
+def _page_count(picture: Picture, *names: str) -> int:
+    words = np.zeros(len(picture.superslabs), np.uint64)
+    for name in names:
+        words |= picture.superslabs[name]
+    return int(np.bitwise_count(words).sum(dtype=np.int64))

@@ -1,0 +1,222 @@
+"""Which pages of the heap are resident, and what the resident bytes of slabs hold.
+
+/proc/PID/smaps says how much of a mapping is resident, /proc/PID/pagemap which pages are. The
+kernel's page of zeros is present and yet counts as nothing: where the two files differ, only pages
+that are the process's own count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.inspect.memory import Area
+from hakmem.inspect.model import (
+    PAGE_BYTES,
+    SUPERSLAB_BYTES,
+    SUPERSLAB_PAGES,
+    BlockState,
+    SizeClass,
+    Table,
+    Words,
+)
+from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
+
+PRESENT, EXCLUSIVE, FILE = 63, 56, 61
+# Entries of one read of pagemap: 256 MiB of memory.
+ENTRIES_PER_READ = (256 << 20) // MACHINE_PAGE_BYTES
+PER_PAGE = PAGE_BYTES // MACHINE_PAGE_BYTES
+CHUNK_SLABS = 1 << 13
+ONE = np.uint64(1)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Memory of hakmem; `kind` is a row of the waterfall, or "superslab"."""
+
+    start: int
+    end: int
+    kind: str
+    index: int = 0  # which superslab, or huge block
+
+
+@dataclass
+class Residency:
+    """Bytes by range kind, resident pages of superslabs (one row each), of huge blocks in bytes;
+    `rest`: what of each examined area belongs to no range; `lost`: what smaps counts in them beyond
+    the pages that were found."""
+
+    superslabs: Mask
+    kinds: dict[str, int] = field(default_factory=dict)
+    huge: dict[int, int] = field(default_factory=dict)
+    rest: dict[int, int] = field(default_factory=dict)
+    lost_bytes: int = 0
+
+
+def measure(
+    source: ProcessSource, areas: Sequence[Area], ranges: Sequence[Range], superslab_count: int
+) -> Residency:
+    """`ranges` do not overlap. Areas that hold none of them are left out of `rest`."""
+    found = Residency(np.zeros((superslab_count, SUPERSLAB_PAGES * PER_PAGE), np.bool_))
+    ordered = sorted(ranges, key=lambda part: part.start)
+    starts = [part.start for part in ordered]
+    for area in areas:
+        first = max(0, int(np.searchsorted(starts, area.start, "right")) - 1)
+        inside: list[Range] = []
+        for part in ordered[first:]:
+            if part.start >= area.end:
+                break
+            if part.end > area.start:
+                inside.append(part)
+        rss_bytes = area.rss_bytes or 0
+        if not inside:
+            continue
+        if rss_bytes == 0:
+            found.rest[area.start] = 0
+            continue
+        only = inside[0]
+        whole = only.start <= area.start and area.end <= only.end
+        if whole and only.kind not in ("superslab",):
+            _count(found, only, rss_bytes)
+            found.rest[area.start] = 0
+        else:
+            _examine(source, area, inside, rss_bytes, found)
+    return found
+
+
+def _count(found: Residency, part: Range, size: int) -> None:
+    found.kinds[part.kind] = found.kinds.get(part.kind, 0) + size
+    if part.kind.startswith("huge"):
+        found.huge[part.index] = found.huge.get(part.index, 0) + size
+
+
+def _examine(
+    source: ProcessSource, area: Area, inside: Sequence[Range], rss_bytes: int, found: Residency
+) -> None:
+    pages = _pages(source, area, rss_bytes)
+    of_ranges = 0
+    for part in inside:
+        begin, end = max(part.start, area.start), min(part.end, area.end)
+        mask = pages[
+            (begin - area.start) // MACHINE_PAGE_BYTES : (end - area.start) // MACHINE_PAGE_BYTES
+        ]
+        size = int(mask.sum()) * MACHINE_PAGE_BYTES
+        of_ranges += size
+        _count(found, part, size)
+        if part.kind == "superslab":
+            at = (begin - part.start) // MACHINE_PAGE_BYTES
+            found.superslabs[part.index, at : at + len(mask)] = mask
+    all_bytes = int(pages.sum()) * MACHINE_PAGE_BYTES
+    found.rest[area.start] = all_bytes - of_ranges
+    found.lost_bytes += rss_bytes - all_bytes
+
+
+def _pages(source: ProcessSource, area: Area, rss_bytes: int) -> Mask:
+    """Which pages of an area count as resident."""
+    step = ENTRIES_PER_READ * MACHINE_PAGE_BYTES
+    present_parts: list[Mask] = []
+    own_parts: list[Mask] = []
+    for start in range(area.start, area.end, step):
+        entries = source.resident_pages(start, min(area.end, start + step))
+        present = (entries >> np.uint64(PRESENT)) & ONE != 0
+        own = present & ((entries >> np.uint64(EXCLUSIVE) | entries >> np.uint64(FILE)) & ONE != 0)
+        present_parts.append(present)
+        own_parts.append(own)
+    present, own = np.concatenate(present_parts), np.concatenate(own_parts)
+    wanted = rss_bytes // MACHINE_PAGE_BYTES
+    # After a fork pages are shared, and not exclusive: what fits better.
+    is_nearer = abs(int(present.sum()) - wanted) <= abs(int(own.sum()) - wanted)
+    return present if is_nearer else own
+
+
+def run_bytes(runs: Table, superslabs: Table, resident: Mask) -> npt.NDArray[np.uint64]:
+    """Resident bytes of each run, the guard behind it excluded."""
+    per_page = resident.reshape(len(superslabs), SUPERSLAB_PAGES, PER_PAGE).sum(axis=2)
+    before = np.zeros((len(superslabs), SUPERSLAB_PAGES + 1), np.int64)
+    np.cumsum(per_page, axis=1, out=before[:, 1:])
+    row = runs["superslab"].astype(np.int64)
+    page = ((runs["start"] - superslabs["start"][row]) // np.uint64(PAGE_BYTES)).astype(np.int64)
+    end = np.minimum(page + runs["pages"], SUPERSLAB_PAGES)
+    sizes: npt.NDArray[np.int64] = (before[row, end] - before[row, page]) * MACHINE_PAGE_BYTES
+    return sizes.astype(np.uint64)
+
+
+def state_bytes(
+    slabs: Table,
+    superslabs: Table,
+    resident: Mask,
+    planes: Mapping[BlockState, Words],
+    size_classes: Sequence[SizeClass],
+) -> dict[BlockState, int]:
+    """Resident bytes of the blocks in each state; `slabs` have their resident_bytes."""
+    sums = dict.fromkeys(BlockState, 0)
+    names = {state: state.name.lower() for state in BlockState}
+    for row in size_classes:
+        own = slabs[slabs["class_index"] == row.index]
+        whole = own["resident_bytes"] == own["pages"].astype(np.uint64) * np.uint64(PAGE_BYTES)
+        for state, name in names.items():
+            sums[state] += int(own[name][whole].sum(dtype=np.int64)) * row.block_bytes
+        partial = own[~whole & (own["resident_bytes"] > 0)]
+        for begin in range(0, len(partial), CHUNK_SLABS):
+            part = partial[begin : begin + CHUNK_SLABS]
+            for state, size in _partial(part, superslabs, resident, planes, row).items():
+                sums[state] += size
+    return sums
+
+
+def _partial(
+    slabs: Table,
+    superslabs: Table,
+    resident: Mask,
+    planes: Mapping[BlockState, Words],
+    row: SizeClass,
+) -> dict[BlockState, int]:
+    """Of slabs of one class that are resident in part: each page's share of each state."""
+    page_count = row.slab_pages * PER_PAGE
+    superslab = slabs["superslab"].astype(np.int64)
+    first = (slabs["start"] - superslabs["start"][superslab]) // np.uint64(MACHINE_PAGE_BYTES)
+    columns = first.astype(np.int64)[:, None] + np.arange(page_count)
+    mask = resident[superslab[:, None], columns]
+    # A slab's bytes before page j: `whole` blocks and `rest` bytes of the next one.
+    edges = np.minimum(np.arange(page_count + 1) * MACHINE_PAGE_BYTES, PAGE_BYTES * row.slab_pages)
+    whole = np.minimum(edges // row.block_bytes, row.block_count)
+    rest = np.where(whole < row.block_count, edges - whole * row.block_bytes, 0)
+    word_count = (row.block_count + 63) // 64
+    index = slabs["word"].astype(np.int64)[:, None] + np.arange(word_count)
+    free_of_live = np.zeros(index.shape, np.uint64)
+    sums: dict[BlockState, int] = {}
+    for state in (*(state for state in planes), BlockState.LIVE):
+        if state == BlockState.LIVE:
+            words = ~free_of_live & _valid(row.block_count)
+        else:
+            words = planes[state][index]
+            free_of_live |= words
+        padded = np.concatenate([words, np.zeros((len(slabs), 1), np.uint64)], axis=1)
+        counts = np.bitwise_count(padded).astype(np.int64)
+        before = np.cumsum(counts, axis=1) - counts
+        at, bit = whole // 64, (whole % 64).astype(np.uint64)
+        within = np.bitwise_count(padded[:, at] & (np.left_shift(ONE, bit) - ONE)).astype(np.int64)
+        next_one = (np.right_shift(padded[:, at], bit) & ONE).astype(np.int64)
+        upto = (before[:, at] + within) * row.block_bytes + next_one * rest
+        sums[state] = int((np.diff(upto, axis=1) * mask).sum())
+    return sums
+
+
+def _valid(count: int) -> Words:
+    """A word for each 64 blocks, with the bits of those that exist."""
+    words = np.full((count + 63) // 64, ~np.uint64(0))
+    if count % 64:
+        words[-1] = (ONE << np.uint64(count % 64)) - ONE
+    return words
+
+
+def superslab_ranges(superslabs: Table) -> list[Range]:
+    return [
+        Range(int(start), int(start) + SUPERSLAB_BYTES, "superslab", index)
+        for index, start in enumerate(superslabs["start"])
+    ]

@@ -1,0 +1,72 @@
+"""The waterfall of a living process: the ranges of its heap, what of them is resident, and the rest
+of its mappings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hakmem.inspect import facts, residency, waterfall
+from hakmem.inspect.layout import Layout
+from hakmem.inspect.model import HugeBlock, RunKind, Waterfall
+from hakmem.inspect.picture import Picture
+from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
+from hakmem.inspect.residency import Range
+from hakmem.inspect.root import Root
+
+
+def measure(
+    source: ProcessSource,
+    layout: Layout,
+    root: Root,
+    picture: Picture,
+    huge: tuple[HugeBlock, ...],
+) -> tuple[Waterfall, tuple[HugeBlock, ...]]:
+    """Sets resident_bytes of the picture's runs and superslabs; the huge blocks come back with
+    theirs."""
+    ranges = residency.superslab_ranges(picture.superslabs)
+    ranges += [
+        Range(block.start, block.start + block.mapped_bytes, kind, index)
+        for index, block in enumerate(huge)
+        for kind in ("huge" if block.live else "huge_kept",)
+    ]
+    ranges += _own_ranges(source, layout)
+    areas = source.resident_areas()
+    found = residency.measure(source, areas, ranges, len(picture.superslabs))
+    runs, superslabs = picture.runs, picture.superslabs
+    superslabs["resident_bytes"] = found.superslabs.sum(axis=1) * MACHINE_PAGE_BYTES
+    runs["resident_bytes"] = residency.run_bytes(runs, superslabs, found.superslabs)
+    is_slab = runs["kind"] == RunKind.SLAB
+    slabs = runs[is_slab]
+    states = residency.state_bytes(
+        slabs, superslabs, found.superslabs, picture.planes, layout.size_classes
+    )
+    result = waterfall.compose(
+        areas,
+        found,
+        states,
+        int(slabs["resident_bytes"].sum()),
+        int(runs["resident_bytes"][~is_slab].sum()),
+        0,
+        source.stack_pointers(),
+        waterfall.Target(source.exe, root.area.name),
+    )
+    blocks = tuple(
+        replace(block, resident_bytes=found.huge.get(index, 0)) for index, block in enumerate(huge)
+    )
+    return result, blocks
+
+
+def _own_ranges(source: ProcessSource, layout: Layout) -> list[Range]:
+    root = layout.root
+    ranges = [
+        Range(start, start + size, "metadata")
+        for start, size in facts.metadata_chunks(source, layout)
+    ]
+    flat = int(root.read_global(source, "page_map_flat")[0])
+    if flat:
+        entries = 1 << (root.constant("address_bits") - root.constant("page_shift"))
+        ranges.append(Range(flat, flat + entries * 4, "metadata"))
+    start, size = facts.guarded_pool(source, layout)
+    if size:
+        ranges.append(Range(start, start + size, "guarded"))
+    return ranges

@@ -1,0 +1,98 @@
+"""What a user may name to be looked at: a process, a core file, a snapshot file, saved JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hakmem.inspect import corefile, jsonform
+from hakmem.inspect.errors import InspectError, NoHakmemError
+from hakmem.inspect.freeze import Freeze
+from hakmem.inspect.memory import MemorySource
+from hakmem.inspect.model import Snapshot
+from hakmem.inspect.process import PROC, ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.root import find
+
+JSON_BYTES_MAX = 1 << 30
+HEAD_BYTES = 16
+
+
+def is_process(target: str) -> bool:
+    return target.isascii() and target.isdecimal()
+
+
+def open_source(target: str) -> MemorySource:
+    """The memory of a process or of a file that holds one's."""
+    if is_process(target):
+        return ProcessSource(int(target))
+    path = Path(target)
+    head = _head(path)
+    if head.startswith(corefile.MAGIC):
+        return corefile.CoreSource(path)
+    raise InspectError(f"{path}: is neither a core file nor a snapshot of hakmem")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        raise InspectError(f"{path}: {error.strerror}") from None
+
+
+def take(
+    target: str, *, freeze: bool = False, events: bool = False, residency: bool = True
+) -> Snapshot:
+    """A snapshot of what `target` names; InspectError says in a sentence why there is none."""
+    if not is_process(target):
+        if freeze:
+            raise InspectError("only a living process can be frozen")
+        if _head(Path(target)).lstrip()[:1] == b"{":
+            return read_json(Path(target))
+    with Session(open_source(target)) as session:
+        if freeze:
+            return take_frozen(session, events=events, residency=residency)
+        return session.take(events=events, residency=residency)
+
+
+def take_frozen(session: Session, *, events: bool = False, residency: bool = True) -> Snapshot:
+    """The target stands still while it is read, and goes on in any case."""
+    with Freeze(session.source.pid, session.code_ranges(), session.holds_lock):
+        return session.take(events=events, frozen=True, residency=residency)
+
+
+def read_json(path: Path) -> Snapshot:
+    """What `hakmem inspect --json` wrote."""
+    try:
+        if path.stat().st_size > JSON_BYTES_MAX:
+            raise InspectError(f"{path}: is too large to be a snapshot as JSON")
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InspectError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InspectError(f"{path}: is not JSON that can be read") from None
+    return jsonform.decode(facts)
+
+
+def find_processes() -> list[int]:
+    """The processes that use hakmem, of those that this user may read."""
+    found = []
+    for entry in sorted(PROC.iterdir(), key=lambda place: (len(place.name), place.name)):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            source = ProcessSource(int(entry.name))
+        except (InspectError, OSError):
+            continue
+        try:
+            find(source, files_only=True)
+            found.append(source.pid)
+        except NoHakmemError:
+            pass
+        except (InspectError, OSError):
+            # Another version of the ABI, or gone meanwhile.
+            continue
+        finally:
+            source.close()
+    return found
