@@ -28,6 +28,13 @@ size_t hakmem_check(void);
  * environment. Returns 0, or -1 when the name is unknown, fixed at start-up, or the value invalid. */
 int hakmem_option_set(const char *name, const char *value);
 
+/* Writes a snapshot of the whole heap for `hakmem inspect` to a file descriptor that blocks: hakmem's own
+ * structures and what the system says of the process's mappings, but none of the program's data. Other threads
+ * may keep running; what they change meanwhile the reader tells as unsettled. May be called from a signal
+ * handler. Returns 0, or -1 with errno: EBUSY while another thread writes one, or why writing failed; the file
+ * then ends early. */
+int hakmem_snapshot_fd(int fd);
+
 struct hakmem_totals {
     uint64_t live_bytes;     /* blocks the program holds, rounding included */
     uint64_t live_blocks;    /* their number */

@@ -139,6 +139,40 @@ struct hakmem_inspect_root {
 /* The root, at a multiple of 64. For readers inside the process; others look for the magic. */
 extern struct hakmem_inspect_root hakmem_inspect_root;
 
+/* ---- Snapshots: a file that hakmem_snapshot_fd writes. A header, then pieces, the last one of kind END. */
+
+#define HAKMEM_SNAPSHOT_MAGIC "hakmem-snapshot" /* 16 bytes with the NUL behind it */
+#define HAKMEM_SNAPSHOT_MAJOR 1
+#define HAKMEM_SNAPSHOT_MINOR 0
+
+struct hakmem_snapshot_header {
+    char magic[16];
+    uint32_t byte_order;
+    uint16_t major, minor;
+    uint32_t header_bytes, piece_bytes; /* of these two structures */
+    const void *root;                   /* hakmem_inspect_root, in one of the pieces */
+    uint64_t process_id;
+    uint64_t taken_ns; /* of the monotonic clock */
+};
+
+enum hakmem_snapshot_kind {
+    HAKMEM_SNAPSHOT_END = 1, /* bytes is 0, address the number of pieces before; no data */
+    HAKMEM_SNAPSHOT_MEMORY,  /* `bytes` of data: what was at `address` */
+    HAKMEM_SNAPSHOT_ZEROS,   /* no data: there were `bytes` zeros at `address` */
+    HAKMEM_SNAPSHOT_TEXT, /* `bytes` of data: the next part of a text, such as "maps"; address is 0 */
+    HAKMEM_SNAPSHOT_LOCKED,      /* memory of a lock, looked at before all other memory */
+    HAKMEM_SNAPSHOT_LOCKED_AFTER /* the same lock, after all other memory */
+};
+
+struct hakmem_snapshot_piece {
+    uint32_t kind; /* enum hakmem_snapshot_kind */
+    uint32_t reserved;
+    char name[HAKMEM_INSPECT_NAME_BYTES]; /* what it is, for people; of a text, its name */
+    const void *address;
+    uint64_t bytes;
+    /* then the data, if any */
+};
+
 #ifdef __cplusplus
 }
 #endif

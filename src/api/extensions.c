@@ -1,7 +1,9 @@
+#include <errno.h>
 #include <string.h>
 
 #include "api/alloc.h"
 #include "config/options.h"
+#include "control/snapshot.h"
 #include "control/stats.h"
 #include "hakmem.h"
 #include "thread/lifecycle.h"
@@ -23,6 +25,16 @@ EXPORTED int hakmem_option_set(const char *name, const char *value) {
     // What the environment says comes first: it must not be loaded over this.
     lifecycle_start();
     return options_set(name, value) ? 0 : -1;
+}
+
+EXPORTED int hakmem_snapshot_fd(int fd) {
+    lifecycle_start();
+    const int error = snapshot_write(fd);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    return 0;
 }
 
 EXPORTED void hakmem_totals(struct hakmem_totals *totals) {

@@ -9,6 +9,7 @@
 #include "config/options.h"
 #include "control/leaks.h"
 #include "control/report.h"
+#include "control/snapshot.h"
 #include "control/stats.h"
 #include "heap/guarded_report.h"
 #include "os/os.h"
@@ -33,6 +34,7 @@ __attribute__((constructor)) static void start(void) {
     if (guarded_start()) {
         guarded_catch_faults();
     }
+    snapshot_start();
     report_start();
     if (option_live(stats_at_exit) || option_live(leaks)) {
         exit_descriptor = os_duplicate(2);

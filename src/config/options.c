@@ -91,8 +91,8 @@ static uint8_t origins[OPTION_COUNT];
 INSPECTABLE(origins, option_origins);
 
 // The environment's own bytes may be overwritten by the program (setproctitle), so a path is
-// copied.
-static char report_path[STRING_BYTES_MAX + 1];
+// copied. The places of options of other types are never touched, and cost nothing.
+static char string_copies[OPTION_COUNT][STRING_BYTES_MAX + 1];
 
 // Read once at start-up; untouched pages of it cost nothing when there is no profile.
 static char profile_text[PROFILE_BYTES_MAX + 1];
@@ -158,14 +158,17 @@ static bool parse_value(enum option_id id, struct slice text, uint64_t *value) {
     return parsed && *value >= rows[id].min && *value <= rows[id].max;
 }
 
-// The only option of type STRING is `report`, so its copy is the only one.
+static const char **string_field(enum option_id id) {
+    return (const char **)(void *)((char *)&options + rows[id].offset);
+}
+
 static bool string_store(enum option_id id, struct slice text, enum option_origin origin) {
     if (text.count > rows[id].max || memchr(text.bytes, '\0', text.count) != NULL) {
         return false;
     }
-    memcpy(report_path, text.bytes, text.count);
-    report_path[text.count] = '\0';
-    options.report = report_path;
+    memcpy(string_copies[id], text.bytes, text.count);
+    string_copies[id][text.count] = '\0';
+    *string_field(id) = string_copies[id];
     origin_store(id, origin);
     return true;
 }
@@ -184,7 +187,8 @@ static bool option_store(enum option_id id, struct slice text, enum option_origi
 
 static void text_value(struct text *out, enum option_id id) {
     if (rows[id].type == OPTION_TYPE_STRING) {
-        text_escaped(out, options.report, strlen(options.report), STRING_BYTES_MAX);
+        const char *text = *string_field(id);
+        text_escaped(out, text, strlen(text), STRING_BYTES_MAX);
         return;
     }
     uint64_t value = value_load(id);
@@ -541,6 +545,10 @@ bool options_get(const char *name, struct text *out) {
     }
     text_value(out, id);
     return true;
+}
+
+const char *options_string(enum option_id id) {
+    return rows[id].type == OPTION_TYPE_STRING ? *string_field(id) : NULL;
 }
 
 enum option_origin options_origin(enum option_id id) {

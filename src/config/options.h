@@ -86,6 +86,9 @@ bool options_set(const char *name, const char *value);
 // unknown.
 bool options_get(const char *name, struct text *out);
 
+// The value of an option of type STRING; NULL for one of another type.
+const char *options_string(enum option_id id);
+
 enum option_origin options_origin(enum option_id id);
 extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
 

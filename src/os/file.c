@@ -68,6 +68,64 @@ bool os_file_back(void *start, size_t bytes) {
     return backed;
 }
 
+int os_file_write(int descriptor, const void *start, size_t bytes) {
+    const int saved_errno = errno;
+    const char *rest = start;
+    int error = 0;
+    while (bytes > 0 && error == 0) {
+        const long written = syscall(SYS_write, descriptor, rest, bytes);
+        if (written > 0) {
+            rest += written;
+            bytes -= (size_t)written;
+        } else if (written == 0) {
+            error = ENOSPC;  // no file system says so for a write of more than nothing
+        } else if (errno != EINTR) {
+            error = errno;
+        }
+    }
+    errno = saved_errno;
+    return error;
+}
+
+int os_file_create(const char *path) {
+    const int saved_errno = errno;
+    const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
+                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int result = file >= 0 ? file : -errno;
+    errno = saved_errno;
+    return result;
+}
+
+void os_file_close(int descriptor) {
+    const int saved_errno = errno;
+    syscall(SYS_close, descriptor);
+    errno = saved_errno;
+}
+
+int os_file_each(const char *path, char *buffer, size_t capacity,
+                 int (*use)(const char *part, size_t bytes, void *context), void *context) {
+    const int saved_errno = errno;
+    int error = 0;
+    const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (file < 0) {
+        error = errno;
+    }
+    for (bool more = file >= 0; more;) {
+        const long got = syscall(SYS_read, file, buffer, capacity);
+        if (got > 0) {
+            error = use(buffer, (size_t)got, context);
+        } else if (got < 0 && errno != EINTR) {
+            error = errno;
+        }
+        more = error == 0 && got != 0;
+    }
+    if (file >= 0) {
+        syscall(SYS_close, file);
+    }
+    errno = saved_errno;
+    return error;
+}
+
 bool os_file_exists(const char *path) {
     const int saved_errno = errno;
     const bool exists = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;

@@ -16,6 +16,20 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
 // the kernel cannot be asked.
 bool os_file_back(void *start, size_t bytes);
 
+// Writes all of it, in as many calls as it takes. 0, or the error that ended it (EFAULT where memory is not
+// readable).
+int os_file_write(int descriptor, const void *start, size_t bytes);
+
+// Creates a file that must not exist yet (mode 0600), for writing. Its descriptor, or an error number with a minus.
+int os_file_create(const char *path);
+
+void os_file_close(int descriptor);
+
+// Hands a file to use(part, bytes, context) in parts of up to `capacity` bytes, which are in `buffer` meanwhile. 0, or
+// the first error: of the system, or returned by use().
+int os_file_each(const char *path, char *buffer, size_t capacity,
+                 int (*use)(const char *part, size_t bytes, void *context), void *context);
+
 bool os_file_exists(const char *path);
 
 void os_file_unmap(void *start, size_t bytes);

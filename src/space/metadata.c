@@ -24,8 +24,8 @@ static char *map_chunk(size_t alignment, size_t bytes) {
     }
     struct metadata_chunk *chunk = (void *)start;
     chunk->bytes = chunk_bytes;
-    chunk->next = metadata.chunks;
-    metadata.chunks = chunk;
+    chunk->next = atomic_load_relaxed(&metadata.chunks);
+    atomic_store_release(&metadata.chunks, chunk);
     metadata.fresh_end = start + chunk_bytes;
     return start + offset;
 }
@@ -79,6 +79,10 @@ void metadata_free(void *piece, size_t bytes) {
 
 uint64_t metadata_bytes(void) {
     return atomic_load_relaxed(&metadata.bytes);
+}
+
+const struct metadata_chunk *metadata_chunks(void) {
+    return atomic_load_acquire(&metadata.chunks);
 }
 
 size_t metadata_check(void) {

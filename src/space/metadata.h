@@ -22,7 +22,8 @@ struct metadata_chunk {
 struct metadata {
     struct lock lock;
     char *fresh, *fresh_end;
-    struct metadata_chunk *chunks;  // every mapping there is
+    // Every mapping there is. Release when a header is complete, acquire by whoever walks them.
+    _Atomic(struct metadata_chunk *) chunks;
     struct free_piece *recycled[RECYCLED_UNITS_MAX + 1];
     // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
     _Atomic(uint64_t) bytes;
@@ -38,6 +39,9 @@ void metadata_free(void *piece, size_t bytes);
 
 // Bytes handed out so far, freed pieces included: an upper bound of what is resident.
 uint64_t metadata_bytes(void);
+
+// The mappings, linked by `next`, the latest first. Any thread, at any time, signal handlers included.
+const struct metadata_chunk *metadata_chunks(void);
 
 // Number of violated invariants.
 size_t metadata_check(void);

@@ -1,0 +1,11 @@
+// Snapshots: the process's own heap, written to a file as a reader outside would see it (docs/INSPECT_ABI.md).
+//
+// Nothing here allocates or takes a lock: other threads keep running, and a signal handler may write one.
+#pragma once
+
+// Writes a snapshot. 0, or an error number: EBUSY while another one is written, what writing failed with else; the
+// file then ends early. errno is preserved.
+int snapshot_write(int descriptor);
+
+// Writes one at each signal of the option snapshot_signal from now on. Once, at start-up.
+void snapshot_start(void);

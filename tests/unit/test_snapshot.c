@@ -1,0 +1,328 @@
+// Snapshots, read back as a reader of the file would.
+#include "isolate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/alloc.h"
+#include "config/options.h"
+#include "control/snapshot.h"
+#include "hakmem.h"
+#include "hakmem_inspect.h"
+#include "thread/lifecycle.h"
+
+struct parsed {
+    uint64_t pieces, memory_bytes, zero_bytes, text_bytes, locks, locks_after, held;
+    uint64_t process_id;
+    bool root, maps, ended;
+    // Memory that is not what is there now.
+    uint64_t different;
+};
+
+static void add_piece(struct parsed *parsed, const struct hakmem_snapshot_piece *piece,
+                      const char *data) {
+    switch (piece->kind) {
+    case HAKMEM_SNAPSHOT_MEMORY:
+        parsed->memory_bytes += piece->bytes;
+        parsed->different += memcmp(data, piece->address, piece->bytes) != 0;
+        if (piece->address == &hakmem_inspect_root) {
+            parsed->root = memcmp(data, HAKMEM_INSPECT_MAGIC, 14) == 0;
+        }
+        break;
+    case HAKMEM_SNAPSHOT_ZEROS:
+        parsed->zero_bytes += piece->bytes;
+        break;
+    case HAKMEM_SNAPSHOT_TEXT:
+        parsed->text_bytes += piece->bytes;
+        parsed->maps = parsed->maps || strcmp(piece->name, "maps") == 0;
+        break;
+    case HAKMEM_SNAPSHOT_LOCKED:
+        parsed->locks++;
+        parsed->held += ((const struct lock *)(const void *)data)->state != 0;
+        break;
+    case HAKMEM_SNAPSHOT_LOCKED_AFTER:
+        parsed->locks_after++;
+        break;
+    default:
+        assert_int_equal(piece->kind, HAKMEM_SNAPSHOT_END);
+        assert_int_equal((uintptr_t)piece->address, parsed->pieces);
+        parsed->ended = true;
+    }
+}
+
+static bool has_data(uint32_t kind) {
+    return kind != HAKMEM_SNAPSHOT_ZEROS && kind != HAKMEM_SNAPSHOT_END;
+}
+
+static struct parsed parse(const char *file, size_t bytes) {
+    struct parsed parsed = {0};
+    struct hakmem_snapshot_header header;
+    assert_true(bytes >= sizeof header);
+    memcpy(&header, file, sizeof header);
+    assert_string_equal(header.magic, HAKMEM_SNAPSHOT_MAGIC);
+    assert_int_equal(header.byte_order, HAKMEM_INSPECT_BYTE_ORDER);
+    assert_ptr_equal(header.root, &hakmem_inspect_root);
+    parsed.process_id = header.process_id;
+    size_t at = header.header_bytes;
+    while (at < bytes && !parsed.ended) {
+        struct hakmem_snapshot_piece piece;
+        assert_true(bytes - at >= sizeof piece);
+        memcpy(&piece, file + at, sizeof piece);
+        at += header.piece_bytes;
+        const size_t length = has_data(piece.kind) ? piece.bytes : 0;
+        assert_true(bytes - at >= length);
+        // At an address of its own: the data of one piece begins anywhere in the file.
+        char *data = malloc(length + 1);
+        memcpy(data, file + at, length);
+        add_piece(&parsed, &piece, data);
+        free(data);
+        at += length;
+        parsed.pieces++;
+    }
+    assert_int_equal(at, bytes);
+    return parsed;
+}
+
+static struct parsed parse_file(int descriptor) {
+    struct stat status;
+    assert_int_equal(fstat(descriptor, &status), 0);
+    const size_t bytes = (size_t)status.st_size;
+    char *file = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    assert_ptr_not_equal(file, MAP_FAILED);
+    const struct parsed parsed = parse(file, bytes);
+    munmap(file, bytes);
+    return parsed;
+}
+
+static int temporary_file(void) {
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    return fileno(file);
+}
+
+static void fill_heap(void) {
+    for (size_t i = 0; i < 5000; i++) {
+        assert_non_null(hakmem_alloc(i % 900 + 1));
+    }
+}
+
+static void snapshot_is_what_is_there(void **state) {
+    (void)state;
+    fill_heap();
+    const int file = temporary_file();
+    errno = 7;
+    assert_int_equal(hakmem_snapshot_fd(file), 0);
+    assert_int_equal(errno, 7);
+    const struct parsed parsed = parse_file(file);
+    assert_true(parsed.ended && parsed.root && parsed.maps);
+    assert_int_equal(parsed.different, 0);
+    assert_int_equal(parsed.process_id, getpid());
+    assert_int_equal(parsed.locks, 7);
+    assert_int_equal(parsed.locks_after, 7);
+    assert_int_equal(parsed.held, 0);
+    // The table of windows alone is a megabyte of zeros.
+    assert_true(parsed.zero_bytes > MIB && parsed.memory_bytes < MIB);
+}
+
+static void what_cannot_be_written_is_told(void **state) {
+    (void)state;
+    int ends[2];
+    fill_heap();
+    assert_int_equal(hakmem_snapshot_fd(-1), -1);
+    assert_int_equal(errno, EBADF);
+    const int full = open("/dev/full", O_WRONLY);
+    assert_int_equal(hakmem_snapshot_fd(full), -1);
+    assert_int_equal(errno, ENOSPC);
+    signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    assert_int_equal(hakmem_snapshot_fd(ends[1]), -1);
+    assert_int_equal(errno, EPIPE);
+    // And none of that is in the way of the next one.
+    const int file = temporary_file();
+    assert_int_equal(hakmem_snapshot_fd(file), 0);
+    assert_true(parse_file(file).ended);
+}
+
+// ---- Short writes and signals
+
+struct slow_reader {
+    int descriptor;
+    char *text;
+    size_t bytes, capacity;
+};
+
+static void *read_slowly(void *context) {
+    struct slow_reader *reader = context;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    for (ssize_t got = 1; got > 0;) {
+        require(reader->bytes + 3000 <= reader->capacity);
+        got = read(reader->descriptor, reader->text + reader->bytes, 3000);
+        reader->bytes += got > 0 ? (size_t)got : 0;
+    }
+    return NULL;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static void short_writes_and_signals_lose_nothing(void **state) {
+    (void)state;
+    int ends[2];
+    pthread_t thread;
+    struct slow_reader reader = {.capacity = 32 * MIB};
+    fill_heap();
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    reader.descriptor = ends[0];
+    reader.text = malloc(reader.capacity);
+    struct sigaction action = {.sa_handler = interrupt};
+    sigaction(SIGALRM, &action, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, read_slowly, &reader), 0);
+    const struct itimerval often = {{0, 200}, {0, 200}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (!interrupted) {
+    }
+    assert_int_equal(hakmem_snapshot_fd(ends[1]), 0);
+    const struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, NULL);
+    close(ends[1]);
+    pthread_join(thread, NULL);
+    const struct parsed parsed = parse(reader.text, reader.bytes);
+    assert_true(parsed.ended);
+    assert_int_equal(parsed.different, 0);
+}
+
+// ---- Other threads, forks, signals
+
+// Relaxed: tells the threads to end; pairs with nothing.
+static _Atomic(bool) stop;
+
+static void *keep_busy(void *context) {
+    (void)context;
+    void *blocks[200] = {NULL};
+    for (size_t i = 0; !atomic_load_relaxed(&stop); i++) {
+        hakmem_dealloc(blocks[i % 200]);
+        blocks[i % 200] = hakmem_alloc(i * 37 % 5000 + 1);
+    }
+    for (size_t i = 0; i < 200; i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    return NULL;
+}
+
+static void threads_keep_running(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    fill_heap();
+    for (size_t i = 0; i < ARRAY_COUNT(threads); i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, NULL), 0);
+    }
+    for (unsigned round = 0; round < 10; round++) {
+        const int file = temporary_file();
+        assert_int_equal(hakmem_snapshot_fd(file), 0);
+        const struct parsed parsed = parse_file(file);
+        assert_true(parsed.ended && parsed.root);
+        assert_true(parsed.locks_after >= parsed.locks);
+    }
+    atomic_store_relaxed(&stop, true);
+    for (size_t i = 0; i < ARRAY_COUNT(threads); i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(hakmem_check(), 0);
+}
+
+static void child_of_a_fork_writes_its_own(void **state) {
+    (void)state;
+    fill_heap();
+    const int file = temporary_file();
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(hakmem_snapshot_fd(file) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    const struct parsed parsed = parse_file(file);
+    assert_true(parsed.ended);
+    assert_int_equal(parsed.process_id, child);
+}
+
+static void no_lock_is_waited_for(void **state) {
+    (void)state;
+    fill_heap();
+    const int file = temporary_file();
+    alarm(20);
+    lock_acquire(&arena_state.lock);
+    assert_int_equal(hakmem_snapshot_fd(file), 0);
+    lock_release(&arena_state.lock);
+    assert_int_equal(parse_file(file).held, 1);
+}
+
+static void a_signal_writes_one_to_a_file(void **state) {
+    (void)state;
+    char directory[] = "/tmp/hakmem-test-XXXXXX";
+    char path[200];
+    char text[300];
+    fill_heap();
+    assert_non_null(mkdtemp(directory));
+    options.snapshot_directory = directory;
+    options.snapshot_signal = SIGUSR2;
+    snapshot_start();
+    for (unsigned number = 1; number <= 2; number++) {
+        stderr_begin();
+        // As if the signal came in the middle of a slow path.
+        lock_acquire(&arena_state.lock);
+        raise(SIGUSR2);
+        lock_release(&arena_state.lock);
+        snprintf(path, sizeof path, "%s/hakmem.%d.%u.snapshot", directory, (int)getpid(), number);
+        snprintf(text, sizeof text, "hakmem: snapshot: %s\n", path);
+        assert_string_equal(stderr_end(), text);
+        const int file = open(path, O_RDONLY);
+        assert_true(parse_file(file).ended);
+        struct stat status;
+        fstat(file, &status);
+        assert_int_equal(status.st_mode & 0777, 0600);
+        unlink(path);
+        if (number == 1) {
+            // Taken: the next one has another name.
+            symlink("/nowhere", path);
+        }
+    }
+    snprintf(path, sizeof path, "%s/hakmem.%d.1.snapshot", directory, (int)getpid());
+    unlink(path);
+    assert_int_equal(rmdir(directory), 0);
+    options.snapshot_directory = "/nowhere";
+    stderr_begin();
+    raise(SIGUSR2);
+    assert_non_null(strstr(stderr_end(), "/nowhere/hakmem."));
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(snapshot_is_what_is_there),
+        cmocka_unit_test(what_cannot_be_written_is_told),
+        cmocka_unit_test(short_writes_and_signals_lose_nothing),
+        cmocka_unit_test(threads_keep_running),
+        cmocka_unit_test(child_of_a_fork_writes_its_own),
+        cmocka_unit_test(no_lock_is_waited_for),
+        cmocka_unit_test(a_signal_writes_one_to_a_file),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
