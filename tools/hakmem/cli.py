@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hakmem.commands import bench, doctor, inspect, options, run, soak, version
+from hakmem.commands import set as set_
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
 
 EXAMPLES = """\
@@ -39,7 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="VERB", required=True)
-    for command in (run, inspect, bench, soak, options, doctor, version):
+    for command in (run, inspect, set_, bench, soak, options, doctor, version):
         command.add(commands)
     return parser
 

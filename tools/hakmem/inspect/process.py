@@ -80,7 +80,7 @@ class ProcessSource(MemorySource):
 
     def _refusal(self, error: OSError) -> InspectError:
         if error.errno in (errno.EACCES, errno.EPERM):
-            owner = self._owner()
+            owner = self.owner()
             whose = f", which runs as user {owner}" if owner not in (None, os.geteuid()) else ""
             return InspectError(
                 f"reading process {self.pid} ({self.name}){whose} is not permitted; "
@@ -91,7 +91,8 @@ class ProcessSource(MemorySource):
             return GoneError(f"process {self.pid} has ended")
         return InspectError(f"process {self.pid}: {error.strerror}")
 
-    def _owner(self) -> int | None:
+    def owner(self) -> int | None:
+        """The user it runs as; None when it has ended."""
         try:
             return self.place.stat().st_uid
         except OSError:
@@ -150,6 +151,21 @@ class ProcessSource(MemorySource):
             parts.append(part)
             done += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write(self, address: int, data: bytes) -> None:
+        """All of it, with one call; InspectError when that is not permitted."""
+        try:
+            memory = os.open(self.place / "mem", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._refusal(error) from None
+        try:
+            written = os.pwrite(memory, data, address)
+        except OSError as error:
+            raise self._refusal(error) from None
+        finally:
+            os.close(memory)
+        if written != len(data):
+            raise self._gone_or_kernel()
 
     def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
         if len(addresses) * count > GATHER_BYTES_MAX:

@@ -11,6 +11,7 @@ import numpy as np
 from hakmem.inspect import facts, resident, totals
 from hakmem.inspect.check import find_violations
 from hakmem.inspect.errors import InspectError
+from hakmem.inspect.events import read_events
 from hakmem.inspect.heaps import describe_heaps
 from hakmem.inspect.layout import Layout
 from hakmem.inspect.memory import MemorySource
@@ -18,6 +19,7 @@ from hakmem.inspect.model import (
     PAGE_BYTES,
     SUPERSLAB_BYTES,
     ClassTotals,
+    Event,
     GuardedBlock,
     Heap,
     HugeBlock,
@@ -96,6 +98,7 @@ class Session:
         source.read(self.root.address, 16)
         classes = totals.sum_classes(layout.size_classes, slabs)
         heaps = describe_heaps(picture, layout, source.thread_names())
+        found_events, events_lost = self._events(picture) if events else ((), 0)
         return Snapshot(
             origin=source.origin,
             pid=source.pid,
@@ -119,10 +122,22 @@ class Session:
             guarded=guarded,
             counters=counters,
             gauges=self._gauges(picture, classes, heaps, huge, guarded),
+            events=found_events,
+            events_lost=events_lost,
             residency=waterfall is not None,
             waterfall=waterfall,
             notes=find_violations(picture, layout),
         )
+
+    def _events(self, picture: Picture) -> tuple[tuple[Event, ...], int]:
+        caches = picture.caches[picture.caches["thread_id"] != 0]
+        pointers = "thread_pointer" in (caches.dtype.names or ())
+        threads = (
+            {int(row["thread_pointer"]): int(row["thread_id"]) for row in caches}
+            if pointers
+            else {}
+        )
+        return read_events(self.source, self.layout, threads)
 
     def _gauges(
         self,

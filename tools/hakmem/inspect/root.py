@@ -51,6 +51,8 @@ ROOT = np.dtype(
         ("size_classes", TABLE),
     ]
 )
+# Tables that came with a later minor version, behind the others in this order.
+LATER_TABLES = ("event_kinds",)
 ROWS = {
     "structures": np.dtype([("name", NAME), ("bytes", "<u8")]),
     "fields": np.dtype(
@@ -91,6 +93,9 @@ ROWS = {
     "counters": np.dtype([("name", NAME), ("unit", UNIT)]),
     "size_classes": np.dtype(
         [("block_bytes", "<u4"), ("slab_pages", "<u4"), ("block_count", "<u4"), ("reserved", "<u4")]
+    ),
+    "event_kinds": np.dtype(
+        [("name", NAME), ("a_unit", UNIT), ("b_unit", UNIT), ("number", "<u4"), ("always", "<u4")]
     ),
 }
 NUMBER, POINTER, STRUCTURE = 1, 2, 3
@@ -292,7 +297,11 @@ def _read(source: MemorySource, area: Area, address: int) -> Root | None:
         )
     if int(row["root_bytes"]) < ROOT.itemsize:
         raise DamagedError(f"{describe(source)}: its inspect root is cut short")
-    rows = {name: _rows(source, row[name], dtype, name) for name, dtype in ROWS.items()}
+    tables = {name: row[name] for name in ROWS if name not in LATER_TABLES}
+    there = (int(row["root_bytes"]) - ROOT.itemsize) // TABLE.itemsize
+    later = LATER_TABLES[: max(0, there)]
+    tables |= zip(later, source.read_array(address + ROOT.itemsize, TABLE, len(later)), strict=True)
+    rows = {name: _rows(source, table, ROWS[name], name) for name, table in tables.items()}
     return Root(address, _text(row["version"]), int(row["elf_header"]), rows, area)
 
 

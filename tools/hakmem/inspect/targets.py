@@ -58,8 +58,8 @@ def take(
 
 def take_frozen(session: Session, *, events: bool = False, residency: bool = True) -> Snapshot:
     """The target stands still while it is read, and goes on in any case."""
-    with Freeze(session.source.pid, session.code_ranges(), session.holds_lock):
-        return session.take(events=events, frozen=True, residency=residency)
+    with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
+        return session.take(events=events, frozen=freeze.exact, residency=residency)
 
 
 def read_json(path: Path) -> Snapshot:

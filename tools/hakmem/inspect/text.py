@@ -329,7 +329,10 @@ def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:
         else:
             when = f"{(event.time_ns - last) / 1e6:>12.3f} ms"
         who = plain(names.get(event.thread_id, "")) or str(event.thread_id)
-        words = ", ".join(f"{name} {value:,}" for name, value in event.arguments.items())
+        words = ", ".join(
+            f"{name} {value:#x}" if name == "address" else f"{name.replace('_', ' ')} {value:,}"
+            for name, value in event.arguments.items()
+        )
         yield f"  {when}  {who:<16} {event.kind:<16} {words}"
     if snapshot.events_lost:
         yield f"  {snapshot.events_lost:,} earlier ones were overwritten"
