@@ -1,0 +1,102 @@
+"""Programs to be looked at: the library under test, and processes that always end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.inspect.model import BlockState, Snapshot
+from tests.cli.support import clean_environment, library
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS = ROOT / "tests" / "inspect" / "programs"
+HAKMEM = (sys.executable, str(ROOT / "hakmem"))
+TIMEOUT_S = 120
+BLOCK = np.dtype([("start", "<u8"), ("bytes", "<u8")])
+
+Addresses = npt.NDArray[np.uint64]
+
+
+def archive() -> Path:
+    return library().with_name("libhakmem.a")
+
+
+def compile_program(source: str, result: Path, *flags: str | Path) -> Path:
+    command = ["gcc", "-O1", "-fno-builtin", "-pthread", "-o", result, PROGRAMS / source, *flags]
+    subprocess.run([str(word) for word in command], check=True, timeout=TIMEOUT_S)
+    return result
+
+
+def preloaded(**more: str) -> dict[str, str]:
+    return clean_environment(LD_PRELOAD=str(library()), **more)
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with pipes at its standard streams, ended and reaped in any case."""
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(environment) if environment is not None else preloaded(),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def await_line(process: subprocess.Popen[bytes], line: str) -> None:
+    assert process.stdout is not None
+    said = process.stdout.readline().decode()
+    assert said == f"{line}\n", f"the program said {said!r} and not {line!r}"
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+
+
+def read_truth(path: Path) -> npt.NDArray[np.void]:
+    truth: npt.NDArray[np.void] = np.fromfile(path, BLOCK)
+    return truth
+
+
+def live_blocks(snapshot: Snapshot) -> dict[int, int]:
+    """Address and size of every live block that the reader found, one by one."""
+    sizes = {row.index: row.block_bytes for row in snapshot.size_classes}
+    found: dict[int, int] = {}
+    for slab in snapshot.slabs:
+        size = sizes[int(slab["class_index"])]
+        states = snapshot.blocks(slab)
+        for index in np.flatnonzero(states == BlockState.LIVE):
+            found[int(slab["start"]) + int(index) * size] = size
+    for run in snapshot.large:
+        found[int(run["start"])] = int(run["large_bytes"])
+    for block in snapshot.huge:
+        if block.live:
+            found[block.start] = block.usable_bytes
+    return found
+
+
+def pid_of_child(pid: int) -> int:
+    """The one child of a process."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    assert len(children) == 1, children
+    return int(children[0])
+
+
+def is_permitted(command: Sequence[str]) -> bool:
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=os.environ)
+    return done.returncode == 0
