@@ -102,7 +102,7 @@ def test_a_wrong_truth_is_noticed(truth: Path, tmp_path: Path) -> None:
 def test_hardened_and_research_mode(truth: Path, tmp_path: Path) -> None:
     for mode in ("hardened", "research", "lean"):
         file = tmp_path / f"truth-{mode}"
-        command = [truth, "4", "2000", file]
+        command: list[str | Path] = [truth, "4", "2000", file]
         with running(command, preloaded(HAKMEM_MODE=mode, HAKMEM_GUARD_SAMPLE="0")) as process:
             await_line(process, "started")
             snapshot = look_twice(process, file)
@@ -113,7 +113,7 @@ def test_hardened_and_research_mode(truth: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stripped", [False, True])
 def test_static_program(tmp_path: Path, stripped: bool) -> None:
-    flags = ["-static", archive(), *(["-s"] if stripped else [])]
+    flags: list[str | Path] = ["-static", archive(), *(["-s"] if stripped else [])]
     program = compile_program("truth.c", tmp_path / "truth", *flags)
     file = tmp_path / "blocks"
     with started([program], 8, 1000, file) as process:
