@@ -38,7 +38,7 @@ class CoreSource(PieceSource):
         _require_whole(path, segments, len(self._map))
         view = memoryview(self._map)
         super().__init__(
-            [(start, view[offset : offset + size]) for start, _, offset, size, _ in segments]
+            [(start, view[offset : offset + size]) for start, _, offset, size, _ in segments], path
         )
         self.files: list[tuple[int, int, str]] = []
         self._take_notes(notes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,12 @@ class MemorySource(ABC):
     pid: int = 0
     name: str = ""
     exe: str = ""
+    changes = False  # it lives: what is read twice may differ
+    root_address: int | None = None  # where the inspect root is, if the source knows
+
+    def taken_ns(self) -> int:
+        """When the memory was as it is read, since the epoch."""
+        return time.time_ns()
 
     @abstractmethod
     def areas(self) -> tuple[Area, ...]:
@@ -59,6 +67,12 @@ class MemorySource(ABC):
     def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
         """`count` bytes at each address, one row each, and which rows could be read; the others are
         zero. GoneError when the process has ended."""
+
+    def gather_locks(
+        self, addresses: Addresses, count: int, *, is_after: bool
+    ) -> tuple[Bytes, Mask]:
+        """As gather(): locks as they are before, or after, the memory that they cover is read."""
+        return self.gather(addresses, count)
 
     def thread_names(self) -> dict[int, str]:
         """Names of the threads by their number in the process's own namespace."""
@@ -85,9 +99,13 @@ class MemorySource(ABC):
 class PieceSource(MemorySource):
     """Memory in pieces that are at hand as one buffer each: core files and snapshots."""
 
-    def __init__(self, pieces: list[tuple[int, memoryview]]) -> None:
+    def __init__(self, pieces: list[tuple[int, memoryview]], path: Path) -> None:
+        self._written_ns = path.stat().st_mtime_ns
         self._pieces = sorted((piece for piece in pieces if len(piece[1])), key=lambda p: p[0])
         self._starts = np.array([start for start, _ in self._pieces], np.uint64)
+
+    def taken_ns(self) -> int:
+        return self._written_ns
 
     def _find(self, address: int, count: int) -> memoryview | None:
         place = int(np.searchsorted(self._starts, np.uint64(address), "right")) - 1

@@ -54,6 +54,7 @@ def parse_areas(text: str) -> tuple[Area, ...]:
 
 class ProcessSource(MemorySource):
     origin = Origin.PROCESS
+    changes = True
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -107,7 +106,7 @@ class Session:
             version=self.root.version,
             build_id=self.build_id,
             mode=next((option.text for option in options if option.name == "mode"), ""),
-            taken_ns=time.time_ns(),
+            taken_ns=source.taken_ns(),
             frozen=frozen,
             unsettled_share=picture.unsettled_share(),
             options=options,

@@ -243,6 +243,9 @@ def describe(source: MemorySource) -> str:
 
 
 def _candidates(source: MemorySource, files_only: bool) -> Iterator[tuple[Area, int]]:
+    if source.root_address is not None:
+        yield _area_at(source, source.root_address), source.root_address
+        return
     searched = 0
     for area in _in_order(source):
         if files_only and not area.is_file:
@@ -251,6 +254,12 @@ def _candidates(source: MemorySource, files_only: bool) -> Iterator[tuple[Area, 
         searched += size
         for address in _search(source, area, area.start + size):
             yield area, address
+
+
+def _area_at(source: MemorySource, address: int) -> Area:
+    known = (area for area in source.areas() if area.start <= address < area.end)
+    unknown = Area(address, address, True, True, False, True, "")
+    return next(known, unknown)
 
 
 def _in_order(source: MemorySource) -> list[Area]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hakmem.inspect import corefile, jsonform
+from hakmem.inspect import corefile, jsonform, snapshotfile
 from hakmem.inspect.errors import InspectError, NoHakmemError
 from hakmem.inspect.freeze import Freeze
 from hakmem.inspect.memory import MemorySource
@@ -30,6 +30,8 @@ def open_source(target: str) -> MemorySource:
     head = _head(path)
     if head.startswith(corefile.MAGIC):
         return corefile.CoreSource(path)
+    if head == snapshotfile.MAGIC:
+        return snapshotfile.SnapshotSource(path)
     raise InspectError(f"{path}: is neither a core file nor a snapshot of hakmem")
 
 

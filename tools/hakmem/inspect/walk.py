@@ -60,17 +60,17 @@ class Walker:
                 picture, is_whole = self._pass()
             except (DamagedError, UnreadableError):
                 # A list that changed while it was followed looks the same as a damaged one.
-                if left == 0:
+                if left == 0 or not self.source.changes:
                     raise
                 continue
-            if is_whole or left == 0:
+            if is_whole or left == 0 or not self.source.changes:
                 break
         separate(picture)
         return picture
 
-    def locks(self, places: Addresses) -> npt.NDArray[Any]:
-        rows, _ = self.source.gather_rows(places, self.layout.lock)
-        return rows
+    def locks(self, places: Addresses, *, is_after: bool = False) -> npt.NDArray[Any]:
+        data, _ = self.source.gather_locks(places, self.layout.lock.itemsize, is_after=is_after)
+        return data.reshape(-1).view(self.layout.lock)
 
     def holds_lock(self) -> bool:
         root = self.layout.root
@@ -194,7 +194,7 @@ class Walker:
         self._fill(
             picture, np.arange(len(heap_places)), np.flatnonzero(runs["kind"] == RunKind.SLAB)
         )
-        arena_after = self.locks(to_addresses([self.arena_lock]))[0]
+        arena_after = self.locks(to_addresses([self.arena_lock]), is_after=True)[0]
         arena_moves = _moves(arena_before, arena_after)
         is_whole = int(arena_moves) == 0 or not picture.lacks_slabs().any()
         picture.moved_runs = min(int(arena_moves), len(runs))
@@ -203,6 +203,8 @@ class Walker:
 
     def _retry(self, picture: Picture) -> None:
         """Heaps that changed under the copy, copied again one by one, the busiest last."""
+        if not self.source.changes:
+            return
         deadline = time.monotonic() + RETRY_SECONDS
         for _ in range(RETRIES_MAX):
             unsettled = np.flatnonzero(picture.unsettled_blocks)
@@ -236,7 +238,7 @@ class Walker:
         self.blocks.copy_bits(picture, rows[same], raw[same], BlockState.REMOTE)
         self.blocks.copy_bits(picture, rows[same], raw[same], BlockState.FREE)
         picture.said_free[rows] = raw["free_count"]
-        moves = _moves(before, self.locks(lock_places)) * (layout.node_slots - 1)
+        moves = _moves(before, self.locks(lock_places, is_after=True)) * (layout.node_slots - 1)
         owners = picture.owners()[rows]
         is_owned = owners >= 0
         blocks = np.bincount(

@@ -1,0 +1,168 @@
+"""A snapshot that a process wrote of its own heap (hakmem_snapshot_fd, or the option
+snapshot_signal): pieces of memory and texts behind a header, see docs/INSPECT_ABI.md."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hakmem.inspect.errors import DamagedError, InspectError
+from hakmem.inspect.memory import Addresses, Area, Bytes, Mask, PieceSource
+from hakmem.inspect.model import Origin
+from hakmem.inspect.process import parse_areas
+
+MAGIC = b"hakmem-snapshot\0"
+MAJOR = 1
+BYTE_ORDER = 0x01020304
+END, MEMORY, ZEROS, TEXT, LOCKED, LOCKED_AFTER = 1, 2, 3, 4, 5, 6
+PIECES_MAX = 1 << 24
+# Zeros take no room in the file: a damaged length must not fill the reader's memory.
+REGION_BYTES_MAX = 4 << 30
+LOCK_BYTES_MAX = 256
+HEADER = np.dtype(
+    [
+        ("magic", "V16"),
+        ("byte_order", "<u4"),
+        ("major", "<u2"),
+        ("minor", "<u2"),
+        ("header_bytes", "<u4"),
+        ("piece_bytes", "<u4"),
+        ("root", "<u8"),
+        ("process_id", "<u8"),
+        ("taken_ns", "<u8"),
+    ]
+)
+PIECE = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("reserved", "<u4"),
+        ("name", "S32"),
+        ("address", "<u8"),
+        ("bytes", "<u8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """`offset` of the data in the file; zeros have none."""
+
+    kind: int
+    name: str
+    address: int
+    bytes: int
+    offset: int
+
+
+class SnapshotSource(PieceSource):
+    """`smaps` is the text of /proc/PID/smaps as it was; empty when it could not be written."""
+
+    origin = Origin.SNAPSHOT
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        header = _header(path, self._map)
+        pieces = _pieces(path, self._map, header)
+        view = memoryview(self._map)
+        super().__init__(_regions(path, view, pieces), path)
+        self.pid = int(header["process_id"])
+        self.root_address = int(header["root"])
+        texts: dict[str, bytes] = {}
+        self._locks: dict[int, dict[int, bytes]] = {LOCKED: {}, LOCKED_AFTER: {}}
+        for piece in pieces:
+            data = view[piece.offset : piece.offset + piece.bytes]
+            if piece.kind == TEXT:
+                texts[piece.name] = texts.get(piece.name, b"") + bytes(data)
+            elif piece.kind in self._locks and piece.bytes <= LOCK_BYTES_MAX:
+                self._locks[piece.kind][piece.address] = bytes(data)
+        self.name = texts.get("comm", b"").decode(errors="replace").strip() or path.name
+        self.smaps = texts.get("smaps", b"").decode(errors="replace")
+        maps = texts.get("maps", b"").decode(errors="replace")
+        self._areas = parse_areas(maps or self.smaps)
+        self.exe = next(
+            (area.name for area in self._areas if Path(area.name).name[:15] == self.name), ""
+        )
+
+    def areas(self) -> tuple[Area, ...]:
+        return self._areas
+
+    def gather_locks(
+        self, addresses: Addresses, count: int, *, is_after: bool
+    ) -> tuple[Bytes, Mask]:
+        """Locks as they were before and after all memory was written."""
+        rows, readable = self.gather(addresses, count)
+        locks = self._locks[LOCKED_AFTER if is_after else LOCKED]
+        for index, address in enumerate(addresses):
+            data = locks.get(int(address))
+            if data is not None and len(data) >= count:
+                rows[index] = np.frombuffer(data[:count], np.uint8)
+                readable[index] = True
+        return rows, readable
+
+
+def _header(path: Path, data: mmap.mmap) -> np.void:
+    if len(data) < HEADER.itemsize:
+        raise DamagedError(f"{path}: the snapshot is cut short: it has not even a whole header")
+    header: np.void = np.frombuffer(data, HEADER, 1)[0]
+    if int(header["byte_order"]) != BYTE_ORDER:
+        raise InspectError(f"{path}: is the snapshot of a machine with another order of bytes")
+    if int(header["major"]) != MAJOR:
+        raise InspectError(
+            f"{path}: is a snapshot of version {int(header['major'])}.{int(header['minor'])}; "
+            f"this reader understands {MAJOR}.x only"
+        )
+    if int(header["header_bytes"]) < HEADER.itemsize or int(header["piece_bytes"]) < PIECE.itemsize:
+        raise DamagedError(f"{path}: the snapshot's header cannot be right")
+    return header
+
+
+def _pieces(path: Path, data: mmap.mmap, header: np.void) -> list[_Piece]:
+    """All pieces, of a file that is whole."""
+    pieces: list[_Piece] = []
+    at, row_bytes = int(header["header_bytes"]), int(header["piece_bytes"])
+    while at + row_bytes <= len(data) and len(pieces) < PIECES_MAX:
+        row = np.frombuffer(data, PIECE, 1, at)[0]
+        kind, size = int(row["kind"]), int(row["bytes"])
+        at += row_bytes
+        if kind == END:
+            if int(row["address"]) != len(pieces):
+                raise DamagedError(f"{path}: the snapshot lacks some of its pieces")
+            return pieces
+        name = row["name"].decode("ascii", errors="replace")
+        pieces.append(_Piece(kind, name, int(row["address"]), size, at))
+        if kind != ZEROS:
+            if at + size > len(data):
+                break
+            at += size
+    raise DamagedError(f"{path}: the snapshot is cut short, or damaged")
+
+
+def _regions(path: Path, view: memoryview, pieces: list[_Piece]) -> list[tuple[int, memoryview]]:
+    """Memory in stretches without a gap, each in one buffer: a structure may lie across pieces."""
+    memory = sorted(
+        (piece for piece in pieces if piece.kind in (MEMORY, ZEROS)),
+        key=lambda piece: piece.address,
+    )
+    regions: list[tuple[int, memoryview]] = []
+    total = index = 0
+    while index < len(memory):
+        first = index
+        start, end = memory[index].address, memory[index].address
+        while index < len(memory) and memory[index].address <= end:
+            end = max(end, memory[index].address + memory[index].bytes)
+            index += 1
+        total += end - start
+        if total > REGION_BYTES_MAX or end > 1 << 64:
+            raise DamagedError(f"{path}: the snapshot says to hold more memory than it can")
+        region = np.zeros(end - start, np.uint8)
+        for piece in memory[first:index]:
+            if piece.kind == MEMORY:
+                offset = piece.address - start
+                data = view[piece.offset : piece.offset + piece.bytes]
+                region[offset : offset + piece.bytes] = np.frombuffer(data, np.uint8)
+        regions.append((start, region.data))
+    return regions
