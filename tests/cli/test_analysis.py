@@ -83,17 +83,17 @@ def summarise(reports: list[Report], images: list[Image]) -> analysis.RunFacts:
     ],
 )
 def test_verdict_of_one_process(proof: tuple[ProofLine, ...], verdict: Verdict) -> None:
-    assert analysis.judge(report(*proof))[0] is verdict
+    assert analysis.judge_report(report(*proof))[0] is verdict
 
 
 def test_variable_that_the_program_changed_counts_as_the_loader_set_it() -> None:
     changed = line("/bin/p", "free", "/bin/p", "data", "exit")
-    assert analysis.strays(report(*GOOD, line("/bin/p", "free", LIBRARY, "data"), changed)) == ()
-    assert len(analysis.strays(report(*GOOD, changed))) == 1
+    assert analysis.strays([*GOOD, line("/bin/p", "free", LIBRARY, "data"), changed], LIBRARY) == ()
+    assert len(analysis.strays([*GOOD, changed], LIBRARY)) == 1
 
 
 def test_lost_proof_proves_nothing() -> None:
-    verdict, reason = analysis.judge(report(*GOOD, proof_lost=2))
+    verdict, reason = analysis.judge_report(report(*GOOD, proof_lost=2))
     assert verdict is Verdict.UNPROVED
     assert reason == "2 lines of its proof did not fit the report"
 

@@ -118,7 +118,9 @@ def test_version() -> None:
     assert text.startswith(f"hakmem {facts['version']}\n")
 
 
-@pytest.mark.parametrize("verb", ["run", "options", "doctor", "version", None])
+@pytest.mark.parametrize(
+    "verb", ["run", "top", "export", "serve-metrics", "options", "doctor", "version", None]
+)
 def test_help_has_examples(verb: str | None) -> None:
     outcome = call([*HAKMEM, *([verb] if verb else []), "--help"])
     assert outcome.status == 0

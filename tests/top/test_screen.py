@@ -26,13 +26,18 @@ class Screen:
         self.pilot: Pilot[None]
 
     async def look(self) -> None:
-        """One look, unless the screen is paused."""
+        """One look more, unless the screen is paused."""
         before = self.looks
-        self.app._tick()
-        if self.app._paused and not self.app._looking.locked():
+
+        def has_looked() -> bool:
+            self.app._tick()
+            return self.looks > before
+
+        if self.app._paused:
+            self.app._tick()
             await self.pilot.pause()
-            return
-        await self.until(lambda: self.looks > before)
+        else:
+            await self.until(has_looked)
 
     @property
     def looks(self) -> int:
@@ -140,8 +145,12 @@ def test_pause_stops_the_looks(tmp_path: Path) -> None:
 def test_freeze_takes_one_exact_picture_and_pauses(tmp_path: Path) -> None:
     async def steps(screen: Screen) -> None:
         await screen.pilot.press("f")
-        screen.app._tick()
-        await screen.until(lambda: "frozen: exact" in screen.text("summary"))
+
+        def is_frozen() -> bool:
+            screen.app._tick()
+            return "frozen: exact" in screen.text("summary")
+
+        await screen.until(is_frozen)
         await screen.look()
         assert "frozen: exact" in screen.text("summary")
         assert {pid: session.freezes for pid, session in screen.sessions.items()} == {10: 0, 11: 1}

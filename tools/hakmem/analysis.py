@@ -96,47 +96,49 @@ def _violates(line: ProofLine, library: str) -> bool:
     return line.provider not in (library, NOWHERE) and line.module != library
 
 
-def strays(report: Report) -> tuple[Stray, ...]:
+def strays(proof: Sequence[ProofLine], library: str) -> tuple[Stray, ...]:
     """A pointer variable counts as the loader set it: what the program stores there later is its
     own business."""
-    calls = [line for line in report.proof if line.route != "defines"]
+    calls = [line for line in proof if line.route != "defines"]
     at_start = {(line.module, line.symbol) for line in calls if line.phase == "start"}
     found: dict[Stray, None] = {}
     for line in calls:
         changed_since = (
             line.route == "data" and line.phase == "exit" and (line.module, line.symbol) in at_start
         )
-        if _violates(line, report.library) and not changed_since:
+        if _violates(line, library) and not changed_since:
             found[Stray(line.module, line.symbol, line.provider)] = None
     return tuple(found)
 
 
-def own_allocators(report: Report) -> tuple[str, ...]:
+def own_allocators(proof: Sequence[ProofLine], library: str) -> tuple[str, ...]:
     """Modules with a malloc of their own, which they may call without asking anybody."""
     found = {
         line.module: None
-        for line in report.proof
+        for line in proof
         if line.route == "defines"
-        and line.module != report.library
+        and line.module != library
         and not Path(line.module).name.startswith(SYSTEM_ALLOCATORS)
     }
     return tuple(found)
 
 
-def judge(report: Report) -> tuple[Verdict, str | None]:
-    imports = [
-        line for line in report.proof if line.route != "defines" and line.module != report.library
-    ]
-    served = any(line.provider == report.library for line in imports)
-    if report.proof_lost:
-        return Verdict.UNPROVED, f"{report.proof_lost} lines of its proof did not fit the report"
+def judge(proof: Sequence[ProofLine], library: str) -> tuple[Verdict, str | None]:
+    """What the lines of a process prove of its `library`."""
+    imports = [line for line in proof if line.route != "defines" and line.module != library]
     if not imports:
         return Verdict.UNPROVED, "no loaded module imports a malloc symbol"
-    if not served:
+    if not any(line.provider == library for line in imports):
         return Verdict.INACTIVE, "no malloc symbol of any module leads to hakmem"
-    if strays(report):
+    if strays(proof, library):
         return Verdict.PARTIAL, "some malloc symbols lead to another file"
     return Verdict.ACTIVE, None
+
+
+def judge_report(report: Report) -> tuple[Verdict, str | None]:
+    if report.proof_lost:
+        return Verdict.UNPROVED, f"{report.proof_lost} lines of its proof did not fit the report"
+    return judge(report.proof, report.library)
 
 
 def books_moved(report: Report) -> bool:
@@ -166,7 +168,7 @@ def _facts(
     images: Sequence[Image],
     is_alive: Callable[[int], bool],
 ) -> ProcessFacts:
-    verdict, reason = judge(report)
+    verdict, reason = judge_report(report)
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
     return ProcessFacts(
@@ -177,8 +179,8 @@ def _facts(
         proved_at=phases[-1] if phases else None,
         modules=len({line.module for line in imports}),
         symbols=len({(line.module, line.symbol) for line in imports}),
-        strays=strays(report),
-        own_allocators=own_allocators(report),
+        strays=strays(report.proof, report.library),
+        own_allocators=own_allocators(report.proof, report.library),
         books_moved=books_moved(report),
         peak_rss_bytes=_peak_rss(report, images),
     )

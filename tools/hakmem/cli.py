@@ -7,7 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hakmem.commands import bench, doctor, inspect, options, run, soak, version
+from hakmem.commands import (
+    bench,
+    doctor,
+    export,
+    inspect,
+    options,
+    run,
+    serve_metrics,
+    soak,
+    top,
+    version,
+)
 from hakmem.commands import set as set_
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
 
@@ -15,6 +26,7 @@ EXAMPLES = """\
 examples:
   hakmem run -- redis-server --version     run a program on hakmem and prove it
   hakmem inspect 4242                      show the heap of a running process
+  hakmem top                               watch all that use hakmem, live
   hakmem bench --quick                     measure it against other allocators
   hakmem options                           list what can be set
   hakmem doctor                            check this machine
@@ -32,6 +44,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(status, f"hakmem: {message}\n")
 
 
+COMMANDS = (run, inspect, set_, top, export, serve_metrics, bench, soak, options, doctor, version)
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hakmem",
@@ -40,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="VERB", required=True)
-    for command in (run, inspect, set_, bench, soak, options, doctor, version):
+    for command in COMMANDS:
         command.add(commands)
     return parser
 

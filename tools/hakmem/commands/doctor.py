@@ -8,37 +8,50 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hakmem import build, render
-from hakmem.errors import EXIT_USAGE, HakmemError
+from hakmem.diagnosis import command, machine
+from hakmem.diagnosis.finding import Finding
+from hakmem.environment import enter
+from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
 from hakmem.project import Project, find_project
 
 CMAKE_MIN = (3, 25)
 PROBE_TIMEOUT_S = 120
 
 
-@dataclass(frozen=True)
-class Finding:
-    """`ok` None: worth knowing, neither good nor bad."""
+EXAMPLES = """\
+examples:
+  hakmem doctor                      this machine
+  hakmem doctor 1234                 a running process: does hakmem serve it, and why not if not
+  hakmem doctor redis-server         a program: would hakmem serve it (it is not run)
+  hakmem doctor --json 1234
 
-    name: str
-    ok: bool | None
-    text: str
+Exit status 0: all is well, 1: something is not, 2: wrong usage or no such process.
+"""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check the build tools, the library and whether it gets active",
-        description="Checks what `hakmem run` needs, and runs a small program to see that hakmem "
-        "serves it. Exit status 0: all is well, 1: something is not.",
-        epilog="examples:\n  hakmem doctor\n  hakmem doctor --json\n",
+        description="Without a target: checks what `hakmem run` needs, and runs a small program to "
+        "see that hakmem serves it. With one: checks whether hakmem is active there, whether all "
+        "malloc symbols of its modules lead to it, and what is set.",
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--library",
+        metavar="FILE",
+        type=Path,
+        help="for a program: this libhakmem.so instead of the one of this source tree",
+    )
+    parser.add_argument("target", metavar="PID|CMD", nargs="?")
+    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
@@ -105,14 +118,14 @@ def _active(project: Project) -> Finding:
     return Finding("active", False, answer.stderr.strip() or f"verdict: {facts['verdict']}")
 
 
-def run(options: argparse.Namespace) -> int:
-    project = find_project()
+def _machine(project: Project) -> list[Finding]:
     findings = _tools()
     version = _cmake_version()
     if version is not None:
         findings.append(version)
     findings.append(_library(project))
     findings.extend(_environment())
+    findings.extend(machine.examine())
     try:
         can_run = project.library.is_file() or not build.missing_tools()
         findings.append(
@@ -120,10 +133,36 @@ def run(options: argparse.Namespace) -> int:
         )
     except HakmemError as error:
         findings.append(Finding("active", False, str(error)))
+    return findings
+
+
+def _process(project: Project, pid: int) -> list[Finding]:
+    enter(project)
+    from hakmem.diagnosis import process
+    from hakmem.inspect.targets import take
+
+    return process.examine(pid, project, lambda pid: take(str(pid), residency=False))
+
+
+def _findings(options: argparse.Namespace) -> list[Finding]:
+    project = find_project()
+    if options.target is None:
+        return _machine(project)
+    if options.target.isascii() and options.target.isdecimal():
+        if options.arguments:
+            raise UsageError(f"a process takes no arguments: {' '.join(options.arguments)}")
+        return _process(project, int(options.target))
+    library = options.library if options.library is not None else project.library
+    return command.examine(options.target, os.environ, project, library)
+
+
+def run(options: argparse.Namespace) -> int:
+    findings = _findings(options)
     healthy = all(finding.ok is not False for finding in findings)
     if options.json:
         facts = {
             "schema": render.DOCTOR_SCHEMA,
+            "target": options.target,
             "healthy": healthy,
             "findings": [vars(finding) for finding in findings],
         }

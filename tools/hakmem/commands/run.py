@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hakmem import analysis, elf, preload, render, schema, watch
+from hakmem import analysis, preload, render, schema, watch
 from hakmem.build import ensure_library
+from hakmem.diagnosis import absence
 from hakmem.errors import EXIT_FAILURE, HakmemError
 from hakmem.options import OptionTable, read_options
 from hakmem.project import find_project
@@ -146,23 +147,9 @@ def _environment(library: str, directory: Path, settings: dict[str, str]) -> dic
 
 def explain_absence(image: Image, library: str) -> str:
     """Why a program left no report, as far as it can be told afterwards."""
-    try:
-        with Path(image.exe).open("rb") as file:
-            header = elf.read_program(file)
-        with Path(library).open("rb") as file:
-            built = elf.read_program(file)
-    except OSError:
-        header = built = None
-    if header is not None:
-        if header.loader is None:
-            return "statically linked: nothing can be preloaded"
-        privilege = preload.privilege_reason(image.exe)
-        if privilege is not None:
-            return f"{privilege}: the loader ignores LD_PRELOAD"
-        if built is not None and (header.bits, header.machine) != (built.bits, built.machine):
-            return f"is for {header.architecture}, the library for {built.architecture}"
-        if "musl" in header.loader:
-            return f"uses the loader of another libc ({header.loader})"
+    reason = absence.program_reason(image.exe, library)
+    if reason is not None:
+        return reason
     if image.preload is not None and library not in image.preload:
         return "was started without LD_PRELOAD (its environment was changed)"
     return "left no report: it did not load hakmem, or ended before it could"

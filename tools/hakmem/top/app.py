@@ -23,6 +23,7 @@ from hakmem.top.sampler import Sampler, View
 
 # In fewer lines the list of processes and the keys make room for the process itself.
 SMALL_HEIGHT = 16
+LOOK_PAUSE_MAX_S = 5.0
 PAGES = ("classes", "heaps", "rates", "map")
 
 
@@ -119,6 +120,7 @@ class TopApp(App[None]):
         self._freeze_wanted = False
         self._message = ""
         self._looks = 0
+        self._due_s = 0.0
         self._charset = drawing.charset_for("utf-8")
 
     def compose(self) -> ComposeResult:
@@ -158,6 +160,8 @@ class TopApp(App[None]):
     def _tick(self) -> None:
         if (self._paused and not self._freeze_wanted) or self._looking.locked():
             return
+        if time.monotonic() < self._due_s:
+            return
         freeze, self._freeze_wanted = self._freeze_wanted, False
         selected = self._selected
 
@@ -166,7 +170,11 @@ class TopApp(App[None]):
             with self._looking:
                 if worker.is_cancelled:
                     return
+                began_s = time.monotonic()
                 views = self._sampler.look(selected, freeze=freeze)
+                ended_s = time.monotonic()
+                # A look at a large heap takes long: no more than half the time goes into looks.
+                self._due_s = ended_s + min(ended_s - began_s, LOOK_PAUSE_MAX_S)
             if not worker.is_cancelled:
                 self.call_from_thread(self._take, views)
 

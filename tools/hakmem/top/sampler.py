@@ -18,6 +18,8 @@ from hakmem.watch import is_alive
 HISTORY_LOOKS_MAX = 512
 # Processes come and go; and those that are only a line of the list are looked at as rarely.
 OTHERS_INTERVAL_S = 1.0
+# To look for processes takes a while on a large machine: at most this share of the time.
+FIND_SHARE = 0.05
 # How long a process that was found, and not asked for, is remembered after its end.
 ENDED_KEPT_S = 60.0
 PAGE_BYTES_OF_SYSTEM = os.sysconf("SC_PAGE_SIZE")
@@ -115,18 +117,19 @@ class Sampler:
         self._clock = clock
         self._resident = resident
         self._alive = alive
-        self._found_s = float("-inf")
+        self._find_due_s = float("-inf")
         self._watched = {pid: _Watched(pid) for pid in pids}
 
     def look(self, selected: int | None = None, *, freeze: bool = False) -> tuple[View, ...]:
         """One look at `selected`, and at every other process whose last look is long ago. `freeze`
         stops the selected process meanwhile, for an exact picture."""
         now = self._clock()
-        if self._find is not None and now - self._found_s >= OTHERS_INTERVAL_S:
-            self._found_s = now
+        if self._find is not None and now >= self._find_due_s:
             self._forget(now)
             for pid in self._find():
                 self._watched.setdefault(pid, _Watched(pid))
+            took_s = self._clock() - now
+            self._find_due_s = now + max(OTHERS_INTERVAL_S, took_s / FIND_SHARE)
         for watched in self._watched.values():
             is_selected = selected in (None, watched.pid)
             if is_selected or now - watched.looked_s >= OTHERS_INTERVAL_S:

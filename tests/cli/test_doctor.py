@@ -1,0 +1,278 @@
+"""hakmem doctor on programs and processes: is hakmem active there, and why not if not?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hakmem import schema
+from hakmem.diagnosis import bindings, machine, modules, surface, trial
+from hakmem.project import find_project
+from tests.cli.support import (
+    HAKMEM,
+    ROOT,
+    TIMEOUT_S,
+    Compile,
+    Outcome,
+    call,
+    clean_environment,
+    library,
+)
+
+NAMES = surface.malloc_names(find_project())
+MIB = 1 << 20
+
+
+def doctor(*words: str | Path, **more: Any) -> tuple[Outcome, dict[str, Any]]:
+    outcome = call([*HAKMEM, "doctor", "--json", "--library", library(), *words], **more)
+    return outcome, json.loads(outcome.stdout) if outcome.stdout else {}
+
+
+def texts(facts: dict[str, Any], name: str, ok: bool | None = None) -> list[str]:
+    return [
+        finding["text"]
+        for finding in facts["findings"]
+        if finding["name"] == name and finding["ok"] is ok
+    ]
+
+
+def test_surface_is_the_librarys() -> None:
+    assert {"malloc", "free", "_Znwm", "__libc_memalign"} < NAMES
+    assert not any(name.startswith("hakmem") for name in NAMES)
+    proof_names = (ROOT / "src/control/proof.c").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in proof_names for name in ("malloc", "_ZdlPvm"))
+
+
+# ---- Programs
+
+
+def test_program_that_can_be_served(build_program: Compile) -> None:
+    program = build_program("cpp.cc")
+    outcome, facts = doctor(program)
+    assert outcome.status == 0, outcome.stderr
+    assert facts["healthy"] and facts["target"] == str(program)
+    (text,) = texts(facts, "bindings", True)
+    assert text.startswith("all ") and text.endswith(f"lead to {library()}")
+
+
+def test_program_is_not_run(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n", encoding="utf-8")
+    script.chmod(0o755)
+    outcome, facts = doctor(script)
+    assert outcome.status == 0
+    assert not (tmp_path / "ran").exists()
+    assert texts(facts, "program", True) == ["/bin/sh can be preloaded into"]
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "name", "text"),
+    [
+        ("plain.c", ["-static"], "program", "is statically linked"),
+        ("plain.c", ["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"], "program", "with musl"),
+        ("own_malloc.c", [], "bindings", "inactive: no malloc symbol of any module"),
+        ("own_operators.cc", [], "bindings", "partial: some malloc symbols lead to another file"),
+    ],
+)
+def test_program_that_cannot(
+    build_program: Compile, source: str, flags: Sequence[str], name: str, text: str
+) -> None:
+    program = build_program(source, *flags)
+    outcome, facts = doctor(program)
+    assert outcome.status == 1
+    assert not facts["healthy"]
+    assert any(text in found for found in texts(facts, name, False))
+    if name == "bindings":
+        assert any(f"-> {program}" in found for found in texts(facts, "stray", False))
+
+
+def test_program_whose_library_is_missing(build_program: Compile, tmp_path: Path) -> None:
+    needed = tmp_path / "libneeded.so"
+    needed.write_bytes(build_program("plugin.c", "-shared", "-fPIC").read_bytes())
+    program = build_program("plain.c", "-Wl,--no-as-needed", str(needed))
+    needed.unlink()
+    outcome, facts = doctor(program)
+    assert outcome.status == 1
+    assert any("libneeded.so is missing" in text for text in texts(facts, "program", False))
+
+
+def test_no_such_program() -> None:
+    outcome, facts = doctor("no-such-program")
+    assert outcome.status == 1
+    assert texts(facts, "program", False) == ["no-such-program: no such program in PATH"]
+
+
+def test_what_is_set_for_a_program(build_program: Compile) -> None:
+    changes = {"HAKMEM_MODE": "lean", "HAKMEM_CONF": "check:1", "HAKMEM_NO_SUCH": "1"}
+    environment = clean_environment(**changes, HAKMEM_CHECK="9")
+    outcome, facts = doctor(build_program("plain.c"), environment=environment)
+    assert outcome.status == 0
+    assert texts(facts, "option") == ["mode=lean (environment)", "check=1 (HAKMEM_CONF)"]
+    variables = texts(facts, "variable")
+    assert "HAKMEM_MODE=lean" in variables
+    assert "HAKMEM_NO_SUCH=1: ignored, because there is no such option" in variables
+    assert "HAKMEM_CHECK=9: ignored, because the value is not a number (0..2)" in variables
+
+
+def test_damaged_words_of_the_loader_are_passed_over() -> None:
+    line = "  7:\tbinding file /bin/p [0] to /lib/h.so [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
+    (found,) = trial.parse(f"noise\n{line}binding file\n{line}", frozenset({"malloc"}))
+    assert (found.module, found.symbol, found.provider) == ("/bin/p", "malloc", "/lib/h.so")
+    assert trial.parse(line, frozenset({"free"})) == []
+
+
+# ---- Where the calls of a running process lead
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], reports: Path, **changes: str
+) -> Iterator[tuple[int, schema.Report | None]]:
+    """A process under the library, and the report that the library wrote of it at its start."""
+    reports.mkdir(exist_ok=True)
+    environment = clean_environment(HAKMEM_REPORT=str(reports), **changes)
+    with subprocess.Popen([str(word) for word in command], env=environment) as process:
+        try:
+            end = time.monotonic() + TIMEOUT_S
+            report = None
+            while report is None and changes and time.monotonic() < end:
+                found = [row for row in schema.read_reports(reports) if row.pid == process.pid]
+                report = found[0] if found and found[0].proof else None
+                time.sleep(0.02)
+            yield process.pid, report
+        finally:
+            process.kill()
+
+
+def outside(pid: int) -> set[tuple[str, str, str]]:
+    with modules.Memory(pid) as memory:
+        loaded = modules.read_modules(
+            memory, modules.auxiliary_vector(pid), str(Path(f"/proc/{pid}/exe").readlink())
+        )
+        lines = bindings.Bindings(loaded, NAMES).lines()
+    return {(line.module, line.symbol, line.provider) for line in lines}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["-Wl,-z,now"],
+        ["-Wl,-z,lazy"],
+        ["-no-pie", "-fno-pic"],
+        ["-fno-plt"],
+    ],
+)
+def test_process_seen_from_outside_is_as_it_sees_itself(
+    build_program: Compile, tmp_path: Path, flags: Sequence[str]
+) -> None:
+    nap = build_program("nap.c", *flags)
+    with running([nap, "60000"], tmp_path / "r", LD_PRELOAD=str(library())) as (pid, report):
+        assert report is not None
+        own = {
+            (line.module, line.symbol, line.provider)
+            for line in report.proof
+            if line.phase == "start" and line.symbol in NAMES
+        }
+        assert len(own) > 10
+        assert outside(pid) >= own
+
+
+def test_large_process_seen_from_outside(tmp_path: Path) -> None:
+    command = ["/usr/bin/python3", "-c", "import ssl, time; time.sleep(60)"]
+    with running(command, tmp_path / "r", LD_PRELOAD=str(library())) as (pid, report):
+        assert report is not None
+        found = outside(pid)
+        providers = {provider for module, _, provider in found if module != provider}
+        assert providers == {str(library())}
+
+
+def test_memory_that_cannot_be_read_is_said() -> None:
+    with pytest.raises(modules.BindingError, match="its memory cannot be read"):
+        modules.Memory(0x7FFFFFFF)
+    with modules.Memory(os.getpid()) as memory:
+        for address in (0, 8, (1 << 63) - 8, 1 << 63, -1):
+            with pytest.raises(modules.BindingError):
+                memory.read(address, 8)
+        with pytest.raises(modules.BindingError):
+            modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 9}, "x")
+        with pytest.raises(modules.BindingError):
+            modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 60000}, "x")
+
+
+# ---- The machine
+
+
+def made_up(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def machine_texts(system: Path) -> dict[str, list[tuple[bool | None, str]]]:
+    found: dict[str, list[tuple[bool | None, str]]] = {}
+    for finding in machine.examine(system / "proc/9", system):
+        found.setdefault(finding.name, []).append((finding.ok, finding.text))
+    return found
+
+
+def test_settings_of_a_machine(tmp_path: Path) -> None:
+    system = made_up(
+        tmp_path,
+        sys__kernel__mm__transparent_hugepage__enabled="always madvise [never]\n",
+        sys__kernel__mm__transparent_hugepage__defrag="[always] defer never\n",
+        proc__sys__vm__overcommit_memory="2\n",
+        proc__meminfo="MemTotal: 4096 kB\nCommitLimit: 2048 kB\nCommitted_AS: 2000 kB\n",
+        proc__sys__vm__max_map_count="10\n",
+        proc__9__maps="a\n" * 10,
+        proc__9__status="Name: x\nTHP_enabled:\t0\n",
+        proc__9__cgroup="0::/outer/inner\n",
+        proc__9__limits="Limit  Soft  Hard\nMax address space  1048576  unlimited  bytes\n",
+    )
+    group = system / "sys/fs/cgroup/outer"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(f"{100 * MIB}\n", encoding="utf-8")
+    (group / "memory.current").write_text(f"{95 * MIB}\n", encoding="utf-8")
+    (group / "inner").mkdir()
+    (group / "inner/memory.max").write_text("max\n", encoding="utf-8")
+    (group / "inner/memory.current").write_text("4096\n", encoding="utf-8")
+    made_up(tmp_path, proc__sys__kernel__yama__ptrace_scope="3\n")
+    found = machine_texts(system)
+    ((_, pages),) = found["huge pages"]
+    assert pages.startswith("never: no huge pages") and "switched off for this process" in pages
+    ((ok, overcommit),) = found["overcommit"]
+    assert ok is False and "(2.0 MiB of 2.0 MiB)" in overcommit
+    assert found["mappings"] == [(False, "10 of at most 10 (vm.max_map_count)")]
+    assert found["cgroup"] == [
+        (None, "memory.max is 100.0 MiB, 95.0 MiB of it used, page cache included")
+    ]
+    assert found["limit"] == [(None, "address space is 1.0 MiB (ulimit)")]
+    assert found["ptrace"] == [(None, "scope 3: nobody may trace; --freeze is not possible")]
+
+
+def test_cgroup_of_the_first_version(tmp_path: Path) -> None:
+    system = made_up(tmp_path, proc__9__cgroup="4:memory:/a\n0::/\n")
+    group = system / "sys/fs/cgroup/memory/a"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text(f"{64 * MIB}\n", encoding="utf-8")
+    (group / "memory.usage_in_bytes").write_text(f"{MIB}\n", encoding="utf-8")
+    assert machine_texts(system)["cgroup"] == [
+        (None, "memory.limit_in_bytes is 64.0 MiB, 1.0 MiB of it used, page cache included")
+    ]
+
+
+def test_machine_that_says_nothing(tmp_path: Path) -> None:
+    found = machine_texts(tmp_path)
+    assert found["huge pages"] == [(None, "this kernel has no transparent huge pages")]
+    assert found["cgroup"] == [(None, "no limit of memory is set")]
+    assert machine.examine()

@@ -1,0 +1,67 @@
+"""Would a program run on hakmem? Found out without running it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from hakmem import preload
+from hakmem.diagnosis import machine, surface, trial
+from hakmem.diagnosis.finding import Finding
+from hakmem.diagnosis.variables import variable_findings
+from hakmem.diagnosis.verdict import bindings_findings
+from hakmem.errors import HakmemError
+from hakmem.options import read_options
+from hakmem.project import Project
+
+# Any program that is served says what is in effect (HAKMEM_VERBOSE).
+PROBE = "/bin/true"
+TIMEOUT_S = 60
+VERBOSE = re.compile(r"hakmem: (\w+) +(\S*) +\((.+)\)")
+UNREMARKABLE = ("default", "mode")
+
+
+def examine(
+    name: str, environment: Mapping[str, str], project: Project, library: Path
+) -> list[Finding]:
+    """`environment` is what the program would be given, without the library."""
+    findings: list[Finding] = []
+    try:
+        target = preload.examine(name, environment)
+        if not library.is_file():
+            raise HakmemError(f"{library} is not built yet; `make lib` builds it")
+        preload.require_same_architecture(target, library)
+        findings.append(Finding("program", True, f"{target.program} can be preloaded into"))
+        value = preload.preload_value(str(library.absolute()), environment.get("LD_PRELOAD"))
+        preloaded = {**environment, "LD_PRELOAD": value}
+        proof = trial.link(target.program, preloaded, surface.malloc_names(project))
+        findings += bindings_findings(proof, str(library.absolute()))
+        text = "what it loads later (dlopen) is seen only by `hakmem run`"
+        findings.append(Finding("bindings", None, text))
+        findings += _options(preloaded)
+    except HakmemError as error:
+        findings.append(Finding("program", False, str(error)))
+    findings += variable_findings(environment, read_options(project.options_table))
+    return [*findings, *machine.examine()]
+
+
+def _options(preloaded: Mapping[str, str]) -> list[Finding]:
+    """What would be in effect, by the library's own word."""
+    try:
+        said = subprocess.run(
+            [PROBE],
+            env={**preloaded, "HAKMEM_VERBOSE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return [Finding("option", None, f"{PROBE} did not say what is in effect: {error}")]
+    return [
+        Finding("option", None, f"{name}={value} ({origin})")
+        for name, value, origin in VERBOSE.findall(said)
+        if name == "mode" or (origin not in UNREMARKABLE and name != "verbose")
+    ]

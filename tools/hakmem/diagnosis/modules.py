@@ -1,0 +1,237 @@
+"""The modules of a running process and their symbol tables, read from its memory.
+
+What the loader left there is followed as a debugger does: the program's headers (auxv), its dynamic
+section, the loader's list of modules in search order. 64-bit little-endian processes only.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hakmem.errors import HakmemError
+
+AT_PHDR, AT_PHNUM, AT_SECURE = 3, 5, 23
+PT_LOAD, PT_DYNAMIC, PT_PHDR = 1, 2, 6
+DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ = 2, 5, 6, 7, 8, 10
+DT_DEBUG, DT_JMPREL, DT_GNU_HASH = 21, 23, 0x6FFFFEF5
+PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+SYMBOL_BYTES = 24
+RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+# More than this is no process but damage.
+MODULES_MAX = 4096
+HEADERS_MAX = 512
+DYNAMIC_BYTES_MAX = 1 << 16
+TABLE_BYTES_MAX = 1 << 28
+PATH_BYTES_MAX = 4096
+
+Relocations = npt.NDArray[np.void]
+
+
+class BindingError(HakmemError):
+    """The process's modules cannot be read."""
+
+
+class Memory:
+    """/proc/PID/mem."""
+
+    def __init__(self, pid: int) -> None:
+        try:
+            self._file = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BindingError(f"its memory cannot be read: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._file)
+
+    def read(self, address: int, count: int) -> bytes:
+        """Exactly `count` bytes; BindingError when they are not there."""
+        if not (0 <= address < 1 << 63 and 0 <= count <= TABLE_BYTES_MAX):
+            raise BindingError(f"its modules point to nowhere ({address:#x}, {count} bytes)")
+        try:
+            data = os.pread(self._file, count, address)
+        except OSError as error:
+            raise BindingError(f"its memory at {address:#x}: {error.strerror}") from None
+        if len(data) != count:
+            raise BindingError(f"its memory at {address:#x} ends too early")
+        return data
+
+    def word(self, address: int) -> int:
+        return int.from_bytes(self.read(address, 8), "little")
+
+    def text(self, address: int) -> str:
+        """Up to the zero byte, in steps that never leave a page."""
+        data = b""
+        while b"\0" not in data and len(data) < PATH_BYTES_MAX:
+            data += self.read(address + len(data), 64 - (address + len(data)) % 64)
+        return data.split(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def auxiliary_vector(pid: int) -> dict[int, int]:
+    """What the kernel told the program at its start."""
+    try:
+        data = Path(f"/proc/{pid}/auxv").read_bytes()
+    except OSError as error:
+        raise BindingError(f"its auxiliary vector cannot be read: {error.strerror}") from None
+    return dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
+
+
+def gnu_hash(name: str) -> int:
+    value = 5381
+    for byte in name.encode():
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+@dataclass
+class Module:
+    """`base` is what is added to an address of the file."""
+
+    name: str
+    base: int
+    low: int
+    high: int
+    memory: Memory
+    dynamic: dict[int, int] = field(default_factory=dict)
+
+    def holds(self, address: int) -> bool:
+        return self.low <= address < self.high
+
+    def _table(self, tag: int) -> int:
+        """Some modules have addresses of the file there, and not of the process. 0: none."""
+        value = self.dynamic.get(tag, 0)
+        if self.holds(value):
+            return value
+        return self.base + value if value and self.holds(self.base + value) else 0
+
+    def _relocations(self, table: int, size: int) -> Relocations:
+        start, count = self._table(table), self.dynamic.get(size, 0) // RELA.itemsize
+        if start == 0 or not self.holds(start + count * RELA.itemsize - 1):
+            return np.zeros(0, RELA)
+        return np.frombuffer(self.memory.read(start, count * RELA.itemsize), RELA)
+
+    @cached_property
+    def calls(self) -> Relocations:
+        return self._relocations(DT_JMPREL, DT_PLTRELSZ)
+
+    @cached_property
+    def slots(self) -> Relocations:
+        return self._relocations(DT_RELA, DT_RELASZ)
+
+    @cached_property
+    def strings(self) -> bytes:
+        start, count = self._table(DT_STRTAB), self.dynamic.get(DT_STRSZ, 0)
+        if start == 0 or not self.holds(start + max(count, 1) - 1):
+            return b""
+        return self.memory.read(start, count)
+
+    def names(self, symbols: npt.NDArray[np.uint32]) -> dict[int, str]:
+        """The names of these symbols."""
+        start = self._table(DT_SYMTAB)
+        if start == 0 or len(symbols) == 0:
+            return {}
+        count = int(symbols.max()) + 1
+        if not self.holds(start + count * SYMBOL_BYTES - 1):
+            return {}
+        table = self.memory.read(start, count * SYMBOL_BYTES)
+        found = {}
+        for index in np.unique(symbols).tolist():
+            (place,) = struct.unpack_from("<I", table, index * SYMBOL_BYTES)
+            end = self.strings.find(b"\0", place)
+            if 0 < place < end:
+                found[index] = self.strings[place:end].decode("utf-8", "surrogateescape")
+        return found
+
+    def definition(self, name: str) -> int | None:
+        """The address of the module's own definition of a name that others can bind to."""
+        table, symbols = self._table(DT_GNU_HASH), self._table(DT_SYMTAB)
+        if table == 0 or symbols == 0:
+            return None
+        buckets, first, bloom, _ = struct.unpack("<4I", self.memory.read(table, 16))
+        if buckets == 0:
+            return None
+        hashed = gnu_hash(name)
+        bucket_table = table + 16 + bloom * 8
+        index = self._short(bucket_table + hashed % buckets * 4)
+        chain = bucket_table + buckets * 4
+        while index >= first:
+            link = self._short(chain + (index - first) * 4)
+            if link | 1 == hashed | 1:
+                symbol = self.memory.read(symbols + index * SYMBOL_BYTES, SYMBOL_BYTES)
+                place, _, _, section, value, _ = struct.unpack("<IBBHQQ", symbol)
+                wanted = name.encode() + b"\0"
+                if section != 0 and self.strings[place : place + len(wanted)] == wanted:
+                    return self.base + int(value)
+            if link & 1:
+                return None
+            index += 1
+        return None
+
+    def _short(self, address: int) -> int:
+        if not self.holds(address):
+            raise BindingError(f"{self.name}: its symbol table leads out of it")
+        return int.from_bytes(self.memory.read(address, 4), "little")
+
+
+def _module(memory: Memory, name: str, base: int, headers: bytes) -> Module:
+    low, high, dynamic_at = 1 << 64, 0, 0
+    for kind, _, _, address, _, _, size, _ in PROGRAM_HEADER.iter_unpack(headers):
+        if kind == PT_LOAD:
+            low, high = min(low, base + address), max(high, base + address + size)
+        elif kind == PT_DYNAMIC:
+            dynamic_at = base + address
+    module = Module(name, base, low, high, memory)
+    for offset in range(0, DYNAMIC_BYTES_MAX, 16) if module.holds(dynamic_at) else ():
+        tag, value = struct.unpack("<QQ", memory.read(dynamic_at + offset, 16))
+        if tag == 0:
+            break
+        module.dynamic[tag] = value
+    return module
+
+
+def _headers(memory: Memory, address: int, count: int) -> bytes:
+    if count > HEADERS_MAX:
+        raise BindingError(f"{count} program headers are no program")
+    return memory.read(address, count * PROGRAM_HEADER.size)
+
+
+def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[Module]:
+    """In the order in which the loader searches them; the program, which has no name there, first.
+    Only the program when no loader runs."""
+    at = vector.get(AT_PHDR, 0)
+    headers = _headers(memory, at, vector.get(AT_PHNUM, 0))
+    base = next(
+        (at - row[3] for row in PROGRAM_HEADER.iter_unpack(headers) if row[0] == PT_PHDR), None
+    )
+    if base is None:
+        raise BindingError("its program has no headers of its own: it is statically linked")
+    main = _module(memory, program, base, headers)
+    modules = [main]
+    debug = main.dynamic.get(DT_DEBUG, 0)
+    entry = memory.word(debug + 8) if debug else 0
+    while entry and len(modules) < MODULES_MAX:
+        base, name_at, _, following = struct.unpack("<4Q", memory.read(entry, 32))
+        name = memory.text(name_at) if name_at else ""
+        if name:
+            modules.append(_file_module(memory, name, base))
+        entry = following
+    return modules
+
+
+def _file_module(memory: Memory, name: str, base: int) -> Module:
+    header = memory.read(base, 64)
+    if header[:5] != b"\x7fELF\x02":
+        raise BindingError(f"{name}: no 64-bit ELF file lies at {base:#x}")
+    (table,) = struct.unpack_from("<Q", header, 32)
+    (count,) = struct.unpack_from("<H", header, 56)
+    return _module(memory, name, base, _headers(memory, base + table, count))

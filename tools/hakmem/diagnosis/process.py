@@ -1,0 +1,176 @@
+"""Does hakmem serve a running process, and why not if not? Read from outside."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+
+from hakmem.diagnosis import absence, machine, surface
+from hakmem.diagnosis.bindings import Bindings
+from hakmem.diagnosis.finding import Finding
+from hakmem.diagnosis.modules import (
+    AT_SECURE,
+    BindingError,
+    Memory,
+    Module,
+    auxiliary_vector,
+    read_modules,
+)
+from hakmem.diagnosis.variables import variable_findings
+from hakmem.diagnosis.verdict import bindings_findings
+from hakmem.errors import HakmemError, UsageError
+from hakmem.inspect.model import Snapshot
+from hakmem.options import read_options
+from hakmem.project import Project
+
+LIBRARY_STEM = "libhakmem"
+# Only hakmem's own library has this name.
+OWN_SYMBOL = "hakmem_inspect_root"
+
+
+def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list[Finding]:
+    """UsageError when there is no such process. `look` reads its heap, or raises HakmemError."""
+    proc = Path(f"/proc/{pid}")
+    if not proc.is_dir():
+        raise UsageError(f"there is no process {pid}")
+    exe = _exe(proc)
+    findings = [Finding("process", None, _who(pid, proc, exe))]
+    snapshot, unreadable = None, None
+    try:
+        snapshot = look(pid)
+    except HakmemError as error:
+        unreadable = str(error)
+    try:
+        with Memory(pid) as memory:
+            modules = read_modules(memory, auxiliary_vector(pid), exe)
+            findings += _service(modules, snapshot, unreadable, proc, project)
+    except BindingError as error:
+        findings += _served_by_reader_alone(snapshot, unreadable, proc, project, error)
+    if snapshot is not None:
+        findings += [
+            Finding("option", None, f"{option.name}={option.text} ({option.origin})")
+            for option in snapshot.options
+            if option.name == "mode" or option.origin not in ("default", "mode")
+        ]
+    environment = _environment(proc)
+    if environment is None:
+        findings.append(Finding("variable", None, "its environment cannot be read"))
+    else:
+        findings += variable_findings(environment, read_options(project.options_table))
+    return [*findings, *machine.examine(proc)]
+
+
+def _service(
+    modules: list[Module],
+    snapshot: Snapshot | None,
+    unreadable: str | None,
+    proc: Path,
+    project: Project,
+) -> list[Finding]:
+    """Whether hakmem is there, and what leads to it."""
+    library = next(
+        (
+            module.name
+            for module in modules
+            if Path(module.name).name.startswith(LIBRARY_STEM) or module.definition(OWN_SYMBOL)
+        ),
+        # Linked into the program, which then has the malloc that all others use.
+        modules[0].name if snapshot is not None else None,
+    )
+    proof = Bindings(modules, surface.malloc_names(project)).lines()
+    if library is None:
+        findings = [Finding("active", False, _absence(proc, project))]
+        own = {line.module for line in proof if line.route == "defines"}
+        served = sorted({line.provider for line in proof if line.route != "defines"} & own)
+        text = f"its malloc is that of {', '.join(served) or modules[0].name}"
+        return [*findings, Finding("allocator", None, text)]
+    if len(modules) == 1:
+        return [_active(snapshot, f"linked into {library}; no other module is loaded")]
+    findings = [_active(snapshot, library)]
+    if unreadable is not None:
+        findings.append(Finding("inspect", False, unreadable))
+    return [*findings, *bindings_findings(proof, library)]
+
+
+def _served_by_reader_alone(
+    snapshot: Snapshot | None,
+    unreadable: str | None,
+    proc: Path,
+    project: Project,
+    error: BindingError,
+) -> list[Finding]:
+    """Its modules could not be read: a static program, or one that is not ours to look into."""
+    if snapshot is not None:
+        return [_active(snapshot, "linked into the program"), Finding("bindings", None, str(error))]
+    findings = [
+        Finding("active", False, _absence(proc, project)),
+        Finding("bindings", None, str(error)),
+    ]
+    return [*findings, Finding("inspect", None, unreadable)] if unreadable else findings
+
+
+def _active(snapshot: Snapshot | None, where: str) -> Finding:
+    if snapshot is None:
+        return Finding("active", None, f"{where} is loaded")
+    return Finding("active", True, f"hakmem {snapshot.version}, mode {snapshot.mode}: {where}")
+
+
+def _absence(proc: Path, project: Project) -> str:
+    """Why hakmem is not in the process."""
+    library = project.library if project.library.is_file() else None
+    reason = absence.program_reason(proc / "exe", library)
+    if reason is not None:
+        return reason
+    try:
+        if auxiliary_vector(int(proc.name)).get(AT_SECURE):
+            return "was started with more rights than its user's (AT_SECURE): " + (
+                "the loader ignores LD_PRELOAD"
+            )
+    except BindingError:
+        return "it cannot be said why: the process is not yours to look into"
+    environment = _environment(proc)
+    entries = (environment or {}).get("LD_PRELOAD", "").replace(" ", ":").split(":")
+    named = [entry for entry in entries if LIBRARY_STEM in Path(entry).name]
+    if not named:
+        return "was started without hakmem in LD_PRELOAD; `hakmem run` starts a program on it"
+    there = proc / "root" / named[0].lstrip("/")
+    if named[0].startswith("/") and not there.exists():
+        return f"LD_PRELOAD names {named[0]}, which does not exist where the process runs"
+    return (
+        f"LD_PRELOAD names {named[0]}, but the loader did not take it: it cannot be read there, "
+        + ("is for another libc or processor, or the variable was set after the start")
+    )
+
+
+def _environment(proc: Path) -> dict[str, str] | None:
+    """As the program was given it; None when it cannot be read."""
+    try:
+        data = (proc / "environ").read_bytes()
+    except OSError:
+        return None
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
+    return {
+        name.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")
+        for name, _, value in pairs
+    }
+
+
+def _exe(proc: Path) -> str:
+    try:
+        return str((proc / "exe").readlink())
+    except OSError:
+        return "[program]"
+
+
+def _who(pid: int, proc: Path, exe: str) -> str:
+    user = proc.stat().st_uid
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = str(user)
+    try:
+        threads = f", {sum(1 for _ in (proc / 'task').iterdir())} threads"
+    except OSError:
+        threads = ""
+    return f"{pid} {exe}, user {name}{threads}"

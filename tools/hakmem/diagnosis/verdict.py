@@ -1,0 +1,40 @@
+"""What the lines of a proof say, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hakmem import analysis
+from hakmem.analysis import Verdict
+from hakmem.diagnosis.finding import Finding
+from hakmem.schema import ProofLine
+
+STRAYS_MAX = 8
+
+
+def bindings_findings(proof: Sequence[ProofLine], library: str) -> list[Finding]:
+    """Where the malloc symbols of every module lead, and who has an allocator of his own."""
+    verdict, reason = analysis.judge(proof, library)
+    imports = {
+        (line.module, line.symbol)
+        for line in proof
+        if line.route != "defines" and line.module != library
+    }
+    modules = len({module for module, _ in imports})
+    if verdict is Verdict.ACTIVE:
+        text = f"all {len(imports)} malloc symbols of {modules} modules lead to {library}"
+        findings = [Finding("bindings", True, text)]
+    else:
+        findings = [Finding("bindings", False, f"{verdict}: {reason}")]
+    strays: dict[tuple[str, str], list[str]] = {}
+    for stray in analysis.strays(proof, library):
+        strays.setdefault((stray.module, stray.provider), []).append(stray.symbol)
+    for (module, provider), symbols in list(strays.items())[:STRAYS_MAX]:
+        findings.append(Finding("stray", False, f"{module}: {', '.join(symbols)} -> {provider}"))
+    if len(strays) > STRAYS_MAX:
+        findings.append(Finding("stray", False, f"and {len(strays) - STRAYS_MAX} modules more"))
+    for module in analysis.own_allocators(proof, library):
+        text = f"{Path(module).name} has a malloc of its own, which it may call unseen ({module})"
+        findings.append(Finding("own malloc", None, text))
+    return findings
