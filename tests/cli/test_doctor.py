@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from tests.cli.support import (
 
 NAMES = surface.malloc_names(find_project())
 MIB = 1 << 20
+NOBODY = 65534
 
 
 def doctor(*words: str | Path, **more: Any) -> tuple[Outcome, dict[str, Any]]:
@@ -206,6 +208,138 @@ def test_memory_that_cannot_be_read_is_said() -> None:
             modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 9}, "x")
         with pytest.raises(modules.BindingError):
             modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 60000}, "x")
+
+
+# ---- A running process
+
+
+@contextmanager
+def napping(program: Path, **changes: str) -> Iterator[int]:
+    """A process that has passed its loader."""
+    with subprocess.Popen([program, "60000"], env=clean_environment(**changes)) as process:
+        try:
+            end = time.monotonic() + TIMEOUT_S
+            while _state(process.pid) != "S" and time.monotonic() < end:
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _state(pid: int) -> str:
+    """S: it sleeps, and does not wait for a file."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()[0]
+
+
+def examine(pid: int) -> tuple[int, dict[str, Any]]:
+    outcome, facts = doctor(str(pid))
+    assert outcome.stderr == ""
+    return outcome.status, facts
+
+
+def test_process_that_is_served(build_program: Compile) -> None:
+    nap = build_program("nap.c")
+    with napping(nap, LD_PRELOAD=str(library()), HAKMEM_MODE="lean", HAKMEM_NOSUCH="1") as pid:
+        status, facts = examine(pid)
+    assert status == 0 and facts["healthy"]
+    (active,) = texts(facts, "active", True)
+    assert active.endswith(f"mode lean: {library()}")
+    (bound,) = texts(facts, "bindings", True)
+    assert bound.startswith("all ") and bound.endswith(f"lead to {library()}")
+    assert "mode=lean (environment)" in texts(facts, "option")
+    assert "HAKMEM_NOSUCH=1: ignored, because there is no such option" in texts(facts, "variable")
+    (mappings,) = texts(facts, "mappings")
+    assert re.match(r"\d+ of at most", mappings)
+
+
+def test_process_with_the_archive_is_served(build_program: Compile) -> None:
+    archive = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
+    for flags in (archive, ["-static", *archive]):
+        program = build_program("nap.c", *flags)
+        with napping(program) as pid:
+            status, facts = examine(pid)
+        assert status == 0, facts
+        assert any("hakmem" in text for text in texts(facts, "active", True))
+    assert any("statically linked" in text for text in texts(facts, "bindings"))
+
+
+def test_library_with_a_malloc_of_its_own_is_named(build_program: Compile) -> None:
+    second = build_program("own_malloc.c", "-shared", "-fPIC")
+    program = build_program("nap.c", "-Wl,--no-as-needed", str(second))
+    with napping(program, LD_PRELOAD=str(library())) as pid:
+        status, facts = examine(pid)
+    assert status == 0
+    assert any(f"({second})" in text for text in texts(facts, "own malloc"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "preload", "reason"),
+    [
+        ([], None, "was started without hakmem in LD_PRELOAD"),
+        ([], "/nowhere/libhakmem.so", "which does not exist where the process runs"),
+        (["-static"], "library", "statically linked: nothing can be preloaded"),
+    ],
+)
+def test_process_that_is_not_served(
+    build_program: Compile, flags: Sequence[str], preload: str | None, reason: str
+) -> None:
+    changes = {} if preload is None else {"LD_PRELOAD": preload}
+    if preload == "library":
+        changes = {"LD_PRELOAD": str(library())}
+    with napping(build_program("nap.c", *flags), **changes) as pid:
+        status, facts = examine(pid)
+    assert status == 1 and not facts["healthy"]
+    (text,) = texts(facts, "active", False)
+    assert reason in text
+
+
+def test_secure_process_is_not_served(build_program: Compile, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        program = tmp_path / "setuid"
+        program.write_bytes(build_program("nap.c").read_bytes())
+        os.chown(program, NOBODY, -1)
+        program.chmod(0o4755)
+        tmp_path.chmod(0o755)
+        with napping(program, LD_PRELOAD=str(library())) as pid:
+            status, facts = examine(pid)
+        assert status == 1
+        (text,) = texts(facts, "active", False)
+        assert "is setuid" in text or "AT_SECURE" in text
+    else:
+        outcome, facts = doctor("/usr/bin/passwd")
+        assert outcome.status == 1
+        assert any("is setuid" in text for text in texts(facts, "program", False))
+
+
+def test_process_with_another_allocator(build_program: Compile) -> None:
+    (jemalloc,) = Path("/usr/lib").glob("*-linux-gnu/libjemalloc.so.2")
+    with napping(build_program("nap.c"), LD_PRELOAD=str(jemalloc)) as pid:
+        status, facts = examine(pid)
+    assert status == 1
+    assert any("libjemalloc.so.2" in text for text in texts(facts, "allocator"))
+
+
+def test_process_for_another_libc(build_program: Compile) -> None:
+    program = build_program("nap.c")
+    musl = program.with_name(f"{program.name}-musl")
+    source = ROOT / "tests/cli/programs/nap.c"
+    subprocess.run(["musl-gcc", "-o", musl, source], check=True, timeout=TIMEOUT_S)
+    with napping(musl) as pid:
+        status, facts = examine(pid)
+    assert status == 1
+    (text,) = texts(facts, "active", False)
+    assert "uses the loader of another libc" in text
+
+
+def test_no_such_process() -> None:
+    outcome, _ = doctor("2147483646")
+    assert outcome.status == 2
+    assert outcome.stderr == "hakmem: there is no process 2147483646\n"
+    outcome, _ = doctor("1", "more")
+    assert outcome.status == 2
+    assert outcome.stderr == "hakmem: a process takes no arguments: more\n"
 
 
 # ---- The machine
