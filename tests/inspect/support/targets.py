@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +41,16 @@ def preloaded(**more: str) -> dict[str, str]:
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **more: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process with pipes at its standard streams, ended and reaped in any case."""
     process = subprocess.Popen(
         [str(word) for word in command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=dict(environment) if environment is not None else preloaded(),
+        **more,
     )
     try:
         yield process
@@ -60,6 +63,12 @@ def await_line(process: subprocess.Popen[bytes], line: str) -> None:
     assert process.stdout is not None
     said = process.stdout.readline().decode()
     assert said == f"{line}\n", f"the program said {said!r} and not {line!r}"
+
+
+def await_message(process: subprocess.Popen[bytes]) -> str:
+    """The next line of standard error."""
+    assert process.stderr is not None
+    return process.stderr.readline().decode()
 
 
 def go_on(process: subprocess.Popen[bytes]) -> None:
@@ -88,6 +97,29 @@ def live_blocks(snapshot: Snapshot) -> dict[int, int]:
         if block.live:
             found[block.start] = block.usable_bytes
     return found
+
+
+def inspect(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """`hakmem inspect`, as a user runs it."""
+    return subprocess.run(
+        [*HAKMEM, "inspect", *(str(word) for word in words)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=clean_environment(),
+        **more,
+    )
+
+
+def require_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """One sentence on standard error, status 2, nothing else."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("hakmem: ")
+    for word in words:
+        assert word in lines[0], done.stderr
 
 
 def pid_of_child(pid: int) -> int:

@@ -31,16 +31,24 @@ def _text(raw: bytes) -> str:
 def read_text(source: MemorySource, address: int) -> str:
     """NUL-terminated text; empty when there is none to read."""
     parts: list[bytes] = []
-    while address and len(parts) < TEXT_BYTES_MAX // 64:
-        try:
-            part = source.read(address, 64 - address % 64)
-        except UnreadableError:
-            break
+    length = 0
+    while address and length < TEXT_BYTES_MAX:
+        part = _read_some(source, address + length, 64 - (address + length) % 64)
         parts.append(part.split(b"\0")[0])
-        if b"\0" in part:
+        length += len(part)
+        if not part or b"\0" in part:
             break
-        address += len(part)
     return b"".join(parts).decode(errors="replace")
+
+
+def _read_some(source: MemorySource, address: int, count: int) -> bytes:
+    """As many of the bytes as there are: a snapshot has no more than the text."""
+    while count:
+        try:
+            return source.read(address, count)
+        except UnreadableError:
+            count //= 2
+    return b""
 
 
 def read_options(source: MemorySource, layout: Layout) -> tuple[Option, ...]:

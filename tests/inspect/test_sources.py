@@ -1,0 +1,193 @@
+"""Every place a heap may be read from says the same: the process itself, its core, its snapshot."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect import jsonform
+from hakmem.inspect.model import Origin, Snapshot
+from hakmem.inspect.targets import find_processes, take
+from tests.cli.support import clean_environment, library
+from tests.inspect.support.corewriter import write_core
+from tests.inspect.support.targets import (
+    TIMEOUT_S,
+    archive,
+    await_line,
+    await_message,
+    compile_program,
+    go_on,
+    inspect,
+    is_permitted,
+    live_blocks,
+    pid_of_child,
+    preloaded,
+    read_truth,
+    running,
+)
+
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("truth.c", tmp_path_factory.mktemp("programs") / "truth")
+
+
+def ready(process: subprocess.Popen[bytes]) -> None:
+    await_line(process, "started")
+    go_on(process)
+    await_line(process, "ready")
+
+
+def require_same(first: Snapshot, second: Snapshot) -> None:
+    assert live_blocks(first) == live_blocks(second)
+    assert len(live_blocks(first)) > 1000
+    for name in ("version", "build_id", "mode", "name", "exe", "size_classes", "notes"):
+        assert getattr(first, name) == getattr(second, name), name
+    assert [row.live_blocks for row in first.classes] == [row.live_blocks for row in second.classes]
+    assert [option for option in first.options if option.value != ""] == [
+        option for option in second.options if option.value != ""
+    ]
+    assert first.counters == second.counters
+    assert [heap.held_blocks for heap in first.heaps] == [heap.held_blocks for heap in second.heaps]
+
+
+@pytest.mark.parametrize("flags", [(), ("static", "-s")])
+def test_core_of_a_living_process(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    extra: list[str | Path] = ["-static", "-s", archive()] if flags else []
+    program = compile_program("truth.c", tmp_path / "truth", *extra)
+    with running([program, "4", "3000", tmp_path / "blocks"]) as process:
+        ready(process)
+        alive = take(str(process.pid), freeze=True)
+        core = tmp_path / "core"
+        write_core(process.pid, core)
+    dead = take(str(core))
+    require_same(alive, dead)
+    assert dead.origin == Origin.CORE
+    assert dead.pid == alive.pid
+    assert dead.waterfall is None
+    assert dead.unsettled_share == 0
+
+
+def test_core_of_a_crash(truth: Path, tmp_path: Path) -> None:
+    """As the kernel writes it, where it does not hand cores to some program instead."""
+    pattern = CORE_PATTERN.read_text(encoding="ascii").strip()
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
+    try:
+        with running([truth, "4", "3000", tmp_path / "blocks"], cwd=tmp_path) as process:
+            ready(process)
+            alive = take(str(process.pid), freeze=True)
+            writes_file = "/" not in pattern and "|" not in pattern and "%" not in pattern
+            if not writes_file or limits[1] == 0:
+                write_core(process.pid, tmp_path / "core")
+            process.send_signal(signal.SIGQUIT)
+            process.wait(timeout=TIMEOUT_S)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+    cores = [path for path in tmp_path.iterdir() if path.name.startswith("core")]
+    assert len(cores) == 1, pattern
+    require_same(alive, take(str(cores[0])))
+
+
+def test_snapshot_that_the_process_writes(truth: Path, tmp_path: Path) -> None:
+    environment = preloaded(
+        HAKMEM_SNAPSHOT_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
+    )
+    with running([truth, "4", "3000", tmp_path / "blocks"], environment) as process:
+        ready(process)
+        alive = take(str(process.pid), freeze=True)
+        process.send_signal(signal.SIGUSR2)
+        file = tmp_path / f"hakmem.{process.pid}.1.snapshot"
+        assert await_message(process) == f"hakmem: snapshot: {file}\n"
+    written = take(str(file))
+    require_same(alive, written)
+    assert written.origin == Origin.SNAPSHOT
+    assert written.pid == alive.pid
+    assert written.unsettled_share == 0
+    assert {int(row["start"]) for row in read_truth(tmp_path / "blocks")} <= live_blocks(
+        written
+    ).keys()
+
+
+def test_saved_json(truth: Path, tmp_path: Path) -> None:
+    with running([truth, "4", "3000", tmp_path / "blocks"]) as process:
+        ready(process)
+        alive = take(str(process.pid), freeze=True, events=True)
+        done = inspect("--freeze", "--json", "--blocks", "--events", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "saved.json"
+    file.write_text(done.stdout, encoding="ascii")
+    again = take(str(file))
+    require_same(alive, again)
+    assert again.waterfall is not None
+    assert len(again.events) > 10
+    assert jsonform.encode(again, "blocks")["runs"] == jsonform.encode(alive, "blocks")["runs"]
+
+
+def test_library_whose_file_is_gone(tmp_path: Path) -> None:
+    """As in another mount namespace: nothing is read from the file."""
+    program = compile_program("truth.c", tmp_path / "truth")
+    copy = tmp_path / "libhakmem.so"
+    shutil.copy(library(), copy)
+    environment = clean_environment(LD_PRELOAD=str(copy))
+    with running([program, "2", "1000", tmp_path / "blocks"], environment) as process:
+        await_line(process, "started")
+        copy.unlink()
+        program.unlink()
+        go_on(process)
+        await_line(process, "ready")
+        snapshot = take(str(process.pid), freeze=True)
+        assert process.pid in find_processes()
+    assert {int(row["start"]) for row in read_truth(tmp_path / "blocks")} <= live_blocks(
+        snapshot
+    ).keys()
+    assert snapshot.build_id
+
+
+def test_other_namespaces(truth: Path, tmp_path: Path) -> None:
+    """A process that has other numbers for its threads, and another view of the file system."""
+    command = NAMESPACES
+    if not is_permitted([*command, "true"]):
+        command = ["unshare", "--user", "--map-root-user", *NAMESPACES[1:]]
+    if not is_permitted([*command, "true"]):
+        # Neither root nor allowed to make namespaces: the process of this one remains.
+        command = ["sh", "-c", '"$@" & wait', "sh"]
+    preload = f"LD_PRELOAD={library()}"
+    inside: list[str | Path] = [*command, "env", preload, truth, "4", "1000", tmp_path / "blocks"]
+    with running(inside, clean_environment()) as process:
+        await_line(process, "started")
+        pid = pid_of_child(process.pid)
+        go_on(process)
+        await_line(process, "ready")
+        snapshot = take(str(pid), freeze=True)
+    assert {int(row["start"]) for row in read_truth(tmp_path / "blocks")} <= live_blocks(
+        snapshot
+    ).keys()
+    assert snapshot.notes == ()
+    in_use = [heap for heap in snapshot.heaps if heap.state == "in use"]
+    assert len(in_use) >= 4
+    assert {heap.thread_name for heap in in_use} == {"truth"}
+
+
+def test_processes_are_found(truth: Path, tmp_path: Path) -> None:
+    environment = clean_environment()
+    static = compile_program("truth.c", tmp_path / "static", "-static", archive())
+    with (
+        running([truth, "1", "10", tmp_path / "a"]) as first,
+        running([static, "1", "10", tmp_path / "b"], environment) as second,
+        running([truth, "1", "10", tmp_path / "c"], environment) as other,
+    ):
+        for process in (first, second, other):
+            await_line(process, "started")
+        found = find_processes()
+    assert first.pid in found
+    assert second.pid in found
+    assert other.pid not in found
