@@ -13,6 +13,7 @@ from hakmem.commands import (
     export,
     inspect,
     options,
+    report,
     run,
     serve_metrics,
     soak,
@@ -26,6 +27,7 @@ EXAMPLES = """\
 examples:
   hakmem run -- redis-server --version     run a program on hakmem and prove it
   hakmem inspect 4242                      show the heap of a running process
+  hakmem report 4242 -o heap.html          draw it as one page
   hakmem top                               watch all that use hakmem, live
   hakmem bench --quick                     measure it against other allocators
   hakmem options                           list what can be set
@@ -44,7 +46,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(status, f"hakmem: {message}\n")
 
 
-COMMANDS = (run, inspect, set_, top, export, serve_metrics, bench, soak, options, doctor, version)
+COMMANDS = (
+    run,
+    inspect,
+    report,
+    set_,
+    top,
+    export,
+    serve_metrics,
+    bench,
+    soak,
+    options,
+    doctor,
+    version,
+)
 
 
 def make_parser() -> argparse.ArgumentParser:

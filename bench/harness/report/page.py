@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from hakmem.page import sort_script
+
 from . import facts, markdown, plots, sections, standing
 from .cells import Cell, Table
 from .results import FLOOR, GROUPS, Results
@@ -214,5 +216,5 @@ def page(results: Results) -> str:
         + "\n".join(html for _, _, html in parts)
         + "<footer>Derived from rows.jsonl, counts.jsonl and manifest.json; "
         f"<code>hakmem bench report {escape(results.folder.name)}</code> draws it anew.</footer>"
-        f"</main><script>{(HERE / 'page.js').read_text()}</script></body></html>\n"
+        f"</main><script>{sort_script()}</script></body></html>\n"
     )

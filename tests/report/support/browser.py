@@ -129,7 +129,7 @@ class Browser:
         ]  # fmt: skip
         self.log = (profile.parent / f"{profile.name}.log").open("wb")
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", *command],
+            ["/bin/bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "bash", *command],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
