@@ -14,6 +14,7 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
+#include "thread/research.h"
 
 // Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
 #define REQUEST_BYTES_MAX ((size_t)PTRDIFF_MAX)
@@ -49,7 +50,7 @@ static void *alloc_small_once(struct thread_cache *cache, uint64_t class_index) 
 // refill serves those that follow.
 static uint64_t stands_for(const struct thread_cache *cache, uint64_t class_index) {
     const uint64_t refill = least_u64(cache->magazines[class_index].capacity, NODE_BLOCKS_MAX);
-    return cache->diverted ? 1 : greatest_u64(1, refill);
+    return cache_is_diverted(cache) ? 1 : greatest_u64(1, refill);
 }
 
 // NULL unless this allocation is chosen to be guarded.
@@ -117,17 +118,30 @@ static void *alloc_uncounted(size_t bytes) {
     return or_enomem(block);
 }
 
+// The calling thread's cache when its operations are to be counted, else NULL.
+static struct thread_cache *researched_cache(void) {
+    const int saved_errno = errno;
+    struct thread_cache *cache = lifecycle_attach();
+    errno = saved_errno;
+    return cache != NULL && cache->researched ? cache : NULL;
+}
+
+SLOW_PATH static void *alloc_researched(size_t bytes) {
+    struct research_mark mark;
+    struct thread_cache *cache = researched_cache();
+    if (cache == NULL) {
+        return alloc_uncounted(bytes);
+    }
+    research_alloc_begin(cache, &mark);
+    void *block = alloc_uncounted(bytes);
+    research_alloc_end(cache, &mark, block, bytes);
+    return block;
+}
+
 SLOW_PATH static void *alloc_slowest(size_t bytes) {
     // The options are read below, and another thread may be loading them.
     lifecycle_start();
-    if (likely(options.mode != mode_research)) {
-        return alloc_uncounted(bytes);
-    }
-    const uint64_t start = os_ticks();
-    void *block = alloc_uncounted(bytes);
-    count_event(COUNTER_malloc_ticks, os_ticks() - start);
-    count_event(COUNTER_mallocs_seen, 1);
-    return block;
+    return likely(option_live(research) == 0) ? alloc_uncounted(bytes) : alloc_researched(bytes);
 }
 
 MIDDLE_PATH void *alloc_slow(size_t bytes) {
@@ -353,23 +367,32 @@ static void free_uncounted(void *block) {
     errno = saved_errno;
 }
 
-SLOW_PATH static void free_slowest(void *block) {
-    lifecycle_start();
-    if (likely(options.mode != mode_research)) {
+SLOW_PATH static void free_researched(void *block) {
+    struct research_mark mark;
+    struct thread_cache *cache = researched_cache();
+    if (cache == NULL) {
         free_uncounted(block);
         return;
     }
-    const uint64_t start = os_ticks();
+    research_free_begin(cache, &mark, block);
     free_uncounted(block);
-    count_event(COUNTER_free_ticks, os_ticks() - start);
-    count_event(COUNTER_frees_seen, 1);
+    research_free_end(cache, &mark);
+}
+
+SLOW_PATH static void free_slowest(void *block) {
+    lifecycle_start();
+    if (likely(option_live(research) == 0)) {
+        free_uncounted(block);
+    } else {
+        free_researched(block);
+    }
 }
 
 // A small block of another heap: to the remote table. False for anything else, or when it is time
 // for a tick.
 static bool free_foreign(struct thread_cache *cache, void *block) {
     const uintptr_t address = (uintptr_t)block;
-    if (unlikely(cache->diverted || address > cache->address_max)) {
+    if (unlikely(cache_is_diverted(cache) || address > cache->address_max)) {
         return false;
     }
     if (++cache->remote_since_tick > REMOTE_FREES_PER_TICK) {

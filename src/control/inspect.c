@@ -13,6 +13,7 @@
 #include "space/page_map.h"
 #include "space/size_class.h"
 #include "thread/lifecycle.h"
+#include "thread/research.h"
 
 // All rows are in writable data, which core files have, and hold their names' own bytes: no pointer that
 // the loader would have to fill in at start-up, in a section of their own: pages that no process pays for unless
@@ -70,6 +71,19 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"large_bytes_max", LARGE_BYTES_MAX},
     {"page_map_bytes", PAGE_MAP_BYTES},
     {"event_count", EVENT_COUNT},
+    {"histogram_steps", HISTOGRAM_STEPS},
+    {"histogram_buckets", HISTOGRAM_BUCKETS},
+    {"research_sample", RESEARCH_SAMPLE},
+    {"research_level_count", RESEARCH_LEVEL_COUNT},
+    {"research_level_node", RESEARCH_NODE},
+    {"research_level_depot", RESEARCH_DEPOT},
+    {"research_level_heap", RESEARCH_HEAP},
+    {"research_level_new_slab", RESEARCH_NEW_SLAB},
+    {"research_level_remote", RESEARCH_REMOTE},
+    {"research_level_large", RESEARCH_LARGE},
+    {"research_level_huge", RESEARCH_HUGE},
+    {"research_level_guarded", RESEARCH_GUARDED},
+    {"research_level_failed", RESEARCH_FAILED},
     {"counter_count", COUNTER_COUNT},
     {"page_kind_large", PAGE_KIND_LARGE},
     {"page_kind_huge", PAGE_KIND_HUGE},
@@ -172,6 +186,7 @@ static struct hakmem_inspect_global globals[] HOT = {
     ONE("page_map_flat", POINTER, "", page_map_flat),
     ONE("events", EMBEDDED, "events", events),
     ONE("control", EMBEDDED, "control", control),
+    ONE("research_lives", POINTER, "research_lives", research_lives),
     SEVERAL("no_node", POINTER, "", cache_no_node),
     SEVERAL("page_map_windows", POINTER, "window", page_map_windows),
     ONE("options", EMBEDDED, "", options),

@@ -31,7 +31,7 @@ __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exe
     (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
 
 static void ***tops(struct thread_cache *cache) {
-    return cache->diverted ? cache->shadow_top : cache->top;
+    return cache_is_diverted(cache) ? cache->shadow_top : cache->top;
 }
 
 static void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
@@ -52,8 +52,8 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->delete_entry = DELETE_ENTRY_NONE;
     cache->checked =
         options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
-    cache->diverted = cache->checked || options.mode == mode_research;
-    cache->remote_last = cache->diverted ? &no_remote_entry : cache->remote;
+    cache->remote_last = cache->remote;
+    cache_divert(cache, cache->checked || option_live(research) != 0);
 }
 
 static unsigned floor_of(const struct magazine *magazine) {
@@ -185,7 +185,7 @@ static bool is_time_to_tick(const struct thread_cache *cache) {
 }
 
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
-    return cache->magazines[class_index].depot == NULL || unlikely(cache->diverted) ||
+    return cache->magazines[class_index].depot == NULL || unlikely(cache_is_diverted(cache)) ||
                    is_time_to_tick(cache)
                ? NULL
                : pop_depot(cache, class_index);
@@ -213,7 +213,7 @@ static bool depot_has_room(const struct magazine *magazine) {
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (magazine->node == NULL || unlikely(cache->diverted) || is_time_to_tick(cache) ||
+    if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
         !depot_has_room(magazine) || !park_node(cache, class_index)) {
         return false;
     }
@@ -320,7 +320,7 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
 
 static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (cache->diverted) {
+    if (cache_is_diverted(cache)) {
         // The fast path never saw the blocks that are here.
         void **top = slot_load(cache->shadow_top, class_index);
         if (top[-1] != NULL) {
@@ -399,7 +399,7 @@ void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block
     if (entry->bits == 0) {
         *entry = (struct remote_entry){slab, word, 0, slab_word(slab, word)};
     }
-    if (likely(!cache->diverted)) {
+    if (likely(!cache_is_diverted(cache))) {
         cache->remote_last = entry;
     }
     entry->bits |= mask;
@@ -500,6 +500,20 @@ void cache_empty(struct thread_cache *cache) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         empty_magazine(cache, i);
     }
+}
+
+void cache_divert(struct thread_cache *cache, bool diverted) {
+    if (cache_is_diverted(cache) == diverted) {
+        return;
+    }
+    void ***from = diverted ? cache->top : cache->shadow_top;
+    void ***to = diverted ? cache->shadow_top : cache->top;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        slot_store(to, i, slot_load(from, i));
+        slot_store(from, i, NO_TOP);
+    }
+    atomic_store_relaxed(&cache->diverted, diverted);
+    cache->remote_last = diverted ? &no_remote_entry : cache->remote;
 }
 
 void cache_forget(struct thread_cache *cache) {

@@ -84,7 +84,10 @@ struct thread_cache {
     uint32_t remote_since_tick;                      // remote frees without a neighbour
     uint32_t remote_shift;                           // 64 - log2 of the entries in use
     uint32_t growths_seen;                           // arena_growths at the last tick
-    uint8_t diverted;                                // 1: `top` is switched off, `shadow_top` used
+    // 1: `top` is switched off, `shadow_top` used. Relaxed: the owning thread writes, statistics of other threads
+    // read a guess. Pairs with nothing.
+    _Atomic(uint8_t) diverted;
+    uint8_t researched;       // 1: operations are counted and timed (research.h)
     uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
     uint8_t exit_rounds;      // times the thread's exit handler has run
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
@@ -95,6 +98,8 @@ struct thread_cache {
     void **shadow_top[SIZE_CLASS_COUNT];
     struct remote_entry remote[REMOTE_ENTRIES];
     struct remote_entry *remote_last;  // the entry that served last; an unused one while diverted
+    // NULL until the first research. Release when made by the owner; the acquire is readers' outside of the process.
+    _Atomic(struct research *) research;
 
     // Shared.
     // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
@@ -121,6 +126,10 @@ extern __thread struct thread_cache *thread_cache __attribute__((tls_model("init
 extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
 
 extern void *const cache_no_node[NODE_SLOTS];  // for control/inspect.c
+
+static inline bool cache_is_diverted(const struct thread_cache *cache) {
+    return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->diverted) != 0;
+}
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;
@@ -221,6 +230,9 @@ void cache_decay(struct thread_cache *cache);
 
 // Gives all blocks back to the heap.
 void cache_empty(struct thread_cache *cache);
+
+// Sends every call the slow way, or no longer.
+void cache_divert(struct thread_cache *cache, bool diverted);
 
 // Forgets all blocks: see fork in lifecycle.c.
 void cache_forget(struct thread_cache *cache);

@@ -16,7 +16,7 @@ static bool is_in_magazine(struct thread_cache *cache, uint64_t class_index, uin
         return false;
     }
     void **first = magazine->node + atomic_load_relaxed(&magazine->floor) + 1;
-    void **top = slot_load(cache->diverted ? cache->shadow_top : cache->top, class_index);
+    void **top = slot_load(cache_is_diverted(cache) ? cache->shadow_top : cache->top, class_index);
     bool found = is_between(first, top, address);
     for (void **full = magazine->depot; !found && full != NULL; full = (void **)full[0]) {
         found = is_between(full + 1, full + NODE_SLOTS, address);

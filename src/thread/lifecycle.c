@@ -14,6 +14,7 @@
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/holder.h"
+#include "thread/research.h"
 
 extern char **environ;
 
@@ -107,6 +108,7 @@ struct thread_cache *lifecycle_attach(void) {
     cache->thread_pointer = os_thread_pointer();
     event_record(EVENT_thread_attached, cache->heap.id, cache->thread_id);
     cache_adjust(cache);
+    research_follow(cache);
     atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
     // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the

@@ -6,6 +6,7 @@
 #include "os/events.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"
+#include "thread/research.h"
 
 // A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected,
 // its empty slabs released, and, when it stays idle, its sparse slabs purged.
@@ -120,6 +121,7 @@ static void look_at_clock(struct thread_cache *cache) {
     event_clock_set(cache->pace_ticks, now_ms);
     heap_count(&cache->heap, COUNTER_ticks, 1);
     cache_publish_remote(cache);
+    research_follow(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;
         cache_decay(cache);

@@ -119,7 +119,7 @@ static void test_random_operations_lean(void **state) {
 
 static void test_random_operations_diverted(void **state) {
     (void)state;
-    options.mode = mode_research;
+    options.research = 1;
     start();
     random_operations(600);
 }
@@ -309,7 +309,7 @@ static void test_prewarmed_class_is_not_watched(void **state) {
 
 static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
     (void)state;
-    options.mode = mode_research;
+    options.research = 1;
     start();
     for (unsigned i = 0; i < 10; i++) {
         assert_null(cache_pop(cache, SIZE_CLASS_64));
@@ -430,7 +430,7 @@ static void test_neighbour_that_its_slab_holds(void **state) {
 
 static void test_diverted_caches_know_no_neighbour(void **state) {
     (void)state;
-    options.mode = mode_research;
+    options.research = 1;
     start();
     char *first = take_from(other, SIZE_CLASS_64), *second = take_from(other, SIZE_CLASS_64);
     free_remote(first);

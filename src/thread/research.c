@@ -1,0 +1,215 @@
+#include "thread/research.h"
+
+#include "config/options.h"
+#include "os/os.h"
+#include "space/metadata.h"
+#include "space/page_map.h"
+
+_Atomic(struct research_lives *) research_lives;  // release and acquire: see research.h
+
+#define LIFE_BEING_TAKEN 1
+
+// ---- Following the option
+
+static struct research *tables_of(const struct thread_cache *cache) {
+    return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->research);
+}
+
+// Of threads that come first at the same time, one makes the table; the others follow at their next tick.
+static bool open_lives(void) {
+    // Acquire and release: whoever fails leaves the try to the next.
+    static _Atomic(bool) claimed;
+    if (atomic_load_acquire(&research_lives) != NULL) {
+        return true;
+    }
+    if (atomic_exchange_acquire(&claimed, true)) {
+        return false;
+    }
+    struct research_lives *made = metadata_alloc(sizeof *made);
+    atomic_store_release(&research_lives, made);
+    if (made == NULL) {
+        atomic_store_release(&claimed, false);
+    }
+    return made != NULL;
+}
+
+static bool open_tables(struct thread_cache *cache) {
+    if (tables_of(cache) != NULL) {
+        return true;
+    }
+    struct research *made = metadata_alloc(sizeof *made);
+    atomic_store_release(&cache->research, made);
+    return made != NULL;
+}
+
+void research_follow(struct thread_cache *cache) {
+    const bool wanted = option_live(research) != 0;
+    if (likely(wanted == (cache->researched != 0))) {
+        return;
+    }
+    if (wanted && (!open_lives() || !open_tables(cache))) {
+        return;
+    }
+    cache->researched = wanted;
+    cache_divert(cache, wanted || cache->checked);
+}
+
+// ---- Counting
+
+static uint64_t counted(const struct thread_cache *cache, enum counter counter) {
+    return atomic_load_relaxed(
+        &((struct thread_cache *)(uintptr_t)cache)->heap.counters.value[counter]);
+}
+
+static void begin(const struct thread_cache *cache, struct research_mark *mark) {
+    mark->refills = counted(cache, COUNTER_refills);
+    mark->flushes = counted(cache, COUNTER_flushes);
+    mark->depot_swaps = counted(cache, COUNTER_depot_swaps);
+    mark->slabs_created = counted(cache, COUNTER_slabs_created);
+    mark->ticks = os_ticks();
+}
+
+// Of an operation that ended in a slab of the thread's own.
+static enum research_level small_level(const struct thread_cache *cache,
+                                       const struct research_mark *mark) {
+    if (counted(cache, COUNTER_slabs_created) != mark->slabs_created) {
+        return RESEARCH_NEW_SLAB;
+    }
+    if (counted(cache, COUNTER_refills) != mark->refills ||
+        counted(cache, COUNTER_flushes) != mark->flushes) {
+        return RESEARCH_HEAP;
+    }
+    return counted(cache, COUNTER_depot_swaps) != mark->depot_swaps ? RESEARCH_DEPOT
+                                                                    : RESEARCH_NODE;
+}
+
+static enum research_level level(const struct thread_cache *cache, const struct research_mark *mark,
+                                 uint32_t entry) {
+    switch (entry == PAGE_ENTRY_NONE ? 0xff : page_entry_kind(entry)) {
+    case PAGE_KIND_LARGE:
+        return RESEARCH_LARGE;
+    case PAGE_KIND_HUGE:
+        return RESEARCH_HUGE;
+    case PAGE_KIND_GUARDED:
+        return RESEARCH_GUARDED;
+    case 0xff:
+        return RESEARCH_FAILED;
+    default:
+        return page_entry_number(entry) == cache->heap.id ? small_level(cache, mark)
+                                                          : RESEARCH_REMOTE;
+    }
+}
+
+static bool is_small(uint32_t entry) {
+    return entry != PAGE_ENTRY_NONE && page_entry_kind(entry) < SIZE_CLASS_COUNT;
+}
+
+// ---- Lives
+
+static struct research_life *life_of(uintptr_t address) {
+    struct research_lives *all = atomic_load_acquire(&research_lives);
+    // Fibonacci hashing.
+    const uint64_t hash = (address >> 4) * UINT64_C(0x9E3779B97F4A7C15);
+    return &all->lives[hash >> (64 - RESEARCH_LIVES_LOG2)];
+}
+
+static void begin_life(struct research *tables, uintptr_t address, uint64_t ticks) {
+    struct research_lives *all = atomic_load_acquire(&research_lives);
+    struct research_life *life = life_of(address);
+    uint64_t found = atomic_load_acquire(&life->address);
+    // A block of that address was freed by a thread that did not count.
+    if (found == address && atomic_cas_acquire(&life->address, &found, 0)) {
+        found = 0;
+    }
+    const uint64_t left = atomic_load_relaxed(&tables->countdown);
+    atomic_store_relaxed(&tables->countdown, left == 0 ? RESEARCH_SAMPLE - 1 : left - 1);
+    if (left != 0) {
+        return;
+    }
+    if (found != 0 || !atomic_cas_acquire(&life->address, &found, LIFE_BEING_TAKEN)) {
+        atomic_add_relaxed(&all->without_place, 1);
+        return;
+    }
+    atomic_store_relaxed(&life->ticks, ticks);
+    atomic_store_release(&life->address, address);
+    atomic_add_relaxed(&all->followed, 1);
+}
+
+static void end_life(struct research *tables, uintptr_t address, uint64_t ticks) {
+    struct research_life *life = life_of(address);
+    uint64_t found = atomic_load_acquire(&life->address);
+    if (likely(found != address)) {
+        return;
+    }
+    const uint64_t born = atomic_load_relaxed(&life->ticks);
+    if (atomic_cas_acquire(&life->address, &found, 0)) {
+        histogram_add(&tables->lifetime_ticks, ticks > born ? ticks - born : 0);
+    }
+}
+
+// ---- The two operations
+
+void research_alloc_begin(const struct thread_cache *cache, struct research_mark *mark) {
+    begin(cache, mark);
+}
+
+void research_alloc_end(struct thread_cache *cache, const struct research_mark *mark,
+                        const void *block, size_t bytes) {
+    const uint64_t ticks = os_ticks();
+    struct research *tables = tables_of(cache);
+    const uint32_t entry = block == NULL ? PAGE_ENTRY_NONE : page_map_get((uintptr_t)block);
+    heap_count(&cache->heap, COUNTER_mallocs_seen, 1);
+    heap_count(&cache->heap, COUNTER_malloc_ticks, ticks - mark->ticks);
+    histogram_add(&tables->alloc_ticks, ticks - mark->ticks);
+    histogram_add(&tables->request_bytes, bytes);
+    if (is_small(entry)) {
+        atomic_bump_owned(&tables->allocs[page_entry_kind(entry)], 1u);
+    }
+    // A block that came from another heap's slab came through the magazine as well.
+    enum research_level at = level(cache, mark, entry);
+    at = at == RESEARCH_REMOTE ? small_level(cache, mark) : at;
+    atomic_bump_owned(&tables->alloc_levels[at], 1u);
+    if (block != NULL) {
+        begin_life(tables, (uintptr_t)block, ticks);
+    }
+}
+
+static void add_flow(struct research *tables, uint64_t heap_id) {
+    for (unsigned i = 0; i < RESEARCH_FLOWS; i++) {
+        struct research_flow *flow = &tables->flows[(heap_id + i) % RESEARCH_FLOWS];
+        const uint64_t found = atomic_load_relaxed(&flow->heap_id);
+        if (found == 0) {
+            atomic_store_relaxed(&flow->heap_id, heap_id);
+        }
+        if (found == 0 || found == heap_id) {
+            atomic_bump_owned(&flow->blocks, 1u);
+            return;
+        }
+    }
+    atomic_bump_owned(&tables->other_flows, 1u);
+}
+
+void research_free_begin(const struct thread_cache *cache, struct research_mark *mark,
+                         const void *block) {
+    const uintptr_t address = (uintptr_t)block;
+    mark->entry = address >> ADDRESS_BITS == 0 ? page_map_get(address) : PAGE_ENTRY_NONE;
+    // Before the block is anybody else's.
+    end_life(tables_of(cache), address, os_ticks());
+    begin(cache, mark);
+}
+
+void research_free_end(struct thread_cache *cache, const struct research_mark *mark) {
+    struct research *tables = tables_of(cache);
+    const uint64_t ticks = os_ticks() - mark->ticks;
+    heap_count(&cache->heap, COUNTER_frees_seen, 1);
+    heap_count(&cache->heap, COUNTER_free_ticks, ticks);
+    histogram_add(&tables->free_ticks, ticks);
+    const enum research_level at = level(cache, mark, mark->entry);
+    atomic_bump_owned(&tables->free_levels[at], 1u);
+    if (is_small(mark->entry)) {
+        atomic_bump_owned(&tables->frees[page_entry_kind(mark->entry)], 1u);
+    }
+    if (at == RESEARCH_REMOTE) {
+        add_flow(tables, page_entry_number(mark->entry));
+    }
+}
