@@ -25,7 +25,7 @@
 
 // A second, hidden name for a static object: control/inspect.c tells readers outside of the process where
 // it is. No other file uses it.
-#define INSPECTABLE(object, name) extern __typeof__(object) name __attribute__((alias(#object)))
+#define INSPECTABLE(object, name) extern __typeof__(object)(name) __attribute__((alias(#object)))
 
 #define CACHE_LINE_BYTES 64
 #define ARRAY_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -20,6 +20,9 @@
 // somebody reads them. Nothing in them ever changes.
 #define COLD __attribute__((section("hakmem_inspect")))
 
+// Sizes of pointers and of single elements are what the rows are about.
+// NOLINTBEGIN(bugprone-sizeof-expression)
+
 #define STRUCTURE(structure) {#structure, sizeof(struct structure)},
 #define FIELD(structure, field, kind, what)
 #define ARRAY(structure, field, kind, what)
@@ -192,6 +195,8 @@ static struct hakmem_inspect_global globals[] HOT = {
     ONE("options", EMBEDDED, "", options),
     SEVERAL("option_origins", NUMBER, "", option_origins),
 };
+
+// NOLINTEND(bugprone-sizeof-expression)
 
 #define TABLE(rows) \
     { rows, ARRAY_COUNT(rows), sizeof(rows)[0] }
