@@ -61,24 +61,29 @@ class Option:
                 return choice.name
         return str(self.initial)
 
-    def problem(self, value: str) -> str | None:
-        """Why the library would not take this value, or None when it would."""
+    def number_of(self, value: str) -> int | None:
+        """The number that a value stands for, unless it is no value of this option, or text."""
         word = value.strip().lower()
-        number: int | None
-        if self.type == "STRING":
-            return None if len(value.encode()) <= self.max else f"is longer than {self.max} bytes"
+        number: int | None = None
         if self.type == "ENUM":
-            names = [choice.name for choice in self.choices]
-            return None if word in names else f"is not one of {', '.join(names)}"
+            return next((choice.number for choice in self.choices if choice.name == word), None)
         if self.type == "BOOL":
             number = BOOL_WORDS.get(word)
         elif self.type == "BYTES" and word[:-1].isdecimal() and word[-1:] in SIZE_SUFFIXES:
             number = int(word[:-1]) * SIZE_SUFFIXES[word[-1]]
-        else:
-            number = int(word) if word.isascii() and word.isdecimal() else None
-        if number is None or not self.min <= number <= self.max:
-            return f"is not {self.expectation()}"
-        return None
+        elif self.type != "STRING" and word.isascii() and word.isdecimal():
+            number = int(word)
+        return number if number is not None and self.min <= number <= self.max else None
+
+    def problem(self, value: str) -> str | None:
+        """Why the library would not take this value, or None when it would."""
+        if self.type == "STRING":
+            return None if len(value.encode()) <= self.max else f"is longer than {self.max} bytes"
+        if self.number_of(value) is not None:
+            return None
+        if self.type == "ENUM":
+            return f"is not one of {', '.join(choice.name for choice in self.choices)}"
+        return f"is not {self.expectation()}"
 
     def expectation(self) -> str:
         bounds = f"({self.min}..{self.max})"

@@ -1,4 +1,4 @@
-"""hakmem set: switches research mode and events of a running process, and makes it purge."""
+"""hakmem set: changes options of a running process, asks it for events or for a purge."""
 
 from __future__ import annotations
 
@@ -8,82 +8,99 @@ import sys
 
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
+from hakmem.options import BOOL_WORDS, OptionTable, read_options
 from hakmem.project import find_project
 
 EXAMPLES = """\
 examples:
-  hakmem set 4242 research=on       count and time every operation; `hakmem inspect` shows it
-  hakmem set 4242 research=off
-  hakmem set 4242 events=on         note refills, flushes and large blocks as well
-  hakmem set 4242 purge=now         give back what can be given back
-  hakmem set 4242                   only say what is wanted now
+  hakmem set 4242 research=on            count and time every operation; `hakmem inspect` shows it
+  hakmem set 4242 events=on              note refills, flushes and large blocks as well
+  hakmem set 4242 purge=now              give back what can be given back
+  hakmem set 4242 purge_delay_ms=100     any option that `hakmem options` calls live
 
 A thread follows when it next takes a slow path: one that sleeps, when it wakes up.
 Exit status: 0 done (a purge that no thread has begun yet is said), 2 it could not be set.
 """
 SCHEMA = "hakmem.set/1"
-WORDS = {"research": ("on", "off"), "events": ("on", "off"), "purge": ("now",)}
+EVENTS, PURGE, NOW = "events", "purge", "now"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "set",
-        help="switch research mode or events of a running process, or make it purge",
-        description="Writes wishes into the inspect root of a process of the same user.",
+        help="change options of a running process, or make it purge",
+        description="Changes LIVE options of a process of the same user, among them research; asks "
+        "it for more events, or for a purge.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("pid", metavar="PID", type=int, help="a process that uses hakmem")
     parser.add_argument(
-        "wishes", metavar="NAME=VALUE", nargs="*", help="research=on|off, events=on|off, purge=now"
+        "wishes", metavar="NAME=VALUE", nargs="+", help="an option, events=on|off, or purge=now"
     )
     parser.add_argument(
         "--wait", type=float, default=1.0, metavar="SECONDS", help="for a purge; 1 if not given"
     )
-    parser.add_argument("--json", action="store_true", help="the state afterwards as JSON")
+    parser.add_argument("--json", action="store_true", help="what was set as JSON")
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
-def parse(wishes: list[str]) -> dict[str, str]:
-    """The wishes by name, all of them valid; UsageError otherwise."""
-    parsed: dict[str, str] = {}
+def parse(wishes: list[str], table: OptionTable) -> dict[str, int]:
+    """The numbers by name, all of them valid; UsageError otherwise."""
+    parsed: dict[str, int] = {}
     for wish in wishes:
         name, _, value = wish.partition("=")
-        if value not in WORDS.get(name, ()):
-            known = ", ".join(f"{name}={'|'.join(words)}" for name, words in WORDS.items())
-            raise UsageError(f"{wish!r} cannot be set; what can be: {known}")
-        parsed[name] = value
+        name = name.lower().removeprefix("hakmem_")
+        if name == PURGE and value == NOW:
+            parsed[name] = 1
+        elif name == EVENTS and value.lower() in BOOL_WORDS:
+            parsed[name] = BOOL_WORDS[value.lower()]
+        elif name in (PURGE, EVENTS):
+            raise UsageError(f"{wish!r}: what can be set is purge=now, events=on, events=off")
+        else:
+            parsed[name] = _option(name, value, table)
     return parsed
 
 
+def _option(name: str, value: str, table: OptionTable) -> int:
+    option = table.find(name)
+    if option is None:
+        raise UsageError(f"there is no option {name}; beside options, events and purge can be set")
+    if not option.live or option.type == "STRING":
+        raise UsageError(f"{name} is only read when a program starts ({option.environment})")
+    number = option.number_of(value)
+    if number is None:
+        raise UsageError(f"{name}: {value!r} {option.problem(value)}")
+    return number
+
+
 def run(options: argparse.Namespace) -> int:
-    wishes = parse(options.wishes)
-    enter(find_project())
+    project = find_project()
+    wishes = parse(options.wishes, read_options(project.options_table))
+    enter(project)
     from hakmem.inspect.control import Control
     from hakmem.inspect.process import ProcessSource
     from hakmem.inspect.reading import Session
 
     source = ProcessSource(options.pid)
+    purged = None
     with Session(source) as session:
         control = Control(source, session.layout)
-        purged = None
-        for name, value in wishes.items():
-            if name == "purge":
+        for name, number in wishes.items():
+            if name == PURGE:
                 purged = control.purge(options.wait)
+            elif name == EVENTS:
+                control.ask_events(bool(number))
             else:
-                control.switch(name, value == "on")
-        state = control.state()
+                control.set_option(name, number)
+    changed = {name: number for name, number in wishes.items() if name != PURGE}
     if options.json:
-        facts = {"schema": SCHEMA, "pid": options.pid, "purged": purged, **vars(state)}
+        facts = {"schema": SCHEMA, "pid": options.pid, "set": changed, "purged": purged}
         sys.stdout.write(json.dumps(facts) + "\n")
         return 0
-    switches = f"research {_word(state.research)}, events {_word(state.events)}"
-    sys.stdout.write(f"process {options.pid}: {switches}\n")
+    for name, number in changed.items():
+        sys.stdout.write(f"process {options.pid}: {name} {number}\n")
     if purged is not None:
         done = "purged" if purged else "the next thread that takes a slow path will purge"
         sys.stdout.write(f"process {options.pid}: {done}\n")
     return 0
-
-
-def _word(is_on: bool) -> str:
-    return "on" if is_on else "off"

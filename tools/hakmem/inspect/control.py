@@ -1,73 +1,77 @@
-"""What may be asked of a living process: the only place that is written in a target's memory."""
+"""What may be changed in a living process: its LIVE options, and wishes. Nothing else of a target's
+memory is ever written."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-
-import numpy as np
 
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.layout import Layout, offset_of
 from hakmem.inspect.process import ProcessSource
 
-WORD_BYTES = 4
+WISH_BYTES, OPTION_BYTES = 4, 8
 POLL_SECONDS = 0.01
-SWITCHES = ("research", "events")
-PURGE = "purge"
-
-
-@dataclass(frozen=True)
-class State:
-    """What is wanted of a target now. `purging`: a purge was asked for and is not done yet."""
-
-    research: bool
-    events: bool
-    purging: bool
 
 
 class Control:
-    """The wishes of one process; InspectError when it is not this user's."""
+    """The options and wishes of one process; InspectError when it is not this user's. Threads
+    follow when they next take a slow path."""
 
     def __init__(self, source: ProcessSource, layout: Layout) -> None:
         self.source = source
-        if layout.root.find_global("control") is None:
-            raise InspectError(
-                f"process {source.pid} uses hakmem {layout.root.version}, which takes no wishes"
-            )
         self.layout = layout
-        self.address = layout.root.global_object("control").address
-        self.structure = layout.root.structure("control")
+        root = layout.root
+        if root.find_global("control") is None:
+            raise InspectError(
+                f"process {source.pid} uses hakmem {root.version}, in which nothing can be set"
+            )
+        self.address = root.global_object("control").address
+        self.structure = root.structure("control")
         owner = source.owner()
         if owner != os.geteuid():
             raise InspectError(
                 f"process {source.pid} runs as user {owner}: only that user may set anything in it"
             )
 
-    def state(self) -> State:
-        row = self.source.read_array(self.address, self.structure)[0]
-        return State(
-            bool(row["research"]), bool(row["events"]), row["purge_wanted"] != row["purge_done"]
-        )
+    def set_option(self, name: str, value: int) -> None:
+        """A number of a LIVE option, in its range; InspectError when the target has no such one."""
+        root = self.layout.root
+        for index, row in enumerate(root.rows["options"]):
+            if row["name"] == name.encode():
+                if not int(row["live"]):
+                    raise InspectError(f"{name} is only read when a program starts")
+                place = root.global_object("options").address + int(row["offset"])
+                self.source.write(place, value.to_bytes(OPTION_BYTES, "little"))
+                origin = root.constant("option_origin_runtime").to_bytes(1, "little")
+                self.source.write(root.global_object("option_origins").address + index, origin)
+                return
+        raise InspectError(f"process {self.source.pid} uses a hakmem that has no option {name}")
 
-    def switch(self, name: str, is_on: bool) -> None:
-        """Sets one of SWITCHES; threads follow when they next take a slow path."""
-        self._write(name, int(is_on))
+    def ask_events(self, is_on: bool) -> None:
+        """Whether kinds of events are recorded that are not always."""
+        self._wish("events", int(is_on))
+
+    def has_events(self) -> bool:
+        row = self.source.read_array(self.address, self.structure)[0]
+        return bool(row["events"])
 
     def purge(self, wait_seconds: float) -> bool:
         """Asks for what hakmem_trim does, and waits for it. False when no thread has done it by
         then: the next one that takes a slow path will."""
         row = self.source.read_array(self.address, self.structure)[0]
-        wanted = (int(row["purge_done"]) + 1) % (1 << 8 * WORD_BYTES)
-        self._write("purge_wanted", wanted)
+        self._wish("purge_wanted", (int(row["purge_done"]) + 1) % (1 << 8 * WISH_BYTES))
         deadline = time.monotonic() + wait_seconds
-        while self.state().purging:
+        while self._is_purging():
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_SECONDS)
         return True
 
-    def _write(self, name: str, value: int) -> None:
+    def _is_purging(self) -> bool:
+        row = self.source.read_array(self.address, self.structure)[0]
+        return int(row["purge_wanted"]) != int(row["purge_done"])
+
+    def _wish(self, name: str, value: int) -> None:
         address = self.address + offset_of(self.structure, name)
-        self.source.write(address, np.uint32(value).tobytes())
+        self.source.write(address, value.to_bytes(WISH_BYTES, "little"))

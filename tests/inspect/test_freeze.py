@@ -1,0 +1,164 @@
+"""A frozen process stands still, and goes on whatever becomes of who froze it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect.errors import InspectError
+from hakmem.inspect.freeze import Freeze
+from hakmem.inspect.targets import take
+from tests.cli.support import clean_environment
+from tests.inspect.support.targets import (
+    ROOT,
+    TIMEOUT_S,
+    archive,
+    await_line,
+    compile_program,
+    go_on,
+    running,
+)
+
+STOPPED, RUNNING = "t", "RSD"
+HOLD = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from hakmem.inspect.freeze import Freeze
+with Freeze(int(sys.argv[1]), [], lambda: False):
+    print("frozen", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("busy.c", tmp_path_factory.mktemp("programs") / "busy")
+
+
+@pytest.fixture
+def process(busy: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with running([busy, "3"]) as started:
+        await_line(started, "ready")
+        yield started
+
+
+def states(pid: int) -> str:
+    """One letter for each thread."""
+    found = ""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += (task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    return found
+
+
+def progress(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """Operations done so far, and signals that arrived."""
+    go_on(process)
+    assert process.stdout is not None
+    operations, signals = process.stdout.readline().split()
+    return int(operations), int(signals)
+
+
+def require_going_on(process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    before, _ = progress(process)
+    while progress(process)[0] == before:
+        assert time.monotonic() < deadline
+    assert STOPPED not in states(process.pid).lower()
+
+
+def test_every_thread_stands_still(process: subprocess.Popen[bytes]) -> None:
+    with Freeze(process.pid, [], lambda: False) as freeze:
+        assert freeze.exact
+        assert states(process.pid) == "t" * 4
+    require_going_on(process)
+
+
+def test_it_goes_on_when_reading_fails(process: subprocess.Popen[bytes]) -> None:
+    with (
+        pytest.raises(RuntimeError, match="no more"),
+        Freeze(process.pid, [], lambda: False),
+    ):
+        raise RuntimeError("no more")
+    require_going_on(process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_goes_on_when_the_reader_is_killed(
+    process: subprocess.Popen[bytes], number: signal.Signals
+) -> None:
+    words = [sys.executable, "-c", HOLD, str(process.pid), str(ROOT / "tools")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"frozen\n"
+        assert states(process.pid) == "t" * 4
+        reader.send_signal(number)
+        reader.wait(timeout=TIMEOUT_S)
+    require_going_on(process)
+
+
+def test_signals_are_not_lost(process: subprocess.Popen[bytes]) -> None:
+    sent = 20
+    for count in range(sent):
+        with Freeze(process.pid, [], lambda: False):
+            os.kill(process.pid, signal.SIGUSR1)
+        while progress(process)[1] <= count:
+            pass
+    assert progress(process)[1] == sent
+
+
+def test_a_busy_process_is_exact_each_time(process: subprocess.Popen[bytes]) -> None:
+    """Each thread holds its slots, or one less while it replaces one."""
+    slots, threads = 500, 3
+    base = None
+    for _ in range(20):
+        snapshot = take(str(process.pid), freeze=True, residency=False)
+        assert snapshot.frozen
+        assert snapshot.unsettled_share == 0
+        assert snapshot.notes == ()
+        live = sum(heap.live_blocks for heap in snapshot.heaps if heap.counters)
+        # What the C library holds itself does not change.
+        base = live - slots * threads if base is None else base
+        assert abs(live - slots * threads - base) <= threads
+    require_going_on(process)
+
+
+def test_one_stopped_by_job_control_stays_stopped(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + TIMEOUT_S
+    while states(process.pid) != "T" * 4:
+        assert time.monotonic() < deadline
+    with Freeze(process.pid, [], lambda: False):
+        pass
+    assert set(states(process.pid).upper()) == {"T"}
+    snapshot = take(str(process.pid), freeze=True)
+    assert snapshot.gauges["live_blocks"] > 0
+    process.send_signal(signal.SIGCONT)
+    require_going_on(process)
+
+
+def test_one_that_a_debugger_has_is_refused(process: subprocess.Popen[bytes]) -> None:
+    with Freeze(process.pid, [], lambda: False):
+        words = [sys.executable, "-c", HOLD, str(process.pid), str(ROOT / "tools")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert "cannot be stopped: a debugger has it" in done.stderr
+    require_going_on(process)
+    with pytest.raises(InspectError, match="living process"):
+        take("/nowhere", freeze=True)
+
+
+def test_static_program(tmp_path: Path) -> None:
+    program = compile_program("busy.c", tmp_path / "busy", "-static", archive())
+    with running([program, "3"], clean_environment()) as process:
+        await_line(process, "ready")
+        for _ in range(5):
+            snapshot = take(str(process.pid), freeze=True, residency=False)
+            assert snapshot.frozen
+            assert snapshot.notes == ()
+        require_going_on(process)

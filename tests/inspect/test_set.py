@@ -1,0 +1,135 @@
+"""hakmem set: what is asked of a living process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect.control import Control
+from hakmem.inspect.errors import InspectError
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.targets import take
+from tests.cli.support import clean_environment
+from tests.inspect.support.targets import (
+    HAKMEM,
+    TIMEOUT_S,
+    await_line,
+    compile_program,
+    require_refusal,
+    running,
+)
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = compile_program("busy.c", tmp_path / "busy")
+    with running([program, "2"]) as process:
+        await_line(process, "ready")
+        yield process
+
+
+def hakmem_set(*words: str | int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HAKMEM, "set", *(str(word) for word in words)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=clean_environment(),
+    )
+
+
+def await_counter(pid: int, name: str, is_so: Callable[[int, int], bool]) -> None:
+    """Until two looks at a counter are as they should be."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        first = take(str(pid), residency=False).counters[name]
+        time.sleep(0.05)
+        second = take(str(pid), residency=False).counters[name]
+        if is_so(first, second):
+            return
+        assert time.monotonic() < deadline, (name, first, second)
+
+
+def test_research_is_switched_on_and_off(busy: subprocess.Popen[bytes]) -> None:
+    assert take(str(busy.pid), residency=False).counters["mallocs_seen"] == 0
+    done = hakmem_set(busy.pid, "research=on")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "research 1" in done.stdout
+    option = next(o for o in take(str(busy.pid)).options if o.name == "research")
+    assert (option.value, option.origin) == (1, "runtime")
+    await_counter(busy.pid, "mallocs_seen", lambda first, second: 0 < first < second)
+    assert hakmem_set(busy.pid, "research=off").returncode == 0
+    await_counter(busy.pid, "mallocs_seen", lambda first, second: first == second)
+
+
+def test_events_that_are_not_always_recorded(busy: subprocess.Popen[bytes]) -> None:
+    kinds = {event.kind for event in take(str(busy.pid), events=True).events}
+    assert "refill" not in kinds
+    done = hakmem_set(busy.pid, "events=on", "--json")
+    assert json.loads(done.stdout)["set"] == {"events": 1}, done.stderr
+    deadline = time.monotonic() + TIMEOUT_S
+    while "refill" not in kinds:
+        snapshot = take(str(busy.pid), events=True)
+        kinds = {event.kind for event in snapshot.events}
+        assert time.monotonic() < deadline
+    refills = [event for event in snapshot.events if event.kind == "refill"]
+    heaps = {heap.id: heap for heap in snapshot.heaps}
+    sizes = {row.block_bytes for row in snapshot.size_classes}
+    for event in refills:
+        assert heaps[event.arguments["heap"]].thread_id == event.thread_id
+        assert event.arguments["block_bytes"] in sizes
+        assert 1 <= event.arguments["blocks"] <= 63
+    times = [event.time_ns for event in snapshot.events if event.time_ns is not None]
+    assert all(-60e9 < time_ns - time.monotonic_ns() < 60e9 for time_ns in times)
+    assert hakmem_set(busy.pid, "events=off").returncode == 0
+
+
+def test_purge(busy: subprocess.Popen[bytes]) -> None:
+    done = hakmem_set(busy.pid, "purge=now", "--wait", str(TIMEOUT_S))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "purged" in done.stdout
+
+
+def test_a_purge_that_nobody_does_is_said(tmp_path: Path) -> None:
+    program = compile_program("many.c", tmp_path / "many")
+    with running([program, "1000", "64", "1"]) as process:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, "purge=now", "--wait", "0.05")
+        assert done.returncode == 0
+        assert "will purge" in done.stdout
+
+
+def test_any_live_option(busy: subprocess.Popen[bytes]) -> None:
+    done = hakmem_set(busy.pid, "purge_delay_ms=125", "huge_cache_bytes=2M")
+    assert (done.returncode, done.stderr) == (0, "")
+    options = {option.name: option for option in take(str(busy.pid)).options}
+    assert options["purge_delay_ms"].value == 125
+    assert options["huge_cache_bytes"].value == 2 << 20
+    assert options["huge_cache_bytes"].origin == "runtime"
+    assert options["retain_slabs"].origin == "default"
+
+
+def test_what_cannot_be_set(busy: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    require_refusal(hakmem_set(busy.pid, "research=perhaps"), "research", "0 or 1")
+    require_refusal(hakmem_set(busy.pid, "mode=lean"), "when a program starts")
+    require_refusal(hakmem_set(busy.pid, "purge=later"), "purge=now")
+    require_refusal(hakmem_set(busy.pid, "retain_slabs=99999999"), "0..1024")
+    require_refusal(hakmem_set(busy.pid, "dream=1"), "no option dream")
+    require_refusal(hakmem_set(os.getpid(), "research=on"), "does not use hakmem")
+
+
+def test_only_the_same_user(busy: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not for root, who could: whose process it is, decides."""
+    with Session(ProcessSource(busy.pid)) as session:
+        assert isinstance(session.source, ProcessSource)
+        Control(session.source, session.layout)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(InspectError, match="only that user may set"):
+            Control(session.source, session.layout)
