@@ -99,7 +99,7 @@ def live_blocks(snapshot: Snapshot) -> dict[int, int]:
     return found
 
 
-def inspect(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+def inspect(*words: str | int | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """`hakmem inspect`, as a user runs it."""
     return subprocess.run(
         [*HAKMEM, "inspect", *(str(word) for word in words)],

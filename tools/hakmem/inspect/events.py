@@ -32,7 +32,7 @@ def read_events(
     ring = ring[ring["stamp"] != 0]
     ring = ring[np.argsort(ring["stamp"], kind="stable")]
     kinds = {int(row["number"]): row for row in root.rows["event_kinds"]}
-    clock = _Clock(after)
+    clock = Clock(after)
     events = []
     for row in ring:
         kind = kinds.get(int(row["stamp"]) & ((1 << KIND_BITS) - 1))
@@ -65,7 +65,7 @@ def _arguments(kind: np.void, first: int, second: int, layout: Layout) -> dict[s
     return found
 
 
-class _Clock:
+class Clock:
     """The processor's ticks as time of the monotonic clock, by two looks at both."""
 
     def __init__(self, events: Any) -> None:
@@ -74,6 +74,10 @@ class _Clock:
         self.ms = int(first["ms"])
         self.ticks_between = int(latest["ticks"]) - self.ticks
         self.ms_between = int(latest["ms"]) - self.ms
+
+    def ticks_per_second(self) -> int:
+        """0 when the two looks were too close."""
+        return 1000 * self.ticks_between // self.ms_between if self.ms_between > 0 else 0
 
     def to_ns(self, ticks: int) -> int | None:
         if self.ticks_between <= 0 or self.ms_between <= 0:

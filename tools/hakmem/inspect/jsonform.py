@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hakmem.errors import HakmemError
+from hakmem.inspect.errors import InspectError
 from hakmem.inspect.model import (
     HEAP_CLASS,
     RUN,
@@ -41,7 +41,7 @@ PLANE_BYTES_MAX = 1 << 40
 ROWS_MAX = 1 << 28
 
 
-class SchemaError(HakmemError):
+class SchemaError(InspectError):
     """JSON that is no snapshot, or one of another schema."""
 
 

@@ -246,14 +246,18 @@ class Flow:
 
 @dataclass(frozen=True)
 class Research:
-    """What research mode counted. `operations`: per name ("mallocs", "frees"), one count for each
-    size class. `hits`: per cache level."""
+    """What research mode counted, since it was first switched on. `enabled`: some thread counts
+    now. `operations`: per name ("mallocs", "frees"), one count for each size class. `hits` and
+    `free_hits`: allocations and frees by the level of the cache where they ended.
+    `requested_bytes`: asked for in all, one sum for each size class; may be empty."""
 
     enabled: bool
     operations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     histograms: tuple[Histogram, ...] = ()
     flows: tuple[Flow, ...] = ()
     hits: Mapping[str, int] = field(default_factory=dict)
+    free_hits: Mapping[str, int] = field(default_factory=dict)
+    requested_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -82,14 +82,14 @@ class ProcessSource(MemorySource):
     def _refusal(self, error: OSError) -> InspectError:
         if error.errno in (errno.EACCES, errno.EPERM):
             owner = self.owner()
-            whose = f", which runs as user {owner}" if owner not in (None, os.geteuid()) else ""
+            whose = f", which runs as user {owner}," if owner not in (None, os.geteuid()) else ""
             return InspectError(
                 f"reading process {self.pid} ({self.name}){whose} is not permitted; "
                 "as the same user or as root it is, unless the system forbids tracing "
                 "(/proc/sys/kernel/yama/ptrace_scope)"
             )
         if error.errno in (errno.ENOENT, errno.ESRCH):
-            return GoneError(f"process {self.pid} has ended")
+            return self._gone_or_kernel()
         return InspectError(f"process {self.pid}: {error.strerror}")
 
     def owner(self) -> int | None:
@@ -120,7 +120,7 @@ class ProcessSource(MemorySource):
 
     def _gone_or_kernel(self) -> InspectError:
         if self.exe or not self.place.is_dir():
-            return GoneError(f"process {self.pid} ({self.name}) ended while it was being read")
+            return GoneError(f"process {self.pid} ({self.name}) has ended")
         return InspectError(
             f"process {self.pid} ({self.name}) has no memory of its own: it is the "
             "kernel's, or ended"

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import numpy as np
 
-from hakmem.inspect import facts, resident, totals
+from hakmem.inspect import facts, research, resident, totals
 from hakmem.inspect.check import find_violations
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.events import read_events
@@ -89,13 +89,15 @@ class Session:
         slabs = totals.select_slabs(picture.runs)
         totals.count_blocks(slabs, picture.planes)
         picture.runs[picture.runs["kind"] == RunKind.SLAB] = slabs
+        found_research = research.read_research(source, layout, picture.caches)
+        slack = research.slack_bytes(layout, found_research, totals.live_by_class(slabs))
         waterfall = None
         if residency and isinstance(source, ProcessSource):
-            waterfall, huge = resident.measure(source, layout, self.root, picture, huge)
+            waterfall, huge = resident.measure(source, layout, self.root, picture, huge, slack)
             slabs = totals.select_slabs(picture.runs)
         # What was read is only worth something while the same program still runs.
         source.read(self.root.address, 16)
-        classes = totals.sum_classes(layout.size_classes, slabs)
+        classes = totals.sum_classes(layout.size_classes, slabs, slack)
         heaps = describe_heaps(picture, layout, source.thread_names())
         found_events, events_lost = self._events(picture) if events else ((), 0)
         return Snapshot(
@@ -123,6 +125,7 @@ class Session:
             gauges=self._gauges(picture, classes, heaps, huge, guarded),
             events=found_events,
             events_lost=events_lost,
+            research=found_research,
             residency=waterfall is not None,
             waterfall=waterfall,
             notes=find_violations(picture, layout),

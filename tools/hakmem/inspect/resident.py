@@ -3,6 +3,7 @@ of its mappings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hakmem.inspect import facts, residency, waterfall
@@ -20,6 +21,7 @@ def measure(
     root: Root,
     picture: Picture,
     huge: tuple[HugeBlock, ...],
+    slack: Mapping[int, int] | None,
 ) -> tuple[Waterfall, tuple[HugeBlock, ...]]:
     """Sets resident_bytes of the picture's runs and superslabs; the huge blocks come back with
     theirs."""
@@ -46,7 +48,7 @@ def measure(
         states,
         int(slabs["resident_bytes"].sum()),
         int(runs["resident_bytes"][~is_slab].sum()),
-        0,
+        sum(slack.values()) if slack is not None else 0,
         source.stack_pointers(),
         waterfall.Target(source.exe, root.area.name),
     )

@@ -53,7 +53,7 @@ def render(
     sections.append(("heaps", _heaps(snapshot, heap, everything)))
     sections.append(("large and huge blocks", _large(snapshot, everything)))
     sections.append(("free pages of superslabs", _purge(snapshot)))
-    if snapshot.research is not None and snapshot.research.enabled:
+    if snapshot.research is not None:
         sections.append(("research", _research(snapshot)))
     if snapshot.events or snapshot.events_lost:
         sections.append(("events, the latest last", _events(snapshot, everything)))
@@ -297,11 +297,15 @@ def _research(snapshot: Snapshot) -> Iterator[str]:
         total = sum(histogram.counts)
         if total:
             found = _quantiles(histogram.upper, histogram.counts)
-            yield f"  {histogram.name}: {found} {histogram.unit}"
-    if research.hits:
-        total = sum(research.hits.values())
-        parts = [f"{name} {share(count, total)}" for name, count in research.hits.items()]
-        yield "  served by: " + ", ".join(parts)
+            yield f"  {histogram.name}: {total:,}; {found} {histogram.unit}"
+    for title, hits in (("malloc", research.hits), ("free", research.free_hits)):
+        total = sum(hits.values())
+        parts = [
+            f"{name.replace('_', ' ')} {share(count, total)}"
+            for name, count in hits.items()
+            if count
+        ]
+        yield f"  {title} ended in: " + (", ".join(parts) or "nothing yet")
     for flow in sorted(research.flows, key=lambda flow: -flow.blocks)[:LARGE_SHOWN]:
         yield f"  heap {flow.from_heap} -> heap {flow.to_heap}: {flow.blocks:,} blocks"
 

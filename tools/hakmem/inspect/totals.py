@@ -99,6 +99,12 @@ def sum_classes(
     )
 
 
+def live_by_class(slabs: Table) -> dict[int, int]:
+    """Live blocks by size class."""
+    counts = np.bincount(slabs["class_index"], slabs["live"])
+    return {index: int(count) for index, count in enumerate(counts)}
+
+
 def select_slabs(runs: Table) -> Table:
     chosen: Table = runs[runs["kind"] == RunKind.SLAB]
     return chosen

@@ -1,0 +1,210 @@
+"""What cannot be read is said in one sentence, with status 2: no traceback, no hang."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect.errors import GoneError, InspectError, NoHakmemError
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.root import ROOT as ROOT_TYPE
+from hakmem.inspect.targets import take
+from tests.cli.support import clean_environment, library
+from tests.inspect.support.corewriter import write_core
+from tests.inspect.support.targets import (
+    await_line,
+    compile_program,
+    inspect,
+    require_refusal,
+    running,
+)
+
+NO_PROCESS = (1 << 22) + 1  # above the highest number that the kernel gives
+JEMALLOC = Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("many.c", tmp_path_factory.mktemp("programs") / "many")
+
+
+@pytest.fixture
+def process(many: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with running([many, "1000", "64", "1"]) as started:
+        await_line(started, "ready")
+        yield started
+
+
+@pytest.fixture
+def core(process: subprocess.Popen[bytes], tmp_path: Path) -> Path:
+    path = tmp_path / "core"
+    write_core(process.pid, path)
+    return path
+
+
+def test_targets_that_are_none(tmp_path: Path) -> None:
+    require_refusal(inspect(NO_PROCESS), "no process")
+    require_refusal(inspect(tmp_path / "missing"), "No such file")
+    require_refusal(inspect(tmp_path), "Is a directory")
+    require_refusal(inspect(__file__), "neither a core file nor a snapshot")
+    require_refusal(inspect(library()), "not a core file")
+    empty = tmp_path / "empty"
+    empty.touch()
+    require_refusal(inspect(empty), "neither")
+    (tmp_path / "bad.json").write_text("{", encoding="ascii")
+    require_refusal(inspect(tmp_path / "bad.json"), "not JSON")
+    (tmp_path / "other.json").write_text('{"schema": "dream/1"}', encoding="ascii")
+    require_refusal(inspect(tmp_path / "other.json"), "dream/1")
+    (tmp_path / "deep.json").write_text("{" + '"a":[' * 100_000, encoding="ascii")
+    require_refusal(inspect(tmp_path / "deep.json"), "not JSON")
+    require_refusal(inspect("--freeze", tmp_path / "other.json"), "only a living process")
+
+
+@pytest.mark.parametrize("preload", [None, JEMALLOC])
+def test_process_of_another_allocator(many: Path, preload: Path | None) -> None:
+    environment = clean_environment(**({"LD_PRELOAD": str(preload)} if preload else {}))
+    assert preload is None or preload.exists()
+    with running([many, "100000", "64", "1"], environment) as process:
+        await_line(process, "ready")
+        require_refusal(inspect(process.pid), f"process {process.pid} (many) does not use hakmem")
+
+
+def test_kernel_thread_and_zombie(many: Path) -> None:
+    with running([many, "1", "64", "1"]) as process:
+        await_line(process, "ready")
+        process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        require_refusal(inspect(process.pid), "has ended")
+    kthreadd = Path("/proc/2/comm")
+    if kthreadd.exists() and kthreadd.read_text(encoding="ascii") == "kthreadd\n":
+        require_refusal(inspect(2), "(kthreadd) has no memory")
+
+
+def test_process_of_another_user(process: subprocess.Popen[bytes]) -> None:
+    """As a user who may not: root's own processes are looked at by nobody, others by themselves."""
+    if os.geteuid() != 0:
+        with pytest.raises(InspectError, match="not permitted"):
+            ProcessSource(1)
+        return
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "it was permitted"
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            ProcessSource(process.pid)
+        except InspectError as error:
+            said = str(error)
+        finally:
+            os.write(write_end, said.encode())
+            os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    said = os.read(read_end, 4096).decode()
+    os.close(read_end)
+    assert f"reading process {process.pid} (many), which runs as user 0, is not permitted" in said
+
+
+def test_process_that_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:
+    with Session(ProcessSource(process.pid)) as session:
+        session.take()
+        process.kill()
+        process.wait()
+        with pytest.raises(GoneError, match="ended"):
+            session.take()
+
+
+def test_process_that_becomes_another_program(tmp_path: Path) -> None:
+    """The memory that was opened is gone with the exec, though the number is alive."""
+    with running(["sh", "-c", "echo ready; read line; exec sleep 600"]) as process:
+        await_line(process, "ready")
+        with Session(ProcessSource(process.pid)) as session:
+            session.take()
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            comm = Path(f"/proc/{process.pid}/comm")
+            while comm.read_text(encoding="ascii") != "sleep\n":
+                pass
+            with pytest.raises(InspectError):
+                session.take()
+        assert take(str(process.pid)).name == "sleep"
+
+
+def test_core_that_is_cut_short(core: Path) -> None:
+    size = core.stat().st_size
+    for kept, words in ((size - 1, "cut short"), (size // 2, "cut short"), (100, "core")):
+        os.truncate(core, kept)
+        require_refusal(inspect(core), words)
+
+
+def test_foreign_core(core: Path, tmp_path: Path) -> None:
+    data = bytearray(core.read_bytes())
+    for place, value in ((4, 1), (5, 2)):  # 32 bits; the most significant byte first
+        changed = tmp_path / f"core{place}"
+        changed.write_bytes(data[:place] + bytes([value]) + data[place + 1 :])
+        require_refusal(inspect(changed), "core")
+    with running(["sleep", "600"], clean_environment()) as process:
+        while ProcessSource(process.pid).name != "sleep":
+            pass
+        write_core(process.pid, tmp_path / "sleep")
+    require_refusal(inspect(tmp_path / "sleep"), "does not use hakmem")
+
+
+def change_root(process: subprocess.Popen[bytes], field: str, value: bytes) -> None:
+    source = ProcessSource(process.pid)
+    with Session(source) as session:
+        address = session.root.address
+    places = ROOT_TYPE.fields
+    assert places is not None
+    ProcessSource(process.pid).write(address + places[field][1], value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("major", struct.pack("<H", 2), "inspect ABI 2."),
+        ("byte_order", struct.pack("<I", 0x04030201), "another order"),
+        ("pointer_bytes", struct.pack("<I", 4), "size of words"),
+        ("root_bytes", struct.pack("<I", 8), "cut short"),
+        ("fields", struct.pack("<QII", 0, 7, 160), "does not use hakmem"),
+        ("constants", struct.pack("<QII", 0, 1 << 30, 40), "cannot be right"),
+        ("magic", b"dream", "does not use hakmem"),
+    ],
+)
+def test_root_of_another_kind(
+    process: subprocess.Popen[bytes], field: str, value: bytes, words: str
+) -> None:
+    change_root(process, field, value)
+    require_refusal(inspect(process.pid), words)
+
+
+def test_a_minor_version_with_more_is_read(process: subprocess.Popen[bytes]) -> None:
+    change_root(process, "minor", struct.pack("<H", 99))
+    assert inspect(process.pid).returncode == 0
+
+
+def test_no_such_heap(process: subprocess.Popen[bytes]) -> None:
+    require_refusal(inspect("--heap", "77", process.pid), "no heap 77")
+
+
+def test_names_do_not_move_the_cursor(many: Path, tmp_path: Path) -> None:
+    evil = tmp_path / "a\x1b[2Jb"
+    shutil.copy(many, evil)
+    with running([evil, "1000", "64", "1"]) as process:
+        await_line(process, "ready")
+        done = inspect(process.pid)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    with pytest.raises(NoHakmemError):
+        take(str(os.getpid()))
