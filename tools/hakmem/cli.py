@@ -9,10 +9,12 @@ from typing import NoReturn
 
 from hakmem.commands import (
     bench,
+    diff,
     doctor,
     export,
     inspect,
     options,
+    record,
     report,
     run,
     serve_metrics,
@@ -50,6 +52,8 @@ COMMANDS = (
     run,
     inspect,
     report,
+    record,
+    diff,
     set_,
     top,
     export,

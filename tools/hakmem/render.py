@@ -65,7 +65,7 @@ def size(count: int) -> str:
     """Bytes as people read them; exact below 1 KiB."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
+        if abs(value) < 1024 or unit == "GiB":
             return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError

@@ -19,7 +19,6 @@ from hakmem.report.parts import (
     of_waterfall,
     row_words,
     safe,
-    size_text,
     table,
     text,
 )
@@ -102,7 +101,7 @@ def _cards(snapshot: Snapshot) -> str:
             (size(waterfall.rss_bytes), "resident memory (RSS)", waterfall.rss_bytes),
             (size(heap), "of it is the heap", heap),
             (share_text(overhead, heap), "of the heap is overhead", None),
-            (size_text(unexplained), "unexplained", unexplained),
+            (size(unexplained), "unexplained", unexplained),
         ]
     live = live_bytes(snapshot)
     blocks = sum(row.live_blocks for row in snapshot.classes)

@@ -51,11 +51,6 @@ def row_words(name: str) -> tuple[str, str]:
     return ROWS.get(name, (name, "other"))
 
 
-def size_text(count: int) -> str:
-    """Bytes for people, with a sign when they are negative."""
-    return f"\N{MINUS SIGN}{size(-count)}" if count < 0 else size(count)
-
-
 def safe(words: str) -> str:
     """Text for markup and attributes; what would end or turn a line is a question mark."""
     return escape(plain(words))
@@ -82,7 +77,7 @@ def bytes_cell(number: int | None) -> Cell:
     """A size with its exact bytes at hand; "-" where it is not known."""
     if number is None:
         return Cell("-")
-    return Cell(f'<span title="{number:,} bytes">{size_text(number)}</span>', number)
+    return Cell(f'<span title="{number:,} bytes">{size(number)}</span>', number)
 
 
 def percent(share: float) -> Cell:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from hakmem.render import size
 from hakmem.report.parts import (
     DRAWN_WIDTH,
     FOREIGN,
@@ -14,7 +15,6 @@ from hakmem.report.parts import (
     bytes_cell,
     details,
     legend,
-    size_text,
     table,
 )
 from hakmem.report.series import Point, Series
@@ -100,7 +100,7 @@ def _axes(points: Sequence[Point], frame: _Frame) -> str:
         y = frame.y(value)
         lines.append(
             f'<line class="rule" x1="{LEFT}" x2="{DRAWN_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="soft end" x="{LEFT - 8}" y="{y + 4:.1f}">{size_text(value)}</text>'
+            f'<text class="soft end" x="{LEFT - 8}" y="{y + 4:.1f}">{size(value)}</text>'
         )
     span_s = frame.span_ns / 1e9
     step_s = nice_step(span_s, 8) if span_s > 8 else span_s / 4

@@ -1,0 +1,223 @@
+"""hakmem record: what is written, how it ends, and what reads it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hakmem.inspect import jsonform
+from hakmem.report import series, timeline
+from tests.cli.support import HAKMEM, call, clean_environment
+from tests.inspect.support.synthetic import make_snapshot
+from tests.report.support.browser import Browser
+from tests.report.support.grower import Grower
+from tests.report.support.pages import open_page, write
+
+TIMEOUT_S = 120
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def made_up(file: Path, count: int, *, seconds: int = 1) -> Path:
+    """A series of a heap that grows by a superslab with each snapshot, up to nine."""
+    with file.open("w") as out:
+        out.write(json.dumps(series.header(4242, seconds)) + "\n")
+        for index in range(count):
+            snapshot = make_snapshot(
+                superslab_count=1 + min(index, 8), taken_ns=10**18 + index * seconds * 10**9
+            )
+            is_last = index == count - 1
+            detail = "blocks" if is_last else "totals"
+            out.write(json.dumps(jsonform.encode(snapshot, detail)) + "\n")
+    return file
+
+
+def start(*words: str | Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*HAKMEM, "record", *(str(word) for word in words)],
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+    )
+
+
+def await_lines(file: Path, count: int) -> None:
+    """Waits until so many lines are written."""
+    end = time.monotonic() + TIMEOUT_S
+    while not file.exists() or file.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < end, "no series is being written"
+        time.sleep(0.05)
+
+
+# ---- Recording
+
+
+def test_series_of_a_growing_process(grower: Grower, tmp_path: Path) -> None:
+    file = tmp_path / "series.jsonl"
+    recording = start(grower.pid, "--every", "50ms", "-o", file)
+    await_lines(file, 3)
+    grower.grow(5000, 100)
+    await_lines(file, file.read_bytes().count(b"\n") + 3)
+    recording.send_signal(signal.SIGINT)
+    _, said = recording.communicate(timeout=TIMEOUT_S)
+    assert recording.returncode == 0
+    assert b"snapshots; SIGINT" in said
+    first, *rows = lines(file)
+    assert first["schema"] == "hakmem.series/1" and str(first["pid"]) == grower.pid
+    assert [row["detail"] for row in rows] == ["totals"] * (len(rows) - 1) + ["blocks"]
+    told = series.read(file)
+    assert told.count == len(rows) == len(told.points)
+    live = [point.live_bytes[112] for point in told.points]
+    assert live[-1] - live[0] == 5000 * 112
+    taken = [point.taken_ns for point in told.points]
+    assert taken == sorted(taken)
+    outcome = call([*HAKMEM, "diff", file, "--fail-above", "500K"])
+    assert outcome.status == 1 and b"GREW" in outcome.stdout
+
+
+def test_record_for_a_time(grower: Grower, tmp_path: Path) -> None:
+    file = tmp_path / "series.jsonl"
+    outcome = call([*HAKMEM, "record", grower.pid, "--every", "200ms", "--for", "1s", "-o", file])
+    assert outcome.status == 0
+    assert "the time was up" in outcome.stderr
+    # At 0, 200, ... 1000 ms; a busy machine may miss some.
+    assert 2 <= len(lines(file)) - 1 <= 6
+    assert lines(file)[-1]["detail"] == "blocks"
+
+
+def test_record_ends_with_its_process(grower: Grower, tmp_path: Path) -> None:
+    file = tmp_path / "series.jsonl"
+    recording = start(grower.pid, "--every", "50ms", "-o", file)
+    await_lines(file, 3)
+    grower.end()
+    _, said = recording.communicate(timeout=TIMEOUT_S)
+    assert recording.returncode == 0, said
+    assert f"process {grower.pid} ended" in said.decode()
+    assert len(lines(file)) >= 3
+
+
+def test_full_disk_leaves_whole_lines(grower: Grower, tmp_path: Path) -> None:
+    """A limit of the file's size stands for a full disk: the write fails in its middle."""
+    file = tmp_path / "series.jsonl"
+    most = 100_000
+    done = subprocess.run(
+        [*HAKMEM, "record", grower.pid, "--every", "20ms", "-o", str(file)],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=clean_environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )
+    assert done.returncode == 125
+    assert done.stderr.decode() == f"hakmem: {file}: File too large\n"
+    assert 0 < file.stat().st_size <= most
+    assert len(lines(file)) >= 2
+    full = call([*HAKMEM, "record", grower.pid, "-o", "/dev/full"])
+    assert full.status == 125
+    assert full.stderr == "hakmem: /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nobody"], "is no process"),
+        (["999999999"], "no process 999999999"),
+        (["1", "--every", "soon"], "no duration"),
+        (["1", "--every", "1ms"], "at least 20ms"),
+        (["1", "--for", "-1s"], "--for"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_2(words: list[str], said: str) -> None:
+    outcome = call([*HAKMEM, "record", *words])
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert said in outcome.stderr and "Traceback" not in outcome.stderr
+
+
+def test_another_allocators_process_is_refused(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], env=clean_environment()) as other:
+        try:
+            file = tmp_path / "series.jsonl"
+            outcome = call([*HAKMEM, "record", str(other.pid), "-o", file])
+            assert outcome.status == 2 and "Traceback" not in outcome.stderr
+            assert not file.exists()
+        finally:
+            other.kill()
+
+
+# ---- Reading
+
+
+def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
+    file = made_up(tmp_path / "series.jsonl", 3)
+    whole = series.read(file)
+    with file.open("a") as out:
+        out.write('{"schema": "hakmem.insp')
+    assert series.read(file).points == whole.points
+    with file.open("a") as out:
+        out.write("\n")
+    with pytest.raises(series.SeriesError, match="is not JSON"):
+        series.read(file)
+
+
+def test_long_series_are_thinned_out_but_keep_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "POINTS_MOST", 5)
+    told = series.read(made_up(tmp_path / "series.jsonl", 14))
+    assert told.count == 14 and len(told.points) <= 6
+    taken = [(point.taken_ns - 10**18) // 10**9 for point in told.points]
+    assert (taken[0], taken[-1]) == (0, 13)
+
+
+def test_timeline_shows_the_figures_of_the_series(browser: Browser, tmp_path: Path) -> None:
+    told = series.read(made_up(tmp_path / "series.jsonl", 6, seconds=10))
+    page = open_page(browser, write(tmp_path / "series.html", told.last, told))
+    assert page.console == []
+    resident = [point.rss_bytes for point in told.points]
+    shown = page.evaluate(
+        "[...document.querySelectorAll('#timeline-rows tbody tr')]"
+        ".map((row) => Number(row.cells[1].dataset.value))"
+    )
+    assert shown == resident
+    line = page.evaluate("document.querySelector('#timeline-drawing .rss').getAttribute('points')")
+    heights = [float(place.split(",")[1]) for place in line.split()]
+    assert len(heights) == 6 and heights == sorted(heights, reverse=True)
+    page.evaluate("document.getElementById('timeline').scrollIntoView()")
+    left, top, width, height = page.evaluate(
+        "(({ x, y, width, height }) => [x, y, width, height])"
+        "(document.getElementById('timeline-drawing').getBoundingClientRect())"
+    )
+    page.mouse("mouseMoved", left + width - 2, top + height / 2)
+    assert page.texts("#timeline-words")[0].startswith("50.0 s: ")
+    assert page.evaluate("Boolean(document.getElementById('map'))") is True
+
+
+def test_layers_add_up_to_what_is_resident(tmp_path: Path) -> None:
+    told = series.read(made_up(tmp_path / "series.jsonl", 2))
+    for point in told.points:
+        assert sum(timeline.layer_bytes(point)) == point.rss_bytes
+
+
+def test_report_of_a_real_series(grower: Grower, browser: Browser, tmp_path: Path) -> None:
+    file, page_file = tmp_path / "series.jsonl", tmp_path / "heap.html"
+    grower.grow(3000, 64)
+    call([*HAKMEM, "record", grower.pid, "--every", "100ms", "--for", "300ms", "-o", file])
+    outcome = call([*HAKMEM, "report", file, "-o", page_file])
+    assert (outcome.status, outcome.stdout) == (0, b"")
+    page = open_page(browser, page_file)
+    assert page.console == []
+    assert len(page.requests) == 1
+    last = series.read(file).last
+    shown = page.evaluate(
+        "[...document.querySelectorAll('#by-class tbody tr')]"
+        ".map((row) => [Number(row.cells[0].dataset.value), Number(row.cells[2].dataset.value)])"
+    )
+    assert shown == [[row.block_bytes, row.live_blocks] for row in last.classes if row.slabs]
+    assert dict(map(tuple, shown))[64] >= 3000
