@@ -15,7 +15,7 @@ from hakmem.inspect.rings import follow_chain
 
 TEXT_BYTES_MAX = 4096
 OPTION_ENUM, OPTION_STRING = 4, 5
-HUGE_CHUNKS_MAX = 1 << 20
+HUGE_CHUNKS_MAX, HUGE_PER_CHUNK_MAX = 1 << 20, 1 << 16
 GUARDED_SLOTS_MAX = 1 << 20
 OS_PREFIX = "os_"
 WORD = np.dtype("<u8")
@@ -110,8 +110,9 @@ def read_huge(source: MemorySource, layout: Layout) -> tuple[HugeBlock, ...]:
     dtype = root.structure("huge")
     per_chunk = root.constant("huge_chunk_count")
     live, kept = root.constant("huge_state_live"), root.constant("huge_state_kept")
-    chunk_type = np.dtype((dtype, (per_chunk,)))
-    data, _ = source.gather(chunks[:count].astype(np.uint64), chunk_type.itemsize)
+    if not 0 < per_chunk <= HUGE_PER_CHUNK_MAX:
+        raise DamagedError("the target's huge blocks come in impossible numbers")
+    data, _ = source.gather(chunks[:count].astype(np.uint64), per_chunk * dtype.itemsize)
     rows = data.reshape(-1).view(dtype)
     rows = rows[np.isin(rows["state"], (live, kept)) & (rows["usable_bytes"] > 0)]
     return tuple(

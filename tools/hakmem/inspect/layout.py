@@ -68,6 +68,27 @@ STRUCTURES = {
     "metadata_chunk": ("next", "bytes"),
     "metadata": ("chunks", "bytes"),
     "counters": ("value",),
+    "os_call_counters": ("calls", "failures"),
+}
+# What a later minor version brought: when it is there, it is whole.
+LATER_STRUCTURES = {
+    "event": ("ticks", "thread", "a", "b", "stamp"),
+    "event_clock": ("ticks", "ms"),
+    "events": ("next", "first", "latest", "ring"),
+    "control": ("events", "purge_wanted", "purge_done"),
+    "histogram": ("buckets",),
+    "research_flow": ("heap_id", "blocks"),
+    "research": (
+        "allocs",
+        "frees",
+        "alloc_levels",
+        "free_levels",
+        "flows",
+        "alloc_ticks",
+        "free_ticks",
+        "request_bytes",
+        "lifetime_ticks",
+    ),
 }
 
 
@@ -76,7 +97,8 @@ class Layout:
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        for name, wanted in STRUCTURES.items():
+        later = {name: row for name, row in LATER_STRUCTURES.items() if root.has_structure(name)}
+        for name, wanted in (STRUCTURES | later).items():
             there = root.structure(name).names or ()
             missing = [field for field in wanted if field not in there]
             if missing:

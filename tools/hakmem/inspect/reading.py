@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 import numpy as np
 
 from hakmem.inspect import facts, research, resident, totals
 from hakmem.inspect.check import find_violations
-from hakmem.inspect.errors import InspectError
+from hakmem.inspect.errors import DamagedError, InspectError
 from hakmem.inspect.events import read_events
 from hakmem.inspect.heaps import describe_heaps
 from hakmem.inspect.layout import Layout
@@ -27,8 +28,18 @@ from hakmem.inspect.model import (
 )
 from hakmem.inspect.picture import Picture
 from hakmem.inspect.process import ProcessSource
-from hakmem.inspect.root import find
+from hakmem.inspect.root import describe, find
 from hakmem.inspect.walk import Walker
+
+
+@contextmanager
+def damage_told(source: MemorySource) -> Iterator[None]:
+    """The last net: what damaged metadata makes fail in a way that nobody foresaw."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DamagedError(f"{describe(source)}: its metadata is damaged ({words})") from error
 
 
 class Session:
@@ -38,8 +49,9 @@ class Session:
     def __init__(self, source: MemorySource) -> None:
         self.source = source
         try:
-            self.root = find(source)
-            self.layout = Layout(self.root)
+            with damage_told(source):
+                self.root = find(source)
+                self.layout = Layout(self.root)
         except InspectError:
             source.close()
             raise
@@ -80,6 +92,10 @@ class Session:
     ) -> Snapshot:
         """The heap as it is now. `frozen`: the target does not move. `residency`: of a process,
         also what of it is resident, which takes the kernel longer to say than all the rest."""
+        with damage_told(self.source):
+            return self._take(events, frozen, residency)
+
+    def _take(self, events: bool, frozen: bool, residency: bool) -> Snapshot:
         source, layout = self.source, self.layout
         picture = self.walker.read()
         options = facts.read_options(source, layout)

@@ -162,6 +162,9 @@ class Root:
             raise DamagedError(f"the inspect tables of the target have no global {name}")
         return found
 
+    def has_structure(self, name: str) -> bool:
+        return name in self._structures
+
     def structure(self, name: str) -> np.dtype[Any]:
         """The structure as a numpy type, its fields at their offsets."""
         return self._structure(name, ())
