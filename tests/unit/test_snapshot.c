@@ -29,12 +29,17 @@ struct parsed {
     uint64_t different;
 };
 
+// No other thread runs: what was written can be compared with what is there.
+static bool is_quiet = true;
+
 static void add_piece(struct parsed *parsed, const struct hakmem_snapshot_piece *piece,
                       const char *data) {
     switch (piece->kind) {
     case HAKMEM_SNAPSHOT_MEMORY:
         parsed->memory_bytes += piece->bytes;
-        parsed->different += memcmp(data, piece->address, piece->bytes) != 0;
+        if (is_quiet) {
+            parsed->different += memcmp(data, piece->address, piece->bytes) != 0;
+        }
         if (piece->address == &hakmem_inspect_root) {
             parsed->root = memcmp(data, HAKMEM_INSPECT_MAGIC, 14) == 0;
         }
@@ -198,6 +203,7 @@ static void short_writes_and_signals_lose_nothing(void **state) {
     const struct itimerval often = {{0, 200}, {0, 200}};
     setitimer(ITIMER_REAL, &often, NULL);
     while (!interrupted) {
+        usleep(100);
     }
     assert_int_equal(hakmem_snapshot_fd(ends[1]), 0);
     const struct itimerval never = {{0, 0}, {0, 0}};
@@ -230,6 +236,7 @@ static void *keep_busy(void *context) {
 static void threads_keep_running(void **state) {
     (void)state;
     pthread_t threads[4];
+    is_quiet = false;
     fill_heap();
     for (size_t i = 0; i < ARRAY_COUNT(threads); i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, NULL), 0);
