@@ -91,13 +91,24 @@ def changed_class(snapshot: Snapshot, **changes: Any) -> Snapshot:
     return replace(snapshot, classes=(replace(first, **changes), *others))
 
 
+def core(snapshot: Snapshot) -> Snapshot:
+    """The same where nobody knows what was resident."""
+    return replace(snapshot, waterfall=None, residency=False)
+
+
 CASES: list[tuple[str, Callable[[Snapshot], Snapshot], str]] = [
-    ("thread_caches", lambda s: changed_class(s, cached_blocks=200_000), "hold 3.1 MiB ready"),
-    ("remote_frees", lambda s: changed_class(s, remote_blocks=400_000), "6.1 MiB were freed by"),
-    ("quarantine", lambda s: changed_class(s, quarantined_blocks=400_000), "held back from reuse"),
-    ("empty_slabs", lambda s: changed_class(s, slabs=99, slab_bytes=99 << 16,
+    ("thread_caches", lambda s: replace(s, waterfall=waterfall(live=9 * MIB, cached=3 * MIB)),
+     "hold 3.0 MiB ready, 25 % of all"),
+    ("thread_caches", lambda s: changed_class(core(s), cached_blocks=200_000), "hold 3.1 MiB"),
+    ("remote_frees", lambda s: replace(s, waterfall=waterfall(live=9 * MIB, remote=3 * MIB)),
+     "3.0 MiB were freed by other threads"),
+    ("remote_frees", lambda s: changed_class(core(s), remote_blocks=400_000), "6.1 MiB were"),
+    ("quarantine", lambda s: replace(s, waterfall=waterfall(live=9 * MIB, quarantined=3 * MIB)),
+     "3.0 MiB of freed blocks are held back"),
+    ("quarantine", lambda s: changed_class(core(s), quarantined_blocks=400_000), "held back"),
+    ("empty_slabs", lambda s: changed_class(core(s), slabs=99, slab_bytes=99 << 16,
                                             fullness=(99, 0, 0, 0, 0, 0)),
-     "99 slabs of 6.2 MiB hold no live block"),
+     "99 slabs without a live block hold 6.2 MiB"),
     ("slack", lambda s: changed_class(s, slack_bytes=3 * MIB, live_blocks=900_000),
      "Class 16 B: about 3.0 MiB of its 13.7 MiB"),
     ("dominant_class", lambda s: changed_class(s, live_blocks=9_000_000), "Class 16 B is 9"),
@@ -132,6 +143,20 @@ def test_finding_when_there_is_reason(
     assert words in found[0].text
 
 
+def test_empty_slabs_are_weighed_by_what_of_them_is_resident() -> None:
+    made = make_snapshot(superslab_count=24)
+    runs = made.runs.copy()
+    slabs = runs["kind"] == RunKind.SLAB
+    runs["live"][slabs] = runs["block_count"][slabs]
+    chosen = slabs & (runs["class_index"] == 2)
+    runs["live"][chosen] = 0
+    runs["resident_bytes"][chosen] = 60_000
+    (found,) = of_kind(replace(made, runs=runs), "empty_slabs")
+    count = int(chosen.sum())
+    assert found.bytes == 60_000 * count
+    assert f"{count} slabs without a live block" in found.text
+
+
 def test_one_block_that_is_most_of_the_heap() -> None:
     snapshot = replace(healthy(), huge=make_snapshot().huge)
     (found,) = of_kind(snapshot, "dominant_block")
@@ -162,7 +187,6 @@ def test_what_wants_attention_comes_first_and_then_the_largest() -> None:
 
 
 def test_a_core_has_no_residency_and_still_findings() -> None:
-    core = replace(with_sparse_class()[0], waterfall=None, residency=False)
-    kinds = {finding.kind for finding in findings(core)}
+    kinds = {finding.kind for finding in findings(core(with_sparse_class()[0]))}
     assert {"sparse_slabs", "ended_threads"} <= kinds
     assert not {"unexplained", "efficiency", "dirty_pages"} & kinds

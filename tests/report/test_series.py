@@ -217,7 +217,7 @@ def test_report_of_a_real_series(grower: Grower, browser: Browser, tmp_path: Pat
     last = series.read(file).last
     shown = page.evaluate(
         "[...document.querySelectorAll('#by-class tbody tr')]"
-        ".map((row) => [Number(row.cells[0].dataset.value), Number(row.cells[2].dataset.value)])"
+        ".map((row) => [Number(row.cells[0].dataset.value), Number(row.cells[3].dataset.value)])"
     )
     assert shown == [[row.block_bytes, row.live_blocks] for row in last.classes if row.slabs]
     assert dict(map(tuple, shown))[64] >= 3000

@@ -81,14 +81,23 @@ def _row(snapshot: Snapshot, name: str) -> int:
     return sum(row.bytes for row in rows if row.name == name)
 
 
+def _resident(snapshot: Snapshot, name: str, counted_bytes: int) -> int:
+    """A row of the waterfall, or where there is none what the blocks add up to: of them, memory
+    that was never touched or was given back is not resident."""
+    return counted_bytes if snapshot.waterfall is None else _row(snapshot, name)
+
+
 def _is_worth(snapshot: Snapshot, count: int) -> bool:
     return count >= max(WORTH_BYTES, int(WORTH_SHARE * _held_bytes(snapshot)))
 
 
 def _setting(snapshot: Snapshot, name: str) -> str:
     """An option as the environment would set it, with its present value."""
-    value = next((option.text for option in snapshot.options if option.name == name), None)
-    return f"HAKMEM_{name.upper()}" + (f" (now {value})" if value is not None else "")
+    option = next((option for option in snapshot.options if option.name == name), None)
+    if option is None:
+        return f"HAKMEM_{name.upper()}"
+    is_size = name.endswith("_bytes") and isinstance(option.value, int)
+    return f"HAKMEM_{name.upper()} (now {size(int(option.value)) if is_size else option.text})"
 
 
 def _plural(count: int, word: str) -> str:
@@ -134,16 +143,19 @@ def sparse_slabs(snapshot: Snapshot) -> Iterator[Finding]:
 
 def empty_slabs(snapshot: Snapshot) -> Iterator[Finding]:
     """Slabs without a live block that wait for the next burst."""
-    empty = FULLNESS.index("empty")
-    count = sum(row.fullness[empty] for row in snapshot.classes)
-    held = sum(
-        row.fullness[empty] * row.slab_bytes // row.slabs for row in snapshot.classes if row.slabs
-    )
+    if snapshot.residency and len(snapshot.slabs):
+        chosen = snapshot.slabs[snapshot.slabs["live"] == 0]
+        count, held = len(chosen), int(chosen["resident_bytes"].sum())
+    else:
+        empty = FULLNESS.index("empty")
+        rows = [row for row in snapshot.classes if row.slabs]
+        count = sum(row.fullness[empty] for row in rows)
+        held = sum(row.fullness[empty] * row.slab_bytes // row.slabs for row in rows)
     if _is_worth(snapshot, held):
         yield Finding(
             "empty_slabs",
             Severity.NOTE,
-            f"{_plural(count, 'slab')} of {size(held)} hold no live block.",
+            f"{_plural(count, 'slab')} without a live block hold {size(held)}.",
             f"Each heap keeps some for its next burst: {_setting(snapshot, 'retain_slabs')}. Those "
             "with cached blocks become free when their thread's cache shrinks.",
             held,
@@ -152,21 +164,22 @@ def empty_slabs(snapshot: Snapshot) -> Iterator[Finding]:
 
 def thread_caches(snapshot: Snapshot) -> Iterator[Finding]:
     """Free blocks that threads hold ready."""
-    held = sum(row.cached_bytes for row in snapshot.classes)
+    held = _resident(snapshot, "cached", sum(row.cached_bytes for row in snapshot.classes))
     holders = [heap for heap in snapshot.heaps if heap.cached_blocks]
     if not _is_worth(snapshot, held):
         return
     largest = max(holders, key=lambda heap: heap.cached_bytes, default=None)
     most = (
-        f"; the largest is {size(largest.cached_bytes)} ({largest.thread_name or 'no thread'})"
+        f"; of {len(holders):,} the largest has blocks of {size(largest.cached_bytes)} "
+        f"({largest.thread_name or 'no thread'})"
         if largest is not None
         else ""
     )
     yield Finding(
         "thread_caches",
         Severity.NOTE,
-        f"The caches of {_plural(len(holders), 'thread')} hold {size(held)} ready, "
-        f"{share_text(held, _held_bytes(snapshot))} of all{most}.",
+        f"Thread caches hold {size(held)} ready, {share_text(held, _held_bytes(snapshot))} of all"
+        f"{most}.",
         f"{_setting(snapshot, 'cache_heap_bytes')} and {_setting(snapshot, 'cache_total_bytes')} "
         "bound them; HAKMEM_MODE=lean sets both low.",
         held,
@@ -175,7 +188,8 @@ def thread_caches(snapshot: Snapshot) -> Iterator[Finding]:
 
 def remote_frees(snapshot: Snapshot) -> Iterator[Finding]:
     """Blocks that other threads freed and that have not come back."""
-    held = sum(row.remote_blocks * row.block_bytes for row in snapshot.classes)
+    counted = sum(row.remote_blocks * row.block_bytes for row in snapshot.classes)
+    held = _resident(snapshot, "remote", counted)
     if not _is_worth(snapshot, held):
         return
     owner = max(snapshot.heaps, key=lambda heap: heap.remote_blocks, default=None)
@@ -194,7 +208,11 @@ def ended_threads(snapshot: Snapshot) -> Iterator[Finding]:
     """Heaps without a thread that still hold free memory between their live blocks."""
     heaps = [heap for heap in snapshot.heaps if heap.state == UNUSED and heap.slabs]
     live = sum(heap.live_bytes for heap in heaps)
-    free = sum(heap.slab_bytes for heap in heaps) - live
+    held = sum(heap.slab_bytes for heap in heaps)
+    if snapshot.residency and len(snapshot.slabs):
+        own = np.isin(snapshot.slabs["heap_id"], [heap.id for heap in heaps])
+        held = int(snapshot.slabs["resident_bytes"][own].sum())
+    free = held - live
     if _is_worth(snapshot, free):
         yield Finding(
             "ended_threads",
@@ -234,7 +252,8 @@ def dirty_pages(snapshot: Snapshot) -> Iterator[Finding]:
 
 def quarantine(snapshot: Snapshot) -> Iterator[Finding]:
     """Freed blocks that hardened mode holds back."""
-    held = sum(row.quarantined_blocks * row.block_bytes for row in snapshot.classes)
+    counted = sum(row.quarantined_blocks * row.block_bytes for row in snapshot.classes)
+    held = _resident(snapshot, "quarantined", counted)
     if _is_worth(snapshot, held):
         yield Finding(
             "quarantine",
@@ -315,7 +334,12 @@ def foreign_memory(snapshot: Snapshot) -> Iterator[Finding]:
     parts = {name: _row(snapshot, name) for name in FOREIGN}
     held, total = sum(parts.values()), _held_bytes(snapshot)
     if snapshot.waterfall is not None and held > FOREIGN_SHARE * total and held >= WORTH_BYTES:
-        words = {"other": "other mappings", "library": "libhakmem.so", "program": "the program"}
+        words = {
+            "library": "the library's file",
+            "program": "the program's file",
+            "libraries": "files of libraries and others",
+            "other": "other mappings",
+        }
         largest = max(parts, key=lambda name: parts[name])
         yield Finding(
             "foreign_memory",

@@ -4,7 +4,7 @@ const BLOCK_STATES = ["live", "cached", "remote", "quarantined", "free"];
 // outline of its own.
 const SHARES_FROM = 5;
 const BLOCKS_FROM = 14;
-const OUTLINES_FROM = 5;
+const OUTLINES_FROM = 7;
 const LABELS_FROM = 15;
 const PICTURES_MOST = 3000;
 
@@ -183,7 +183,7 @@ class Painter {
     context.drawImage(picture, x, y, width, height);
     if (stepX < OUTLINES_FROM || stepY < OUTLINES_FROM) return;
     context.strokeStyle = palette.paper;
-    context.lineWidth = Math.min(1.5, stepX * 0.12);
+    context.lineWidth = Math.min(1.5, Math.min(stepX, stepY) * 0.1);
     context.beginPath();
     const right = Math.min(x + width, this.canvas.clientWidth);
     const bottom = Math.min(y + height, this.canvas.clientHeight);

@@ -70,13 +70,15 @@ def text(words: object, kind: str = "text") -> Cell:
 
 
 def count(number: int) -> Cell:
-    return Cell(f"{number:,}", number)
+    return Cell(f"{number:,}", number, "" if number else "zero")
 
 
 def bytes_cell(number: int | None) -> Cell:
     """A size with its exact bytes at hand; "-" where it is not known."""
     if number is None:
         return Cell("-")
+    if number == 0:
+        return Cell("0", 0, "zero")
     return Cell(f'<span title="{number:,} bytes">{size(number)}</span>', number)
 
 

@@ -11,6 +11,7 @@ class Scene {
     this.strips = map.starts.length;
     this.pages = map.superslab_pages;
     this.pageBytes = map.page_bytes;
+    this.grids = new Map();
     // The run that each page belongs to, plus one; 0 for a page that is in no run.
     this.runOf = new Uint32Array(this.strips * this.pages);
     for (let run = 0; run < map.runs.count; run++) {
@@ -78,12 +79,22 @@ class Scene {
     return (digit >> (bit & 3)) & 1 ? "dirty" : "purged";
   }
 
-  // How the blocks of a slab are laid out in its rectangle: row by row, cells nearly square.
+  // How the blocks of a slab are laid out in its rectangle: row by row, in cells that are nearly
+  // square, with as few cells to spare as can be.
   grid(run) {
     const count = this.blockCount(run);
-    const shape = this.runs.pages[run] / this.tall;
-    const wide = Math.max(1, Math.min(count, Math.round(Math.sqrt(count * shape))));
-    return { count, wide, high: Math.ceil(count / wide) };
+    const key = `${count} ${this.runs.pages[run]} ${this.tall}`;
+    if (!this.grids.has(key)) {
+      const ideal = Math.sqrt((count * this.runs.pages[run]) / this.tall);
+      let best = null;
+      for (let wide = Math.max(1, Math.floor(ideal * 0.7)); wide <= Math.ceil(ideal * 1.4); wide++) {
+        const high = Math.ceil(count / wide);
+        const worth = (wide * high - count) / count + 0.15 * Math.abs(Math.log(wide / ideal));
+        if (!best || worth < best.worth) best = { count, wide, high, worth };
+      }
+      this.grids.set(key, best);
+    }
+    return this.grids.get(key);
   }
 
   sizeClass(run) {

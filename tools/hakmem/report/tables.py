@@ -58,14 +58,14 @@ def _blocks(row: ClassTotals) -> dict[str, int]:
     return {state: int(getattr(row, f"{state}_blocks")) for state in STATES}
 
 
-def _used_bar(row: ClassTotals, most_bytes: int) -> str:
-    """Bytes of the class by state, against the largest class."""
+def _used_bar(row: ClassTotals) -> str:
+    """The class's slabs by the state of their blocks."""
     blocks = {state: number for state, number in _blocks(row).items() if number}
     label = ", ".join(f"{number:,} {state}" for state, number in blocks.items())
-    shares = [
-        (state, number * row.block_bytes / max(most_bytes, 1)) for state, number in blocks.items()
-    ]
-    return bar(shares, label)
+    held = max(row.slab_bytes, 1)
+    return bar(
+        [(state, number * row.block_bytes / held) for state, number in blocks.items()], label
+    )
 
 
 def _fullness_bars(row: ClassTotals) -> str:
@@ -90,10 +90,10 @@ def _fullness_bars(row: ClassTotals) -> str:
 def classes(snapshot: Snapshot) -> str:
     """One row for each size class that has slabs."""
     rows = [row for row in snapshot.classes if row.slabs]
-    most = max((row.slab_bytes for row in rows), default=0)
     is_sampled = any(row.slack_bytes is not None for row in rows)
     columns = [
-        Column("block", hint="bytes of one block"), Column("slabs"), Column("live blocks"),
+        Column("block", hint="bytes of one block"), Column("slabs"), Column("slab bytes"),
+        Column("live blocks"),
         Column("live"), Column("use of the slabs", "text", sortable=False), Column("cached"),
         Column("remote", hint="freed by other threads, not yet back"), Column("free in slabs"),
         *([Column("slack", hint="estimated from samples")] if is_sampled else []),
@@ -103,8 +103,9 @@ def classes(snapshot: Snapshot) -> str:
     ]  # fmt: skip
     body = [
         [
-            count(row.block_bytes), count(row.slabs), count(row.live_blocks),
-            bytes_cell(row.live_bytes), Cell(_used_bar(row, most), kind="text"),
+            count(row.block_bytes), count(row.slabs), bytes_cell(row.slab_bytes),
+            count(row.live_blocks),
+            bytes_cell(row.live_bytes), Cell(_used_bar(row), kind="text"),
             bytes_cell(row.cached_bytes), bytes_cell(row.remote_blocks * row.block_bytes),
             bytes_cell(row.free_bytes),
             *([bytes_cell(row.slack_bytes)] if is_sampled else []),
@@ -115,7 +116,7 @@ def classes(snapshot: Snapshot) -> str:
     live = sum(row.live_bytes for row in rows)
     held = sum(row.slab_bytes for row in rows)
     total = [
-        text("all", ""), count(sum(row.slabs for row in rows)),
+        text("all", ""), count(sum(row.slabs for row in rows)), bytes_cell(held),
         count(sum(row.live_blocks for row in rows)), bytes_cell(live), text(""),
         bytes_cell(sum(row.cached_bytes for row in rows)),
         bytes_cell(sum(row.remote_blocks * row.block_bytes for row in rows)),
@@ -165,14 +166,13 @@ def heaps(snapshot: Snapshot) -> str:
     """One row for each heap, the largest first."""
     ordered = sorted(snapshot.heaps, key=lambda heap: -heap.slab_bytes)
     shown = ordered[:HEAPS_MOST]
-    most = max((heap.slab_bytes for heap in shown), default=0)
     rows = [
         [
             count(heap.id), text(heap.thread_name or "-", "name"),
             count(heap.thread_id) if heap.thread_id else text("-", ""),
             text(heap.state + ("" if heap.settled else ", changing")), count(heap.slabs),
             bytes_cell(heap.slab_bytes), bytes_cell(heap.live_bytes),
-            Cell(_heap_bar(heap, most), kind="text"), bytes_cell(heap.cached_bytes),
+            Cell(_heap_bar(heap), kind="text"), bytes_cell(heap.cached_bytes),
             bytes_cell(heap.free_bytes), count(heap.remote_blocks), count(heap.pending_blocks),
             bytes_cell(heap.structure_bytes),
         ]
@@ -184,8 +184,8 @@ def heaps(snapshot: Snapshot) -> str:
         [Column("heap"), Column("thread", "text"), Column("thread id"), Column("state", "text"),
          Column("slabs"), Column("slab bytes"), Column("live"),
          Column("use of the slabs", "text", sortable=False), Column("cached"), Column("free"),
-         Column("remote blocks", hint="freed by other threads, not yet back in this heap's slabs"),
-         Column("pending blocks", hint="of other heaps, freed by this thread and still collected"),
+         Column("remote", hint="blocks freed by other threads, not yet back in this heap's slabs"),
+         Column("pending", hint="blocks of other heaps, freed by this thread and still collected"),
          Column("structures", hint="of the thread cache")],
         rows,
         caption="Heaps and their threads",
@@ -195,10 +195,11 @@ def heaps(snapshot: Snapshot) -> str:
     return drawn + _left_out(len(shown), len(ordered), "heaps")
 
 
-def _heap_bar(heap: Heap, most_bytes: int) -> str:
+def _heap_bar(heap: Heap) -> str:
     parts = {"live": heap.live_bytes, "cached": heap.cached_bytes, "free": heap.free_bytes}
     label = ", ".join(f"{size(number)} {state}" for state, number in parts.items() if number)
-    return bar([(state, number / max(most_bytes, 1)) for state, number in parts.items()], label)
+    held = max(heap.slab_bytes, 1)
+    return bar([(state, number / held) for state, number in parts.items()], label)
 
 
 # ---- Large, huge and guarded blocks
@@ -260,14 +261,13 @@ def events(snapshot: Snapshot) -> str:
         ]
         for event in shown
     ]  # fmt: skip
-    lost = f", {snapshot.events_lost:,} older ones overwritten" if snapshot.events_lost else ""
     if not rows:
         return ""
     return table(
         [Column("seconds"), Column("thread"), Column("event", "text"),
          Column("about", "text", sortable=False)],
         rows,
-        caption=f"{len(snapshot.events):,} events of the slow paths{lost}",
+        caption="Events of the slow paths, the last first",
         is_tall=len(rows) > 20,
     )  # fmt: skip
 
@@ -336,9 +336,10 @@ def words() -> str:
 
 def rest(snapshot: Snapshot) -> str:
     """What only some readers want, behind a line each."""
+    lost = f"; {snapshot.events_lost:,} older ones are lost" if snapshot.events_lost else ""
     return (
         details("Options", settings(snapshot))
         + details("Counters and gauges", counters(snapshot))
-        + details("Events", events(snapshot))
+        + details(f"Events ({len(snapshot.events):,}{lost})", events(snapshot))
         + details("Words", words())
     )

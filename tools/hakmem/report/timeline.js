@@ -13,6 +13,7 @@ function startTimeline() {
     times.x.forEach((place, index) => {
       if (Math.abs(place - x) < Math.abs(times.x[at] - x)) at = index;
     });
+    mark.setAttribute("visibility", "visible");
     mark.setAttribute("x1", times.x[at]);
     mark.setAttribute("x2", times.x[at]);
     const parts = times.layers
@@ -23,8 +24,7 @@ function startTimeline() {
       + `${parts.join(", ")}`;
   });
   drawing.addEventListener("pointerleave", () => {
-    mark.setAttribute("x1", -9);
-    mark.setAttribute("x2", -9);
+    mark.setAttribute("visibility", "hidden");
     words.textContent = before;
   });
 }

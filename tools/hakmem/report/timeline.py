@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from hakmem.render import size
 from hakmem.report.parts import (
-    DRAWN_WIDTH,
     FOREIGN,
     Cell,
     Column,
@@ -30,6 +30,8 @@ LAYERS = (
     ("hakmem's structures", "metadata", ("metadata",)),
     ("not malloc's", "other", (*FOREIGN, "unexplained")),
 )
+# About as wide as the page, so that its letters are as large as others.
+DRAWN_WIDTH = 1150
 HEIGHT, LEFT, TOP, BOTTOM = 260, 78, 10, 24
 TICKS = 4
 # Rows of the table of figures, for those who do not see the drawing.
@@ -37,10 +39,10 @@ ROWS_MOST = 60
 
 
 def nice_step(most: float, ticks: int) -> float:
-    """A step of 1, 2 or 5 times a power of ten (of 1024 for bytes, see callers)."""
+    """The smallest step of 1, 2 or 5 times a power of ten that needs no more ticks."""
     raw = max(most, 1e-9) / ticks
-    power = 10.0 ** (len(str(int(raw))) - 1) if raw >= 1 else 1.0
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.9999)
 
 
 def _bytes_step(most: int) -> int:
@@ -103,7 +105,7 @@ def _axes(points: Sequence[Point], frame: _Frame) -> str:
             f'<text class="soft end" x="{LEFT - 8}" y="{y + 4:.1f}">{size(value)}</text>'
         )
     span_s = frame.span_ns / 1e9
-    step_s = nice_step(span_s, 8) if span_s > 8 else span_s / 4
+    step_s = nice_step(span_s, 8)
     at = 0.0
     while at <= span_s * 1.0001:
         x = LEFT + (DRAWN_WIDTH - LEFT) * at / span_s
@@ -160,7 +162,7 @@ def drawing(series: Series | None) -> str:
         f"{_areas(points, frame)}{_axes(points, frame)}"
         f'<polyline class="rss" points="{line}"/>'
         f'<line id="timeline-mark" class="mark-line" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
-        'x1="-9" x2="-9"/></svg>'
+        'visibility="hidden"/></svg>'
         f'<figcaption><span id="timeline-words" class="mono">{series.count:,} snapshots'
         f"{thinned}; the line is all that is resident.</span></figcaption></figure>"
         + details("Figures of the timeline", _figures(points, frame))
