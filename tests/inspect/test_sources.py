@@ -112,6 +112,15 @@ def test_snapshot_that_the_process_writes(truth: Path, tmp_path: Path) -> None:
     assert written.origin == Origin.SNAPSHOT
     assert written.pid == alive.pid
     assert written.unsettled_share == 0
+    assert written.waterfall is not None
+    assert written.waterfall.unexplained_bytes == 0
+    assert alive.waterfall is not None
+    # What lies outside of the heap is known, what lies in it is estimated.
+    rows = {row.name: row.bytes for row in written.waterfall.rows}
+    for row in alive.waterfall.rows:
+        if row.name in ("metadata", "program"):
+            assert abs(rows[row.name] - row.bytes) <= 64 << 10, row
+    assert sum(rows.values()) == written.waterfall.rss_bytes
     assert {int(row["start"]) for row in read_truth(tmp_path / "blocks")} <= live_blocks(
         written
     ).keys()

@@ -29,6 +29,7 @@ from hakmem.inspect.model import (
 from hakmem.inspect.picture import Picture
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.root import describe, find
+from hakmem.inspect.snapshotfile import SnapshotSource
 from hakmem.inspect.walk import Walker
 
 
@@ -108,7 +109,10 @@ class Session:
         found_research = research.read_research(source, layout, picture.caches)
         slack = research.slack_bytes(layout, found_research, totals.live_by_class(slabs))
         waterfall = None
-        if residency and isinstance(source, ProcessSource):
+        if residency and (
+            isinstance(source, ProcessSource)
+            or (isinstance(source, SnapshotSource) and source.smaps)
+        ):
             waterfall, huge = resident.measure(source, layout, self.root, picture, huge, slack)
             slabs = totals.select_slabs(picture.runs)
         # What was read is only worth something while the same program still runs.
@@ -142,7 +146,7 @@ class Session:
             events=found_events,
             events_lost=events_lost,
             research=found_research,
-            residency=waterfall is not None,
+            residency=waterfall is not None and isinstance(source, ProcessSource),
             waterfall=waterfall,
             notes=find_violations(picture, layout),
         )

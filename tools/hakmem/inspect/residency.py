@@ -7,7 +7,7 @@ that are the process's own count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +45,9 @@ class Range:
     index: int = 0  # which superslab, or huge block
 
 
+Pages = Callable[[Area, Sequence[Range], int], Mask]
+
+
 @dataclass
 class Residency:
     """Bytes by range kind, resident pages of superslabs (one row each), of huge blocks in bytes;
@@ -59,9 +62,10 @@ class Residency:
 
 
 def measure(
-    source: ProcessSource, areas: Sequence[Area], ranges: Sequence[Range], superslab_count: int
+    pages_of: Pages, areas: Sequence[Area], ranges: Sequence[Range], superslab_count: int
 ) -> Residency:
-    """`ranges` do not overlap. Areas that hold none of them are left out of `rest`."""
+    """`ranges` do not overlap. Areas that hold none of them are left out of `rest`. `pages_of` says
+    which pages of an area count as resident, given what lies in it and its resident bytes."""
     found = Residency(np.zeros((superslab_count, SUPERSLAB_PAGES * PER_PAGE), np.bool_))
     ordered = sorted(ranges, key=lambda part: part.start)
     starts = [part.start for part in ordered]
@@ -85,7 +89,7 @@ def measure(
             _count(found, only, rss_bytes)
             found.rest[area.start] = 0
         else:
-            _examine(source, area, inside, rss_bytes, found)
+            _examine(pages_of, area, inside, rss_bytes, found)
     return found
 
 
@@ -96,9 +100,9 @@ def _count(found: Residency, part: Range, size: int) -> None:
 
 
 def _examine(
-    source: ProcessSource, area: Area, inside: Sequence[Range], rss_bytes: int, found: Residency
+    pages_of: Pages, area: Area, inside: Sequence[Range], rss_bytes: int, found: Residency
 ) -> None:
-    pages = _pages(source, area, rss_bytes)
+    pages = pages_of(area, inside, rss_bytes)
     of_ranges = 0
     for part in inside:
         begin, end = max(part.start, area.start), min(part.end, area.end)
@@ -116,8 +120,8 @@ def _examine(
     found.lost_bytes += rss_bytes - all_bytes
 
 
-def _pages(source: ProcessSource, area: Area, rss_bytes: int) -> Mask:
-    """Which pages of an area count as resident."""
+def seen_pages(source: ProcessSource, area: Area, inside: Sequence[Range], rss_bytes: int) -> Mask:
+    """Pages of an area that the kernel says are there."""
     step = ENTRIES_PER_READ * MACHINE_PAGE_BYTES
     present_parts: list[Mask] = []
     own_parts: list[Mask] = []

@@ -1,22 +1,26 @@
-"""The waterfall of a living process: the ranges of its heap, what of them is resident, and the rest
-of its mappings."""
+"""The waterfall of a process: the ranges of its heap, what of them is resident, and the rest of its
+mappings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from hakmem.inspect import facts, residency, waterfall
+from hakmem.inspect.estimate import Estimate
 from hakmem.inspect.layout import Layout
+from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import HugeBlock, RunKind, Waterfall
 from hakmem.inspect.picture import Picture
 from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
 from hakmem.inspect.residency import Range
 from hakmem.inspect.root import Root
+from hakmem.inspect.snapshotfile import SnapshotSource
 
 
 def measure(
-    source: ProcessSource,
+    source: ProcessSource | SnapshotSource,
     layout: Layout,
     root: Root,
     picture: Picture,
@@ -33,7 +37,12 @@ def measure(
     ]
     ranges += _own_ranges(source, layout)
     areas = source.resident_areas()
-    found = residency.measure(source, areas, ranges, len(picture.superslabs))
+    pages: residency.Pages = (
+        partial(residency.seen_pages, source)
+        if isinstance(source, ProcessSource)
+        else Estimate(picture, layout)
+    )
+    found = residency.measure(pages, areas, ranges, len(picture.superslabs))
     runs, superslabs = picture.runs, picture.superslabs
     superslabs["resident_bytes"] = found.superslabs.sum(axis=1) * MACHINE_PAGE_BYTES
     runs["resident_bytes"] = residency.run_bytes(runs, superslabs, found.superslabs)
@@ -58,7 +67,7 @@ def measure(
     return result, blocks
 
 
-def _own_ranges(source: ProcessSource, layout: Layout) -> list[Range]:
+def _own_ranges(source: MemorySource, layout: Layout) -> list[Range]:
     root = layout.root
     ranges = [
         Range(start, start + size, "metadata")

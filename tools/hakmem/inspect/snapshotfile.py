@@ -90,6 +90,14 @@ class SnapshotSource(PieceSource):
     def areas(self) -> tuple[Area, ...]:
         return self._areas
 
+    def resident_areas(self) -> tuple[Area, ...]:
+        """As areas(), with resident bytes; none when smaps could not be written."""
+        return parse_areas(self.smaps)
+
+    def stack_pointers(self) -> list[int]:
+        """Nobody wrote them down."""
+        return []
+
     def gather_locks(
         self, addresses: Addresses, count: int, *, is_after: bool
     ) -> tuple[Bytes, Mask]:

@@ -47,7 +47,10 @@ def render(
     lines = list(_heading(snapshot))
     sections: list[tuple[str, Iterable[str]]] = [("heap", _totals(snapshot))]
     if snapshot.waterfall is not None:
-        sections.append(("resident memory", _waterfall(snapshot)))
+        title = "resident memory" + (
+            "" if snapshot.residency else " (shares within the heap: estimated)"
+        )
+        sections.append((title, _waterfall(snapshot)))
     title = "size classes" if heap is None else f"size classes of heap {heap}"
     sections.append((title, _classes(snapshot, heap)))
     sections.append(("heaps", _heaps(snapshot, heap, everything)))
@@ -71,7 +74,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_ns / 1e9))
     yield f"{what[snapshot.origin]} {snapshot.pid} {plain(snapshot.name)} ({program})"
     build = f", build {snapshot.build_id[:12]}" if snapshot.build_id else ""
-    yield f"hakmem {plain(snapshot.version)}{build}, mode {plain(snapshot.mode)}, read {when}"
+    yield f"hakmem {plain(snapshot.version)}{build}, mode {plain(snapshot.mode)}, as of {when}"
     if snapshot.frozen:
         yield "It stood still while it was read: every figure is exact."
     elif snapshot.unsettled_share:
