@@ -82,6 +82,10 @@ misuse-board: setup | build ## Measure hakmem and all installed allocators under
 	@$(PYTHON) tests/misuse/board.py --all --write --library build/release/libhakmem.so \
 	    --programs build/release/tests/misuse/programs
 
+.PHONY: top-cost
+top-cost: setup lib ## Measure what ten looks of `hakmem top` a second cost a process, in pairs (PAIRS=40)
+	@$(PYTHON) tests/top/cost.py --library build/release/libhakmem.so --pairs $(or $(PAIRS),40)
+
 .PHONY: stress-long
 stress-long: setup | build ## 100,000 threads, and MINUTES=30 of forks under load with a watchdog
 	@$(call configure,release,-DHAKMEM_TESTS=ON -DHAKMEM_STRESS_MINUTES=$(or $(MINUTES),30))

@@ -1,5 +1,6 @@
-"""Writes docs/OPTIONS.md, docs/hakmem.1 (from the tables in src/config) and docs/hakmem.3 (from
-include/hakmem.h); --check only compares."""
+"""Writes docs/OPTIONS.md and docs/hakmem.1 (from the tables in src/config and the parsers of the
+command line), docs/hakmem.bash (from these) and docs/hakmem.3 (from include/hakmem.h); --check only
+compares."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from hakmem.cli import make_parser
+from hakmem.manual import commands_section, completion, read_verbs, roff, synopsis
 from hakmem.options import Counter, Option, OptionTable, read_counters, read_options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,32 +97,13 @@ def options_page(table: OptionTable, counters: tuple[Counter, ...]) -> str:
     return "\n".join(page) + "\n"
 
 
-def roff(text: str) -> str:
-    """Text as roff shows it: backslashes, dashes and leading dots escaped, `code` in bold."""
-    text = text.replace("\\", "\\e").replace("-", "\\-")
-    text = re.sub(r"`([^`]+)`", r"\\fB\1\\fR", text)
-    return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
-
-
 MANUAL_HEAD = """\
-.\\" Derived from src/config by tools/gen_docs.py (make docs); not edited by hand.
+.\\" Derived from src/config and tools/hakmem by tools/gen_docs.py (make docs); not edited by hand.
 .TH HAKMEM 1 "" "hakmem {version}" "User Commands"
 .SH NAME
-hakmem \\- run a program on the hakmem memory allocator
+hakmem \\- run programs on the hakmem memory allocator, and look into their heaps
 .SH SYNOPSIS
-.B hakmem run
-[\\fIoption\\fR ...]
-.B \\-\\-
-.I program
-[\\fIargument\\fR ...]
-.br
-.B hakmem options
-[\\fB\\-\\-json\\fR]
-.br
-.B hakmem doctor
-.br
-.B hakmem version
-.br
+{synopsis}.br
 .BI LD_PRELOAD= path /libhakmem.so
 .I program
 [\\fIargument\\fR ...]
@@ -139,7 +123,6 @@ does the same, silently.
 passes the program's status through, and 128 + \\fIn\\fR when signal \\fIn\\fR ended it.
 125: hakmem itself failed, or the program cannot be preloaded; 126: it cannot be executed;
 127: it was not found.
-.SH ENVIRONMENT
 """
 
 MANUAL_DIAGNOSTICS = """\
@@ -174,7 +157,10 @@ MANUAL_TAIL = """\
 
 def manual_page(table: OptionTable, version: str) -> str:
     """docs/hakmem.1."""
-    page = [MANUAL_HEAD.format(version=version), roff(SOURCES_TEXT), roff(MANUAL_SOURCES)]
+    verbs = read_verbs(make_parser())
+    head = MANUAL_HEAD.format(version=version, synopsis=synopsis(verbs))
+    page = [head, commands_section(verbs)]
+    page += [".SH ENVIRONMENT\n", roff(SOURCES_TEXT), roff(MANUAL_SOURCES)]
     page.append(".TP\n.BI HAKMEM_CONF= name:value,name:value\nSeveral options in one variable.\n")
     page.append(
         ".TP\n.BI HAKMEM_PROFILE= file\nA file of lines name=value; # starts a comment line.\n"
@@ -239,6 +225,7 @@ def main() -> int:
         "docs/OPTIONS.md": options_page(table, counters),
         "docs/hakmem.1": manual_page(table, version[1]),
         "docs/hakmem.3": library_page(header, version[1]),
+        "docs/hakmem.bash": completion(read_verbs(make_parser())),
     }
     stale = []
     for name, text in documents.items():

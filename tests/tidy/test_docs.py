@@ -9,6 +9,8 @@ from pathlib import Path
 import gen_docs
 import pytest
 
+from hakmem.cli import make_parser
+from hakmem.manual import read_verbs, roff
 from hakmem.options import read_counters, read_options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +63,40 @@ def test_every_row_reaches_the_documents() -> None:
         assert f"\n| `{preset.option}` |" in page.split("## What the modes preset")[1]
     for counter in counters:
         assert f"\n| `{counter.name}` | {counter.kind.lower()} |" in page
+
+
+def test_every_verb_reaches_the_manual_and_the_completion() -> None:
+    verbs = read_verbs(make_parser())
+    assert {"run", "top", "inspect", "export", "doctor"} < {verb.name for verb in verbs}
+    manual = gen_docs.manual_page(read_options(OPTIONS), "1.2.3")
+    for verb in verbs:
+        assert f"\n.B hakmem {roff(verb.name)}\n" in manual
+        section = manual.partition(f"\n.SS hakmem {roff(verb.name)}\n")[2].partition("\n.SS ")[0]
+        for option in verb.options:
+            assert all(f"\\fB{roff(flag)}\\fR" in section for flag in option.flags)
+            assert roff(option.help) in section
+    assert "%(" not in manual and "%%" not in manual
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["hakmem", "doc"], ["doctor"]),
+        (["hakmem", "top", "--in"], ["--interval"]),
+        (["hakmem", "export", "--"], ["--help", "--json"]),
+        (["hakmem", "top", "nothing-like-it"], []),
+    ],
+)
+def test_completion_offers_what_fits(typed: list[str], offered: list[str]) -> None:
+    words = " ".join(f"'{word}'" for word in typed)
+    script = f"""
+        source {ROOT}/docs/hakmem.bash
+        compopt() {{ :; }}  # works only while readline completes
+        COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}
+        _hakmem; printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == offered and done.stderr == ""
 
 
 def test_numbers_are_shown_as_users_write_them() -> None:

@@ -29,6 +29,7 @@ next column, r reverse, w write a snapshot to a file, n next process, v next vie
 2 heaps, 3 rates, 4 map). Exit status: 0, 2 wrong usage or nothing to look at.
 """
 
+NICENESS = 10
 INTERVAL_MIN_S = 0.05
 INTERVAL_MAX_S = 3600.0
 
@@ -118,6 +119,8 @@ def run(options: argparse.Namespace) -> int:
             return _once(sampler, options)
         from hakmem.top.app import TopApp
 
+        # Where processors are scarce, those that are watched come first.
+        os.nice(NICENESS)
         app = TopApp(sampler, options.interval, options.output)
         app.run()
         app.close()

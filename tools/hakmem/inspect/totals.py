@@ -78,8 +78,8 @@ def sum_classes(
         for name in (*COUNTED, "resident_bytes")
     }
     slab_count = np.bincount(index, minlength=count)
-    full = np.bincount(index.astype(np.int64) * len(FULLNESS) + _fullness(slabs))
-    full.resize(count * len(FULLNESS))
+    key = index.astype(np.int64) * len(FULLNESS) + _fullness(slabs)
+    full = np.bincount(key, minlength=count * len(FULLNESS))
     return tuple(
         ClassTotals(
             index=row.index,
