@@ -5,8 +5,8 @@ not paused in turn. Each pair of phases, in changing order, gives the ratio of t
 operation; the table has the median and its 95 % bootstrap interval. Two controls belong to it:
 pairs of which both are paused (what noise alone looks like), and looks that stop the process.
 Times are by the clock, and by the processor time of the process, from which the load of the machine
-is missing. The process has the first processors, what looks at it the last one, and both a higher
-priority than the rest of the machine where that is permitted.
+is missing. The process has the first processors, what looks at it the last one, and both come
+before the rest of the machine (SCHED_RR) where that is permitted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROGRAM = Path(__file__).resolve().parent / "programs" / "churn.c"
 INTERVAL_S = 0.1
 COUNT_SPACING = 64
 WARM_UP_S = 3.0
-PRIORITY = -20
+PRIORITY = 1
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=100_000, help="that each thread holds")
     options = parser.parse_args()
     with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     with tempfile.TemporaryDirectory(prefix="hakmem-cost-") as name:
         folder = Path(name)
         library = options.library.resolve()
