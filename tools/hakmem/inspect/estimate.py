@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hakmem.inspect.errors import UnreadableError
 from hakmem.inspect.layout import Layout
-from hakmem.inspect.memory import Area
+from hakmem.inspect.memory import Area, MemorySource
 from hakmem.inspect.model import SUPERSLAB_PAGES, RunKind
 from hakmem.inspect.picture import Picture
 from hakmem.inspect.process import MACHINE_PAGE_BYTES
 from hakmem.inspect.residency import PER_PAGE, Mask, Range
 
-# The likeliest first: blocks that were handed out, and whatever is no superslab; pages of runs that
-# no block was handed out from; pages that are free and given back.
+# The likeliest first: blocks that were handed out, metadata; pages of runs that no block was handed
+# out from, metadata that is zero, and what is not hakmem's; pages that are free and given back.
 LIKELY, POSSIBLE, UNLIKELY = 1, 2, 3
 COLUMNS = SUPERSLAB_PAGES * PER_PAGE
 
@@ -29,7 +30,8 @@ COLUMNS = SUPERSLAB_PAGES * PER_PAGE
 class Estimate:
     """Answers which pages of an area count as resident."""
 
-    def __init__(self, picture: Picture, layout: Layout) -> None:
+    def __init__(self, source: MemorySource, picture: Picture, layout: Layout) -> None:
+        self.source = source
         superslabs, runs = picture.superslabs, picture.runs
         levels = np.full((len(superslabs), COLUMNS), UNLIKELY, np.uint8)
         dirty = superslabs["dirty_young"] | superslabs["dirty_old"]
@@ -49,14 +51,18 @@ class Estimate:
 
     def __call__(self, area: Area, inside: Sequence[Range], rss_bytes: int) -> Mask:
         count = (area.end - area.start) // MACHINE_PAGE_BYTES
-        levels = np.full(count, LIKELY, np.uint8)
+        levels = np.full(count, POSSIBLE, np.uint8)
         for part in inside:
+            begin, end = max(part.start, area.start), min(part.end, area.end)
+            at = (begin - area.start) // MACHINE_PAGE_BYTES
+            length = (end - begin) // MACHINE_PAGE_BYTES
             if part.kind == "superslab":
-                begin, end = max(part.start, area.start), min(part.end, area.end)
-                at = (begin - area.start) // MACHINE_PAGE_BYTES
                 column = (begin - part.start) // MACHINE_PAGE_BYTES
-                length = (end - begin) // MACHINE_PAGE_BYTES
                 levels[at : at + length] = self.levels[part.index, column : column + length]
+            elif part.kind == "metadata":
+                levels[at : at + length] = self._metadata(begin, length)
+            else:
+                levels[at : at + length] = LIKELY
         mask = np.zeros(count, np.bool_)
         left = rss_bytes // MACHINE_PAGE_BYTES
         for level in (LIKELY, POSSIBLE, UNLIKELY):
@@ -66,6 +72,15 @@ class Estimate:
                 mask[places[np.arange(taken) * len(places) // taken]] = True
             left -= taken
         return mask
+
+    def _metadata(self, start: int, count: int) -> npt.NDArray[np.uint8]:
+        """A page of hakmem's own that is all zeros was hardly touched."""
+        try:
+            data = self.source.read(start, count * MACHINE_PAGE_BYTES)
+        except UnreadableError:
+            return np.full(count, LIKELY, np.uint8)
+        used = np.frombuffer(data, np.uint8).reshape(count, -1).any(axis=1)
+        return np.where(used, LIKELY, POSSIBLE).astype(np.uint8)
 
 
 def _bits(words: npt.NDArray[Any]) -> Mask:

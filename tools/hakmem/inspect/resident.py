@@ -40,7 +40,7 @@ def measure(
     pages: residency.Pages = (
         partial(residency.seen_pages, source)
         if isinstance(source, ProcessSource)
-        else Estimate(picture, layout)
+        else Estimate(source, picture, layout)
     )
     found = residency.measure(pages, areas, ranges, len(picture.superslabs))
     runs, superslabs = picture.runs, picture.superslabs
