@@ -35,6 +35,11 @@ int hakmem_option_set(const char *name, const char *value);
  * then ends early. */
 int hakmem_snapshot_fd(int fd);
 
+/* The figures of malloc_stats as one JSON object, handed part by part to write(context, text, bytes): "counters",
+ * "gauges" (both in docs/OPTIONS.md) and "size_classes". Returns 0, or what write returned, which ends it at once
+ * when it is not 0. write may allocate. */
+int hakmem_stats_json(int (*write)(void *context, const char *text, size_t bytes), void *context);
+
 struct hakmem_totals {
     uint64_t live_bytes;     /* blocks the program holds, rounding included */
     uint64_t live_blocks;    /* their number */

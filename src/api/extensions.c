@@ -27,6 +27,11 @@ EXPORTED int hakmem_option_set(const char *name, const char *value) {
     return options_set(name, value) ? 0 : -1;
 }
 
+EXPORTED int hakmem_stats_json(int (*write)(void *context, const char *text, size_t bytes),
+                               void *context) {
+    return stats_write_json(write, context);
+}
+
 EXPORTED int hakmem_snapshot_fd(int fd) {
     lifecycle_start();
     const int error = snapshot_write(fd);
