@@ -11,6 +11,7 @@
 #include "heap/large.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
+#include "heap/slack.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
@@ -62,16 +63,49 @@ static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, siz
     return guarded_alloc(bytes);
 }
 
-static void *alloc_small_slow(size_t bytes) {
-    const uint64_t class_index = size_class_index(bytes);
-    struct thread_cache *cache = lifecycle_attach();
-    void *block = alloc_guarded(cache, class_index, bytes);
-    if (likely(block == NULL)) {
-        block = alloc_small_once(cache, class_index);
-    }
+// Records what was asked for in a block that is new.
+static void set_slack(void *block, size_t bytes) {
+    struct run *slab = arena_find((uintptr_t)block);
+    slack_set(slab, (unsigned)slab_index(slab, (uintptr_t)block), bytes);
+}
+
+static void *alloc_small_unguarded(struct thread_cache *cache, uint64_t class_index, size_t bytes) {
+    void *block = alloc_small_once(cache, class_index);
     if (unlikely(block == NULL)) {
         maintenance_reclaim();
         block = alloc_small_once(cache, class_index);
+    }
+    if (unlikely(options.slack_check) && block != NULL) {
+        set_slack(block, bytes);
+    }
+    return block;
+}
+
+// Whether a small block serves. With slack_check it is to be larger than the request.
+static bool is_small(size_t bytes, size_t alignment) {
+    return bytes <= SMALL_BYTES_MAX - options.slack_check && alignment <= SMALL_BYTES_MAX;
+}
+
+// is_small(bytes, alignment).
+static uint64_t class_for(size_t bytes, size_t alignment) {
+    return alignment <= BLOCK_ALIGN ? size_class_index(bytes + options.slack_check)
+                                    : size_class_aligned(bytes + options.slack_check, alignment);
+}
+
+// Bytes of the block that serves an aligned request where nothing is told of the alignment: of that
+// size all are aligned. Both at most SMALL_BYTES_MAX.
+static size_t aligned_block_bytes(size_t bytes, size_t alignment) {
+    return size_classes[size_class_aligned(bytes, alignment)].block_bytes;
+}
+
+static void *alloc_small_slow(size_t bytes, size_t alignment) {
+    struct thread_cache *cache = lifecycle_attach();
+    const uint64_t class_index = class_for(bytes, alignment);
+    const size_t guarded_bytes =
+        likely(alignment <= BLOCK_ALIGN) ? bytes : aligned_block_bytes(bytes, alignment);
+    void *block = alloc_guarded(cache, class_index, guarded_bytes);
+    if (likely(block == NULL)) {
+        block = alloc_small_unguarded(cache, class_index, bytes);
     }
     if (likely(cache != NULL)) {
         tick(cache);
@@ -110,10 +144,10 @@ static void *or_enomem(void *block) {
     return block;
 }
 
-static void *alloc_uncounted(size_t bytes) {
+static void *alloc_uncounted(size_t bytes, size_t alignment) {
     const int saved_errno = errno;
-    void *block =
-        bytes <= SMALL_BYTES_MAX ? alloc_small_slow(bytes) : alloc_big(bytes, PAGE_BYTES, false);
+    void *block = is_small(bytes, alignment) ? alloc_small_slow(bytes, alignment)
+                                             : alloc_big(bytes, PAGE_BYTES, false);
     errno = saved_errno;
     return or_enomem(block);
 }
@@ -126,22 +160,24 @@ static struct thread_cache *researched_cache(void) {
     return cache != NULL && cache->researched ? cache : NULL;
 }
 
-SLOW_PATH static void *alloc_researched(size_t bytes) {
+SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment) {
     struct research_mark mark;
     struct thread_cache *cache = researched_cache();
     if (cache == NULL) {
-        return alloc_uncounted(bytes);
+        return alloc_uncounted(bytes, alignment);
     }
     research_alloc_begin(cache, &mark);
-    void *block = alloc_uncounted(bytes);
+    void *block = alloc_uncounted(bytes, alignment);
     research_alloc_end(cache, &mark, block, bytes);
     return block;
 }
 
-SLOW_PATH static void *alloc_slowest(size_t bytes) {
+// `alignment` is at most a page.
+SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment) {
     // The options are read below, and another thread may be loading them.
     lifecycle_start();
-    return likely(option_live(research) == 0) ? alloc_uncounted(bytes) : alloc_researched(bytes);
+    return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment)
+                                              : alloc_researched(bytes, alignment);
 }
 
 MIDDLE_PATH void *alloc_slow(size_t bytes) {
@@ -151,7 +187,7 @@ MIDDLE_PATH void *alloc_slow(size_t bytes) {
             return block;
         }
     }
-    return alloc_slowest(bytes);
+    return alloc_slowest(bytes, BLOCK_ALIGN);
 }
 
 void *hakmem_alloc(size_t bytes) {
@@ -184,7 +220,8 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
         return alloc(bytes);
     }
     if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
-        return alloc(size_classes[size_class_aligned(bytes, alignment)].block_bytes);
+        return unlikely(thread_cache->diverted) ? alloc_slowest(bytes, alignment)
+                                                : alloc(aligned_block_bytes(bytes, alignment));
     }
     const int saved_errno = errno;
     void *block = alloc_big(bytes == 0 ? 1 : bytes, alignment, false);
@@ -267,6 +304,9 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
             misuse_report_freed(otherwise, place.run, (unsigned)index);
             place.kind = PLACE_NONE;
             return place;
+        } else if (unlikely(options.slack_check)) {
+            slack_require(place.run, (unsigned)index);
+            place.usable_bytes = slack_usable_bytes(place.run, (unsigned)index);
         }
     }
     if (unlikely(place.kind == PLACE_NONE)) {
@@ -278,7 +318,7 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
 // The common case of find_live without its detours: the bytes of the small block in use that starts
 // at an address, or 0 for anything else. Some programs ask for the size of every block.
 static inline size_t live_small_bytes(uintptr_t address) {
-    if (unlikely(address >> ADDRESS_BITS != 0 || options.quarantine_blocks)) {
+    if (unlikely(address >> ADDRESS_BITS != 0 || thread_cache->diverted)) {
         return 0;
     }
     const uint32_t entry = page_map_get(address);
@@ -310,8 +350,7 @@ static void free_checked(struct run *slab, void *block) {
 }
 
 static void free_small(struct thread_cache *cache, struct run *slab, void *block) {
-    if (unlikely(options.immediate_double_free || options.zero_on_free ||
-                 options.quarantine_blocks)) {
+    if (unlikely(heap_checks_frees())) {
         free_checked(slab, block);
     } else if (unlikely(cache == NULL)) {
         late_free(slab, block);
@@ -443,9 +482,14 @@ static bool size_fits(const struct place *place, size_t alignment, size_t bytes)
     if (place->kind == PLACE_GUARDED && alignment <= BLOCK_ALIGN) {
         return place->usable_bytes == (bytes == 0 ? 1 : bytes);
     }
-    if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
-        return size_classes[size_class_aligned(bytes, alignment)].block_bytes ==
-               place->usable_bytes;
+    if (place->kind == PLACE_GUARDED) {
+        return alignment <= SMALL_BYTES_MAX && bytes <= SMALL_BYTES_MAX &&
+               place->usable_bytes == aligned_block_bytes(bytes, alignment);
+    }
+    if (is_small(bytes, alignment)) {
+        return place->kind == PLACE_SMALL &&
+               place->run->class_index == class_for(bytes, alignment) &&
+               (!options.slack_check || place->usable_bytes == greatest_u64(bytes, 1));
     }
     // A huge block may have come from a kept mapping that was a little larger.
     const size_t rounded = align_up(bytes == 0 ? 1 : bytes, os_page_bytes());
@@ -486,13 +530,24 @@ static bool fits(size_t usable_bytes, size_t bytes) {
     return bytes <= usable_bytes && bytes * 2 > usable_bytes;
 }
 
+// Where sizes are checked, the block must be one that malloc would give for the new size.
+static bool resize_small(const struct place *place, size_t bytes, uintptr_t address) {
+    if (!options.slack_check) {
+        return fits(place->usable_bytes, bytes) &&
+               (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
+    }
+    if (!is_small(bytes, BLOCK_ALIGN) || class_for(bytes, BLOCK_ALIGN) != place->run->class_index) {
+        return false;
+    }
+    slack_resize(place->run, (unsigned)slab_index(place->run, address), bytes);
+    return true;
+}
+
 // Where the block lies, without copying. Moves a huge block's pages: *block is then new.
 static bool resize_in_place(const struct place *place, size_t bytes, void **block) {
     switch (place->kind) {
     case PLACE_SMALL:
-        // Where sizes are checked, the block must be one that malloc would give for the new size.
-        return fits(place->usable_bytes, bytes) &&
-               (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
+        return resize_small(place, bytes, (uintptr_t)*block);
     case PLACE_LARGE:
         return bytes > SMALL_BYTES_MAX && bytes <= LARGE_BYTES_MAX &&
                large_resize(place->run, bytes);

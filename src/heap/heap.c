@@ -5,6 +5,7 @@
 #include "config/options.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
+#include "heap/slack.h"
 #include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
@@ -353,6 +354,9 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
     if (slab_is_free(slab, (unsigned)index) || heap_holds_back(heap, block)) {
         misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
         return;
+    }
+    if (unlikely(options.slack_check)) {
+        slack_require(slab, (unsigned)index);
     }
     if (options.zero_on_free) {
         __builtin_memset(block, 0, size_classes[slab->class_index].block_bytes);

@@ -17,6 +17,7 @@
 #include "base/atomic.h"
 #include "base/list.h"
 #include "config/counters.h"
+#include "config/options.h"
 #include "os/lock.h"
 #include "space/arena.h"
 #include "space/size_class.h"
@@ -76,6 +77,13 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 // Frees one block at once, with every check and through the quarantine. Reports a pointer that is no block in
 // use of a slab of this heap. The lock is held.
 void heap_free_checked(struct heap *heap, struct run *slab, void *block);
+
+// Whether the options want every free of a small block to go through heap_free_checked, and so no
+// magazines.
+static inline bool heap_checks_frees(void) {
+    return (options.immediate_double_free | options.zero_on_free | options.quarantine_blocks |
+            options.slack_check) != 0;
+}
 
 // Whether a freed block waits in the quarantine. Exact under the lock; without it, a guess for messages.
 bool heap_holds_back(const struct heap *heap, const void *block);

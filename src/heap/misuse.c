@@ -7,6 +7,7 @@
 #include "heap/guarded_report.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
+#include "heap/slack.h"
 #include "os/os.h"
 #include "space/arena.h"
 #include "space/page_map.h"
@@ -96,14 +97,15 @@ static void finish(enum misuse what, uintptr_t address, const struct text *descr
     }
 }
 
-// Where an address is in a block: "is the start of a ", or "lies 16 bytes inside the ".
-static void describe_offset(struct text *text, uintptr_t offset) {
+// Where an address is in a block of `bytes`: "is the start of a ", "lies 16 bytes inside the ", or, in
+// its slack, "was changed, 1 bytes behind the end of the ".
+static void describe_offset(struct text *text, const char *lies, uintptr_t offset, size_t bytes) {
     if (offset == 0) {
         text_string(text, "is the start of a ");
     } else {
-        text_string(text, "lies ");
-        text_unsigned(text, offset);
-        text_string(text, " bytes inside the ");
+        text_string(text, lies);
+        text_unsigned(text, offset < bytes ? offset : offset - bytes);
+        text_string(text, offset < bytes ? " bytes inside the " : " bytes behind the end of the ");
     }
 }
 
@@ -114,26 +116,43 @@ static void describe_start(struct text *text, uintptr_t offset, uintptr_t start)
     }
 }
 
-static void describe_class(struct text *text, uint64_t class_index) {
-    text_unsigned(text, size_classes[class_index].block_bytes);
+static void describe_class(struct text *text, uint64_t class_index, size_t bytes) {
+    text_unsigned(text, bytes);
     text_string(text, "-byte block");
     text_string(text, " (class ");
     text_unsigned(text, class_index);
     text_string(text, ")");
 }
 
-static void describe_small(struct text *text, uint64_t class_index, uintptr_t offset,
-                           uintptr_t start, const char *state) {
-    describe_offset(text, offset);
-    describe_class(text, class_index);
-    describe_start(text, offset, start);
+// `bytes` of the block at `start` are the program's to use.
+struct small {
+    uint64_t class_index;
+    uintptr_t start;
+    size_t bytes;
+};
+
+static struct small small_block(const struct run *slab, unsigned index) {
+    const size_t usable_bytes = slack_usable_bytes(slab, index);
+    // Nothing is recorded of a block that was never handed out.
+    return (struct small){
+        .class_index = slab->class_index,
+        .start = slab_block(slab, index),
+        .bytes = usable_bytes != 0 ? usable_bytes : size_classes[slab->class_index].block_bytes,
+    };
+}
+
+static void describe_small(struct text *text, const struct small *block, const char *lies,
+                           uintptr_t offset, const char *state) {
+    describe_offset(text, lies, offset, block->bytes);
+    describe_class(text, block->class_index, block->bytes);
+    describe_start(text, offset, block->start);
     text_string(text, ", ");
     text_string(text, state);
 }
 
 static void describe_big(struct text *text, const char *kind, size_t bytes, uintptr_t offset,
                          uintptr_t start, const char *state) {
-    describe_offset(text, offset);
+    describe_offset(text, "lies ", offset, bytes);
     text_string(text, kind);
     text_string(text, " block of ");
     text_unsigned(text, bytes);
@@ -200,13 +219,14 @@ static enum misuse describe_slab(struct text *text, enum misuse what, const stru
     const unsigned index = (unsigned)(offset / size_classes[slab->class_index].block_bytes);
     if (index >= slab->block_count) {
         text_string(text, "lies where no block is, in the tail of a slab; its last is a ");
-        describe_class(text, slab->class_index);
+        describe_class(text, slab->class_index, size_classes[slab->class_index].block_bytes);
         return what;
     }
-    const uintptr_t start = slab_block(slab, index);
+    const struct small block = small_block(slab, index);
     const bool freed = slab_holds(slab, index) && !never_handed_out(slab, index);
-    describe_small(text, slab->class_index, address - start, start, state_of(slab, index));
-    return address == start && freed ? of_freed(what) : what;
+    describe_small(text, &block, what == MISUSE_OVERFLOW ? "was changed, " : "lies ",
+                   address - block.start, state_of(slab, index));
+    return address == block.start && freed ? of_freed(what) : what;
 }
 
 // The run that last covered a page that is in none now, or NULL: descriptors keep what they were.
@@ -230,7 +250,8 @@ static enum misuse describe_former(struct text *text, enum misuse what, const st
     if (run != NULL && large_bytes(run) == 0) {
         const size_t block_bytes = size_classes[run->class_index].block_bytes;
         if ((address - run->start) % block_bytes == 0) {
-            describe_small(text, run->class_index, 0, address, "free");
+            const struct small block = {run->class_index, address, block_bytes};
+            describe_small(text, &block, "lies ", 0, "free");
             return of_freed(what);
         }
     } else if (run != NULL && run->start == address) {
@@ -290,15 +311,15 @@ void misuse_report(enum misuse what, uintptr_t address) {
 }
 
 void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
-    const uintptr_t start = slab_block(slab, index);
+    const struct small block = small_block(slab, index);
     const char *state = state_of(slab, index);
     struct text description;
     text_clear(&description);
     // Between a magazine and the bitmaps a block is in neither.
     const bool between = state[0] == 'l';
-    describe_small(&description, slab->class_index, 0, start, between ? "free" : state);
+    describe_small(&description, &block, "lies ", 0, between ? "free" : state);
     text_string(&description, EXPECTED_LIVE);
-    finish(never_handed_out(slab, index) ? what : of_freed(what), start, &description);
+    finish(never_handed_out(slab, index) ? what : of_freed(what), block.start, &description);
 }
 
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes) {

@@ -8,26 +8,29 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
-// Both bitmaps of a slab in one piece: the remote one begins on a cache line of its own.
-static size_t bitmap_bytes(unsigned words) {
-    return align_up(words * sizeof(uint64_t), CACHE_LINE_BYTES);
+// Both bitmaps of a slab, and with slack_check its requests, in one piece; 0: in the descriptor.
+static size_t bitmap_piece_bytes(const struct run *slab) {
+    const unsigned words = slab_words(slab);
+    if (likely(!options.slack_check)) {
+        return words == 1 ? 0 : 2 * slab_bitmap_bytes(words);
+    }
+    return 2 * slab_bitmap_bytes(words) + slab->block_count * sizeof(uint16_t);
 }
 
 static bool make_bitmaps(struct run *slab) {
-    const unsigned words = slab_words(slab);
-    if (words == 1) {
+    const size_t bytes = bitmap_piece_bytes(slab);
+    if (bytes == 0) {
         slab->free_bits = &slab->one_word_free;
         slab->remote_bits = &slab->one_word_remote;
         atomic_store_relaxed(&slab->one_word_remote, 0);
         return true;
     }
-    const size_t bytes = bitmap_bytes(words);
-    char *piece = metadata_alloc(2 * bytes);
+    char *piece = metadata_alloc(bytes);
     if (piece == NULL) {
         return false;
     }
     slab->free_bits = (void *)piece;
-    slab->remote_bits = (void *)(piece + bytes);
+    slab->remote_bits = (void *)(piece + slab_bitmap_bytes(slab_words(slab)));
     return true;
 }
 
@@ -68,9 +71,9 @@ void slab_destroy(struct run *slab) {
     event_record(EVENT_slab_released, slab->start, slab->class_index);
     page_map_set(slab->start, slab->page_count, PAGE_ENTRY_NONE);
     atomic_store_relaxed(&slab->heap, NULL);
-    const unsigned words = slab_words(slab);
-    if (words != 1) {
-        metadata_free((void *)slab->free_bits, 2 * bitmap_bytes(words));
+    const size_t bytes = bitmap_piece_bytes(slab);
+    if (bytes != 0) {
+        metadata_free((void *)slab->free_bits, bytes);
     }
     arena_give(slab);
 }

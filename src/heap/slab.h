@@ -7,6 +7,9 @@
 // Two tiers: bit w of `summary` is set exactly when word w of free_bits is not zero, so the lowest
 // free block is two bit scans away in any slab.
 //
+// With the option slack_check the size that was asked for is kept as well, two bytes a block, in the
+// same piece of metadata as the bitmaps: free_bits, remote_bits, requests (heap/slack.h).
+//
 // All functions want the heap's lock.
 #pragma once
 
@@ -32,6 +35,21 @@ static inline int slab_index(const struct run *slab, uintptr_t address) {
     const uint32_t offset = (uint32_t)(address - slab->start);
     const uint32_t index = block_index(offset, size_class->reciprocal);
     return index * size_class->block_bytes == offset && index < slab->block_count ? (int)index : -1;
+}
+
+static inline unsigned slab_words(const struct run *slab) {
+    return (slab->block_count + 63u) / 64u;
+}
+
+// Bytes of a bitmap in metadata: each begins on a cache line of its own.
+static inline size_t slab_bitmap_bytes(unsigned words) {
+    return align_up(words * sizeof(uint64_t), CACHE_LINE_BYTES);
+}
+
+// With the option slack_check only: the size each block in use was asked for, of a free one the last.
+// Relaxed: the block's owner writes; whoever is told of the block, and messages, read. Pairs with nothing.
+static inline _Atomic(uint16_t) *slab_requests(const struct run *slab) {
+    return (void *)((char *)(uintptr_t)slab->free_bits + 2 * slab_bitmap_bytes(slab_words(slab)));
 }
 
 static inline uintptr_t slab_block(const struct run *slab, unsigned index) {
@@ -85,9 +103,5 @@ void slab_put(struct run *slab, unsigned word, uint64_t bits);
 
 // Gives the system the pages that lie wholly in free blocks. Returns the bytes.
 size_t slab_purge(struct run *slab);
-
-static inline unsigned slab_words(const struct run *slab) {
-    return (slab->block_count + 63u) / 64u;
-}
 
 size_t slab_check(const struct run *slab);

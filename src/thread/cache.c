@@ -50,8 +50,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->remote_shift = 64 - REMOTE_ENTRIES_LOG2;
     cache->id_entry = page_entry(id, 0);
     cache->delete_entry = DELETE_ENTRY_NONE;
-    cache->checked =
-        options.immediate_double_free || options.zero_on_free || options.quarantine_blocks != 0;
+    cache->checked = heap_checks_frees();
     cache->remote_last = cache->remote;
     cache_divert(cache, cache->checked || option_live(research) != 0);
 }

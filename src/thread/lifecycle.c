@@ -9,6 +9,7 @@
 #include "heap/huge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
+#include "heap/slack.h"
 #include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
@@ -52,6 +53,7 @@ void lifecycle_start(void) {
         options_load(environ, getauxval(AT_SECURE) != 0);
         page_map_init();
         misuse_holder = holder_find;
+        slack_start();
         heap_init(&shared_late_heap, LATE_HEAP_ID);
         registry.last_id = LATE_HEAP_ID;
         registry.has_key = pthread_key_create(&registry.exit_key, on_thread_exit) == 0;

@@ -46,6 +46,12 @@ static inline void *align16(void *pointer) {
     return (void *)(((uintptr_t)pointer + 15) & ~(uintptr_t)15);
 }
 
+// Bytes from a small block of 16n - 1 bytes to the next: also where the usable size is what was asked
+// for, such a request fits the block that 16n bytes get elsewhere.
+static inline size_t block_distance(void *block) {
+    return (malloc_usable_size(block) + 15) & ~(size_t)15;
+}
+
 // Runs the body on a thread of its own and waits for its end.
 static inline void on_other_thread(void *(*body)(void *), void *argument) {
     pthread_t thread;

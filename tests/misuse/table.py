@@ -67,7 +67,7 @@ def inside_huge(what: str) -> Row:
 
 
 def in_tail(what: str, late_in: tuple[str, ...] = ()) -> Row:
-    where = r"lies where no block is, in the tail of a slab; its last is a 640-byte block"
+    where = r"lies where no block is, in the tail of a slab; its last is a \d+-byte block"
     return Row(rf"{what}: {{p}} {where} \(class \d+\){LIVE}", late_in)
 
 
@@ -113,6 +113,19 @@ def written(where: str, *, many: bool = False) -> Row:
         rf"write after free: {where}, quarantined; expected zero, as since its free",
         quiet_in=CACHED,
         at_exit_in=("hardened",),
+        many=many,
+    )
+
+
+SOME_BLOCK = r"\d+-byte block \(class \d+\) at 0x[0-9a-f]+"
+
+
+def changed(distance: int | str, block: str, *, many: bool = False) -> Row:
+    """A changed byte of a live block's slack: hardened mode looks when the block is freed."""
+    where = rf"0x[0-9a-f]+ was changed, {distance} bytes behind the end of the {block}, live"
+    return Row(
+        rf"buffer overflow: {where}; expected no write outside the block",
+        quiet_in=CACHED,
         many=many,
     )
 
@@ -280,8 +293,12 @@ TABLE: dict[str, Row] = {
     "new_array_then_delete": SILENT,
     "new_aligned_then_delete": SILENT,
     # Writes and reads outside blocks in use.
-    **{f"overflow_small_{n}": SILENT for n in DISTANCES},
-    **{f"underflow_small_{n}": SILENT for n in DISTANCES},
+    **{f"overflow_small_{n}": changed(0, f"{CLASS} at {{b}}") for n in (1, 8, 64)},
+    # The slack of the blocks behind is changed as well.
+    "overflow_small_4096": changed(r"\d+", SOME_BLOCK, many=True),
+    # The slack of the block below is changed.
+    **{f"underflow_small_{n}": changed(r"\d+", SOME_BLOCK) for n in (1, 8, 64)},
+    "underflow_small_4096": changed(r"\d+", SOME_BLOCK, many=True),
     **{f"overflow_large_{n}": SILENT for n in DISTANCES},
     **{f"underflow_large_{n}": Row("", quiet_in=MODES, faults_in=("hardened",)) for n in DISTANCES},
     # Hardened mode looks when a block leaves the quarantine: not at large ones, not at one that has

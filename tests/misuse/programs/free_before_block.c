@@ -4,15 +4,15 @@
 void mistake(void) {
     enum { COUNT = 512 };
     static char *blocks[COUNT];
-    size_t usable = 0;
+    size_t distance = 0;
     for (int i = 0; i < COUNT; i++) {
-        blocks[i] = (char *)malloc(208);
+        blocks[i] = (char *)malloc(207);
         require(blocks[i] != NULL);
-        usable = malloc_usable_size(blocks[i]);
+        distance = block_distance(blocks[i]);
     }
     for (int i = 0; i < COUNT; i++) {
         for (int below = 0; below < COUNT; below++) {
-            if (blocks[below] + usable == blocks[i]) {
+            if (blocks[below] + distance == blocks[i]) {
                 about_block(blocks[i] - 16, blocks[below]);
                 free(opaque_pointer(blocks[i] - 16));
                 return;
