@@ -306,7 +306,7 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
             return place;
         } else if (unlikely(options.slack_check)) {
             slack_require(place.run, (unsigned)index);
-            place.usable_bytes = slack_usable_bytes(place.run, (unsigned)index);
+            place.usable_bytes = slab_usable_bytes(place.run, (unsigned)index);
         }
     }
     if (unlikely(place.kind == PLACE_NONE)) {

@@ -7,7 +7,6 @@
 #include "heap/guarded_report.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
-#include "heap/slack.h"
 #include "os/os.h"
 #include "space/arena.h"
 #include "space/page_map.h"
@@ -132,7 +131,7 @@ struct small {
 };
 
 static struct small small_block(const struct run *slab, unsigned index) {
-    const size_t usable_bytes = slack_usable_bytes(slab, index);
+    const size_t usable_bytes = slab_usable_bytes(slab, index);
     // Nothing is recorded of a block that was never handed out.
     return (struct small){
         .class_index = slab->class_index,

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "base/bits.h"
+#include "config/options.h"
 #include "space/arena.h"
 #include "space/size_class.h"
 
@@ -50,6 +51,12 @@ static inline size_t slab_bitmap_bytes(unsigned words) {
 // Relaxed: the block's owner writes; whoever is told of the block, and messages, read. Pairs with nothing.
 static inline _Atomic(uint16_t) *slab_requests(const struct run *slab) {
     return (void *)((char *)(uintptr_t)slab->free_bits + 2 * slab_bitmap_bytes(slab_words(slab)));
+}
+
+// What the program may use of a block in use.
+static inline size_t slab_usable_bytes(const struct run *slab, unsigned index) {
+    return unlikely(options.slack_check) ? atomic_load_relaxed(&slab_requests(slab)[index])
+                                         : size_classes[slab->class_index].block_bytes;
 }
 
 static inline uintptr_t slab_block(const struct run *slab, unsigned index) {

@@ -1,18 +1,17 @@
 // Slack: the bytes of a small block behind those that were asked for. With the option slack_check every
-// block has at least one, filled with a byte that is never zero, and looked at when the block is freed,
-// resized or measured:
+// block has at least one, filled with bytes that are neither zero nor text, and looked at when the block
+// is freed, resized or measured:
 //
 //     start                       + requested            + block_bytes
 //     |  what the program may use |  filler, at least 1  |  the next block
 //
 // The requested sizes lie behind the slab's bitmaps (slab.h), where no overflow reaches them. The filler
-// depends on the block and on a number of the process: a program that overflows by what happens to be
-// there does so in one block of 255.
+// depends on the block and on a number of the process: one byte that is neither passes in one block of
+// 128, two in one of 16,384.
 //
 // The caller of all but the first owns the block, or holds the heap's lock.
 #pragma once
 
-#include "config/options.h"
 #include "heap/slab.h"
 
 // Once, after the options are loaded.
@@ -26,9 +25,3 @@ void slack_resize(struct run *slab, unsigned index, size_t bytes);
 
 // Reports a buffer overflow when the filler has changed, and repairs it.
 void slack_require(struct run *slab, unsigned index);
-
-// What the program may use of a block.
-static inline size_t slack_usable_bytes(const struct run *slab, unsigned index) {
-    return unlikely(options.slack_check) ? atomic_load_relaxed(&slab_requests(slab)[index])
-                                         : size_classes[slab->class_index].block_bytes;
-}

@@ -1,5 +1,6 @@
 // Blocks are powers of two cut from one region and kept in one list per size; a header of 16 bytes
-// stands before each. Each fault shows once in some thousand operations, as real ones do.
+// stands before each. Each fault shows once in some thousand operations, as real ones do: most by
+// counting, the last two by what happened before, so that a short run shows them as well.
 #include "control.h"
 
 #include "behaviour.h"
@@ -17,12 +18,14 @@ enum fault {
     FAULT_SHORT,       // a usable size below the request
     FAULT_UNSTEADY,    // a usable size that changes
     FAULT_REFUSAL,     // NULL for a request that can be served
+    FAULT_STALE,       // calloc takes a block above 4 KiB that came back for one that is zero
+    FAULT_SHALLOW,     // realloc from below 64 bytes to above 16 KiB does not copy
     FAULT_COUNT,
 };
 
 static const char *const fault_names[FAULT_COUNT] = {
-    "none",      "overlap", "neighbour", "lost-tail", "lost-all", "misaligned",
-    "unaligned", "dirty",   "scribble",  "short",     "unsteady", "refusal",
+    "none",  "overlap",  "neighbour", "lost-tail", "lost-all", "misaligned", "unaligned",
+    "dirty", "scribble", "short",     "unsteady",  "refusal",  "stale",      "shallow",
 };
 
 enum { SHIFT_MIN = 4, SHIFT_MAX = 40, HEADER_BYTES = 16 };
@@ -107,6 +110,9 @@ void *control_malloc(size_t bytes) {
 
 void *control_calloc(size_t bytes) {
     char *block = (char *)control_malloc(bytes);
+    if (fault == FAULT_STALE && bytes > 4096) {
+        return block;
+    }
     if (block != NULL && bytes > 0) {
         pthread_mutex_lock(&lock);
         memset(block, 0, bytes);
@@ -132,7 +138,8 @@ void *control_realloc(void *block, size_t bytes) {
         if (strikes(FAULT_LOST_TAIL)) {
             kept--;
         }
-        if (!strikes(FAULT_LOST_ALL)) {
+        const bool is_shallow = fault == FAULT_SHALLOW && kept < 64 && bytes > 16 * KIB;
+        if (!is_shallow && !strikes(FAULT_LOST_ALL)) {
             memcpy(moved, block, kept);
         }
         pthread_mutex_unlock(&lock);

@@ -10,7 +10,9 @@
 //   calloc.
 //
 // The seed is printed. With one thread a run is repeatable; each failure names the thread, the
-// operation's number and the last operations of that thread.
+// operation's number and the last operations of that thread. Every operation draws from a stream of its
+// own, so that others may be left out: with --only FILE the run does the operations that the file names,
+// and shrink.py looks for as few as fail.
 #include "behaviour.h"
 #include "contents.h"
 #include "names.h"
@@ -30,7 +32,8 @@ struct event {
 
 struct worker {
     unsigned int number;
-    uint64_t seed;
+    uint64_t first_seed;
+    uint64_t seed;  // of the operation
     uint64_t operation;
     uint64_t live_bytes;
     struct block slots[SLOT_COUNT];
@@ -50,7 +53,8 @@ static struct {
     size_t size_max;
     uint64_t live_max;  // per thread
     bool reference;     // the interval set; off where its mutex would order all threads (TSan)
-} settings = {0, 500000, 4, 4 * MIB, 64 * MIB, true};
+    const bool *only;   // by operation; NULL: all
+} settings = {0, 500000, 4, 4 * MIB, 64 * MIB, true, NULL};
 
 static struct exchange exchanges[EXCHANGE_COUNT];
 
@@ -244,28 +248,32 @@ static void trade(struct worker *worker, struct block *block) {
     }
 }
 
+static void operate(struct worker *worker) {
+    // The table is alternately filled and emptied, so that slabs fill up and become free again.
+    const bool filling = worker->operation / 8192 % 2 == 0;
+    struct block *block = &worker->slots[random_below(&worker->seed, SLOT_COUNT)];
+    unsigned int dice = (unsigned int)random_below(&worker->seed, 100);
+    if (dice < 8) {
+        trade(worker, block);
+    } else if (block->start == NULL) {
+        if (filling || dice < 40) {
+            allocate(worker, block);
+        }
+    } else if (dice < 25) {
+        resize(worker, block);
+    } else if (dice < 30) {
+        check(worker, block);
+    } else if (!filling || dice < 75) {
+        release(worker, block);
+    }
+}
+
 static void *work(void *argument) {
     struct worker *worker = (struct worker *)argument;
-    // The table is alternately filled and emptied, so that slabs fill up and become free again.
-    bool filling = true;
     for (; worker->operation < settings.operations; worker->operation++) {
-        if (worker->operation % 8192 == 0) {
-            filling = !filling || worker->operation == 0;
-        }
-        struct block *block = &worker->slots[random_below(&worker->seed, SLOT_COUNT)];
-        unsigned int dice = (unsigned int)random_below(&worker->seed, 100);
-        if (dice < 8) {
-            trade(worker, block);
-        } else if (block->start == NULL) {
-            if (filling || dice < 40) {
-                allocate(worker, block);
-            }
-        } else if (dice < 25) {
-            resize(worker, block);
-        } else if (dice < 30) {
-            check(worker, block);
-        } else if (!filling || dice < 75) {
-            release(worker, block);
+        worker->seed = random_stream(worker->first_seed, worker->operation);
+        if (settings.only == NULL || settings.only[worker->operation]) {
+            operate(worker);
         }
     }
     for (unsigned int i = 0; i < SLOT_COUNT; i++) {
@@ -291,7 +299,28 @@ static uint64_t number_after(const char *text, const char *name) {
     return value;
 }
 
+// The file holds numbers of operations, and stretches "first-last", with spaces between.
+static const bool *read_operations(const char *path) {
+    bool *only = (bool *)test_memory(settings.operations + 1);
+    FILE *file = fopen(path, "r");
+    require_that(file != NULL, "cannot read %s", path);
+    char word[64];
+    while (fscanf(file, "%63s", word) == 1) {
+        char *dash = strchr(word, '-');
+        if (dash != NULL) {
+            *dash = '\0';
+        }
+        const uint64_t last = number_after(dash == NULL ? word : dash + 1, path);
+        for (uint64_t i = number_after(word, path); i <= last && i < settings.operations; i++) {
+            only[i] = true;
+        }
+    }
+    fclose(file);
+    return only;
+}
+
 static void read_arguments(int count, char **values) {
+    const char *only = NULL;
     settings.seed = now_ms() * 1000003 + (uint64_t)getpid();
     for (int i = 1; i < count; i++) {
         const char *name = values[i];
@@ -302,7 +331,7 @@ static void read_arguments(int count, char **values) {
         if (i + 1 == count) {
             fprintf(stderr,
                     "usage: model [--seed N] [--operations N] [--threads N] [--size-max N]\n"
-                    "             [--live-max N] [--no-reference]%s\n",
+                    "             [--live-max N] [--no-reference] [--only FILE]%s\n",
 #ifdef MODEL_CONTROL
                     " [--fault NAME]"
 #else
@@ -322,6 +351,8 @@ static void read_arguments(int count, char **values) {
             settings.size_max = (size_t)number_after(value, name);
         } else if (strcmp(name, "--live-max") == 0) {
             settings.live_max = number_after(value, name);
+        } else if (strcmp(name, "--only") == 0) {
+            only = value;
 #ifdef MODEL_CONTROL
         } else if (strcmp(name, "--fault") == 0) {
             require_that(control_choose(value), "no fault is called %s", value);
@@ -334,6 +365,9 @@ static void read_arguments(int count, char **values) {
     if (settings.threads < 1 || settings.threads > THREADS_MAX || settings.size_max < 4096) {
         fprintf(stderr, "model: 1..%d threads, sizes of 4096 and more\n", THREADS_MAX);
         exit(2);
+    }
+    if (only != NULL) {
+        settings.only = read_operations(only);
     }
 }
 
@@ -355,7 +389,7 @@ int main(int count, char **values) {
     uint64_t seed = settings.seed;
     for (unsigned int i = 0; i < settings.threads; i++) {
         workers[i].number = i;
-        workers[i].seed = behaviour_random(&seed);
+        workers[i].first_seed = behaviour_random(&seed);
     }
     for (unsigned int i = 1; i < settings.threads; i++) {
         start_thread(&threads[i], 0, work, &workers[i]);
