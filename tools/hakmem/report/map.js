@@ -61,14 +61,19 @@ class Painter {
 
   recolour() {
     this.palette = new Palette();
+    this.forget();
+  }
+
+  // Colours are others from now on.
+  forget() {
     this.pictures.clear();
     this.shades = new Map();
+    this.shadeOf = new Array(this.scene.map.runs.count);
   }
 
   setMode(mode) {
     this.mode = mode;
-    this.pictures.clear();
-    this.shades.clear();
+    this.forget();
   }
 
   // The colour that stands for the whole run in the modes that do not look at its blocks.
@@ -97,6 +102,11 @@ class Painter {
 
   // One colour for a slab too small to show more.
   shade(run) {
+    this.shadeOf[run] ??= this.mixed(run);
+    return this.shadeOf[run];
+  }
+
+  mixed(run) {
     if (!this.scene.isSlab(run)) return this.identity(run);
     const tenths = this.shares(run).map(([, count]) =>
       Math.round((count / Math.max(1, this.scene.runs.blocks[run])) * 24));
@@ -113,7 +123,8 @@ class Painter {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
     const scale = view.scale;
-    const gap = Math.min(Math.max(1, scale * 0.012), scale * 0.08);
+    // Narrow gaps would only make patterns.
+    const gap = scale < 4 ? 0 : Math.min(Math.max(1, scale * 0.012), scale * 0.08);
     for (let strip = 0; strip < scene.strips; strip++) {
       const corner = scene.place(strip * scene.pages);
       const y = view.toY(corner.y);
@@ -141,7 +152,7 @@ class Painter {
       const run = scene.runOf[first + page] - 1;
       if (run < 0) {
         context.fillStyle = palette[scene.pageState(first + page)];
-        context.fillRect(x + page * scale, y, scale - gap, height - gap);
+        this.fill(x + page * scale, y, scale - gap, height - gap);
         continue;
       }
       const begin = scene.runs.page[run] - first;
@@ -150,12 +161,19 @@ class Painter {
     }
   }
 
+  // A rectangle with its edges on whole pixels, so that neighbours meet.
+  fill(x, y, width, height) {
+    const [left, top] = [Math.round(x), Math.round(y)];
+    this.context.fillRect(left, top, Math.max(1, Math.round(x + width) - left),
+      Math.max(1, Math.round(y + height) - top));
+  }
+
   drawRun(run, x, y, width, height) {
     const { context, scene } = this;
     const isSmall = width < SHARES_FROM || height < SHARES_FROM;
     if (!scene.isSlab(run) || isSmall) {
       context.fillStyle = this.shade(run);
-      context.fillRect(x, y, width, height);
+      this.fill(x, y, width, height);
       return;
     }
     if (width >= BLOCKS_FROM && height >= BLOCKS_FROM) {

@@ -87,8 +87,8 @@ class LeftOut:
             parts.append(f"the {self.superslabs:,} fullest superslabs are not drawn")
         if self.without_blocks:
             parts.append(
-                f"{self.without_blocks:,} more are drawn without their single blocks, only with "
-                "the counts of each slab"
+                f"{self.without_blocks:,} superslabs are drawn without their single blocks, only "
+                "with the counts of each slab"
             )
         return f"To keep this page small, {', and '.join(parts)}." if parts else ""
 

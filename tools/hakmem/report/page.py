@@ -76,7 +76,7 @@ def _map(left_out: LeftOut) -> str:
         + legend([("owners", "a colour for each heap"), *kinds[1:]], "owner", is_hidden=True)
         + f'<p id="map-keys" class="soft keys">Wheel with Ctrl, or after a click, zooms; drag '
         f"moves; a double click opens a slab. Keys: {keys}.</p>"
-        + (f'<p class="soft" id="left-out">{safe(said)}</p>' if said else "")
+        + (f'<p class="soft keys" id="left-out">{safe(said)}</p>' if said else "")
         + "</div>"
     )
 
