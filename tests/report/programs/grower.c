@@ -6,8 +6,7 @@
 
 static void *kept[1 << 20];
 
-int main(void)
-{
+int main(void) {
     size_t used = 0;
     size_t count = 0;
     size_t bytes = 0;

@@ -1,7 +1,10 @@
 // What the process is told of its heap, in all the forms there are: each figure is the same in each.
-#include "api.h"
+#include "behaviour.h"
 
+#include <setjmp.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 #include "hakmem.h"
 
