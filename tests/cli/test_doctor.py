@@ -124,6 +124,14 @@ def test_what_is_set_for_a_program(build_program: Compile) -> None:
     assert "HAKMEM_CHECK=9: ignored, because the value is not a number (0..2)" in variables
 
 
+def test_values_reach_the_terminal_without_control_characters(build_program: Compile) -> None:
+    environment = clean_environment(HAKMEM_EVIL="\x1b[2J\n" + "x" * 1000)
+    words = ["doctor", "--library", str(library()), str(build_program("plain.c"))]
+    text = call([*HAKMEM, *words], environment=environment).stdout.decode()
+    assert "HAKMEM_EVIL=?[2J?xxx" in text and "xxx...: ignored" in text
+    assert "\x1b" not in text
+
+
 def test_damaged_words_of_the_loader_are_passed_over() -> None:
     line = "  7:\tbinding file /bin/p [0] to /lib/h.so [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
     (found,) = trial.parse(f"noise\n{line}binding file\n{line}", frozenset({"malloc"}))

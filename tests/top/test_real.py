@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from hakmem.inspect import jsonform
 from tests.cli.support import call, clean_environment
 from tests.inspect.support.targets import (
     HAKMEM,
+    ROOT,
     TIMEOUT_S,
     await_line,
     compile_program,
@@ -142,6 +144,13 @@ def test_screen_of_a_process_until_it_ends(program: Path, tmp_path: Path) -> Non
             terminal.until_shown("ENDED: its last picture")
             terminal.press("q")
             terminal.until_shown("status=0")
+
+
+def test_what_only_some_verbs_need_is_imported_by_them_alone() -> None:
+    code = "import hakmem.cli, sys; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["textual", "rich", "numpy", "prometheus_client", "elftools"]
+    outcome = call([sys.executable, "-c", code, *heavy], cwd=ROOT / "tools")
+    assert outcome.stdout == b"[]\n", outcome.stderr
 
 
 # ---- Metrics

@@ -171,5 +171,7 @@ def run(options: argparse.Namespace) -> int:
         style = render.environment_style(sys.stdout)
         marks = {True: style.good("ok  "), False: style.bad("BAD "), None: style.faint("note")}
         for finding in findings:
-            sys.stdout.write(f"{marks[finding.ok]} {finding.name:<14} {finding.text}\n")
+            # Paths and variables of a process are anybody's.
+            text = "".join(mark if mark.isprintable() else "?" for mark in finding.text)
+            sys.stdout.write(f"{marks[finding.ok]} {finding.name:<14} {text}\n")
     return 0 if healthy else 1

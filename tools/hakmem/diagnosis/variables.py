@@ -31,5 +31,4 @@ def variable_findings(environment: Mapping[str, str], table: OptionTable) -> lis
 
 
 def _shown(value: str) -> str:
-    cut = value if len(value) <= VALUE_LENGTH_MAX else value[:VALUE_LENGTH_MAX] + "..."
-    return "".join(mark if mark.isprintable() else "?" for mark in cut)
+    return value if len(value) <= VALUE_LENGTH_MAX else value[:VALUE_LENGTH_MAX] + "..."
