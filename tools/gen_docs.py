@@ -74,6 +74,12 @@ def options_page(table: OptionTable, counters: tuple[Counter, ...]) -> str:
         page.append(
             table_row(f"`{option.environment}`", default, values_taken(option), when, option.help)
         )
+    for alias, name in table.aliases:
+        page.append(
+            table_row(
+                f"`HAKMEM_{alias.upper()}`", "", "", "", f"Another name of `HAKMEM_{name.upper()}`."
+            )
+        )
     for option in table.options:
         if option.choices:
             page += [f"\n## {option.environment}\n", "| value | meaning |", "|---|---|"]

@@ -78,6 +78,14 @@ static const struct preset {
 #include "config/options.def"
 };
 
+#define ALIAS(name, option) {#name, OPTION_##option},
+static const struct alias {
+    const char *name;
+    enum option_id option;
+} aliases[] = {
+#include "config/aliases.def"
+};
+
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static const char *const origin_names[] = {
@@ -340,14 +348,26 @@ enum pass {
     PASS_REST,
 };
 
-static bool option_find(struct slice name, enum option_id *id) {
+// An option by its own name or an alias, as `is` compares them.
+static bool option_find_as(struct slice name, bool (*is)(struct slice slice, const char *string),
+                           enum option_id *id) {
     for (unsigned i = 0; i < OPTION_COUNT; i++) {
-        if (slice_is(name, rows[i].name)) {
+        if (is(name, rows[i].name)) {
             *id = (enum option_id)i;
             return true;
         }
     }
+    for (size_t i = 0; i < COUNT_OF(aliases); i++) {
+        if (is(name, aliases[i].name)) {
+            *id = aliases[i].option;
+            return true;
+        }
+    }
     return false;
+}
+
+static bool option_find(struct slice name, enum option_id *id) {
+    return option_find_as(name, slice_is, id);
 }
 
 static void setting_apply(enum option_id id, struct slice shown_name, struct slice value,
@@ -418,16 +438,6 @@ static const char *environment_find(char *const *envp, const char *name) {
     return NULL;
 }
 
-static bool option_find_upper(struct slice name, enum option_id *id) {
-    for (unsigned i = 0; i < OPTION_COUNT; i++) {
-        if (slice_is_upper(name, rows[i].name)) {
-            *id = (enum option_id)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void environment_apply(char *const *envp, enum pass pass) {
     struct place place = {.origin = OPTION_ORIGIN_ENVIRONMENT};
     uint8_t seen[OPTION_COUNT] = {0};
@@ -441,7 +451,7 @@ static void environment_apply(char *const *envp, enum pass pass) {
             continue;  // not a variable: an execve caller may pass anything
         }
         struct slice name = slice_next(&value, '=');
-        if (option_find_upper(name, &id)) {
+        if (option_find_as(name, slice_is_upper, &id)) {
             // Of several variables of one name the first counts, as with getenv.
             if (!seen[id]) {
                 seen[id] = 1;

@@ -438,6 +438,19 @@ static void flood_of_unknown_names_is_cut(void **state) {
     assert_int_equal(seen->options.check, 2);
 }
 
+static void other_names_are_those_of_options(void **state) {
+    (void)state;
+    LOAD("HAKMEM_SS_OS_STATS=1", "HAKMEM_DEBUG_TIMING=yes");
+    assert_string_equal(said, "");
+    assert_int_equal(seen->options.stats_at_exit, 1);
+    assert_int_equal(seen->options.research, 1);
+    LOAD("HAKMEM_CONF=ss_os_stats:1");
+    assert_int_equal(seen->options.stats_at_exit, 1);
+    LOAD("HAKMEM_DEBUG_TIMING=2");
+    assert_string_equal(said,
+                        "hakmem: option HAKMEM_DEBUG_TIMING: value '2' is not 0 or 1, kept 0\n");
+}
+
 static char *set_name;
 static char *set_value;
 
@@ -599,6 +612,7 @@ int main(void) {
         cmocka_unit_test(hostile_profiles),
         cmocka_unit_test(hostile_values),
         cmocka_unit_test(flood_of_unknown_names_is_cut),
+        cmocka_unit_test(other_names_are_those_of_options),
         cmocka_unit_test(set_at_run_time),
         cmocka_unit_test(get_shows_what_set_takes),
         cmocka_unit_test(verbose_prints_every_option_with_its_origin),

@@ -107,11 +107,15 @@ class Preset:
 
 @dataclass(frozen=True)
 class OptionTable:
+    """`aliases`: other names, and the options they mean."""
+
     options: tuple[Option, ...]
     presets: tuple[Preset, ...]
+    aliases: tuple[tuple[str, str], ...] = ()
 
     def find(self, name: str) -> Option | None:
-        return next((option for option in self.options if option.name == name), None)
+        own = dict(self.aliases).get(name, name)
+        return next((option for option in self.options if option.name == own), None)
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,10 @@ def read_options(path: Path) -> OptionTable:
         elif kind == "MODE":
             mode, option, value = fields
             presets.append(Preset(str(mode), str(option), _number(value, path)))
-    return OptionTable(tuple(options), tuple(presets))
+    aliases = (
+        (str(fields[0]), str(fields[1])) for _, fields in read_rows(path.parent / "aliases.def")
+    )
+    return OptionTable(tuple(options), tuple(presets), tuple(aliases))
 
 
 def read_counters(path: Path) -> tuple[Counter, ...]:

@@ -15,6 +15,8 @@ VALUE_LENGTH_MAX = 200
 def variable_findings(environment: Mapping[str, str], table: OptionTable) -> list[Finding]:
     """Each with what is wrong about it."""
     known = {option.environment: option for option in table.options}
+    for alias, name in table.aliases:
+        known[f"HAKMEM_{alias.upper()}"] = known[f"HAKMEM_{name.upper()}"]
     findings = []
     for name, value in sorted(environment.items()):
         if name != "LD_PRELOAD" and not name.startswith("HAKMEM_"):
