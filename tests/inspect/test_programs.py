@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -186,11 +187,9 @@ def _postgres(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def test_postgres(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("postgres")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755)
-    with _postgres(folder) as process:
+def test_postgres() -> None:
+    # Not below a directory of pytest's: those are closed to the account that it runs as.
+    with TemporaryDirectory(prefix="hakmem-postgres-") as name, _postgres(Path(name)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for statement in QUERY.split("; "):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hakmem.inspect.layout import Layout
 from hakmem.inspect.model import PAGE_BYTES, RunKind
 from hakmem.inspect.picture import Picture
 
@@ -14,12 +13,12 @@ ALL_PAGES = ~np.uint64(0)
 ONE = np.uint64(1)
 
 
-def find_violations(picture: Picture, layout: Layout) -> tuple[str, ...]:
+def find_violations(picture: Picture) -> tuple[str, ...]:
     """Sentences, one for each invariant that does not hold; empty for a sound heap."""
     is_still = picture.unsettled_share() == 0
     found = [_free_counts(picture), _owners(picture)]
     if is_still:
-        found += [_pages(picture), _slab_counts(picture, layout)]
+        found += [_pages(picture), _slab_counts(picture)]
         found += [
             _few(picture.strays, "pointer or bit", "names no block"),
             _few(picture.doubles, "block", "is in two places at once"),
@@ -68,14 +67,11 @@ def _pages(picture: Picture) -> str:
     return _few(int(wrong.sum()), "superslab", "is not wholly runs and free pages")
 
 
-def _slab_counts(picture: Picture, layout: Layout) -> str:
+def _slab_counts(picture: Picture) -> str:
     """Each heap has as many slabs of each class as its bins say."""
-    runs = picture.runs[picture.runs["kind"] == RunKind.SLAB]
-    count = len(layout.size_classes)
     said = picture.heaps["bins"]["slab_count"].astype(np.int64)
-    rows = {int(number): row for row, number in enumerate(picture.heaps["id"])}
-    found = np.zeros(said.shape, np.int64)
-    owners = np.array([rows.get(int(number), -1) for number in runs["heap_id"]], np.int64)
+    owners = picture.owners()
     owned = owners >= 0
-    np.add.at(found.reshape(-1), owners[owned] * count + runs["class_index"][owned], 1)
+    place = owners[owned] * said.shape[1] + picture.runs["class_index"][owned]
+    found = np.bincount(place, minlength=said.size).reshape(said.shape)
     return _few(int((said != found).sum()), "bin", "is of another number of slabs than it says")

@@ -98,7 +98,7 @@ class Session:
 
     def _take(self, events: bool, frozen: bool, residency: bool) -> Snapshot:
         source, layout = self.source, self.layout
-        picture = self.walker.read()
+        picture = self.walker.read(is_still=frozen)
         options = facts.read_options(source, layout)
         huge = facts.read_huge(source, layout)
         guarded = facts.read_guarded(source, layout)
@@ -148,7 +148,7 @@ class Session:
             research=found_research,
             residency=waterfall is not None and isinstance(source, ProcessSource),
             waterfall=waterfall,
-            notes=find_violations(picture, layout),
+            notes=find_violations(picture),
         )
 
     def _events(self, picture: Picture) -> tuple[tuple[Event, ...], int]:

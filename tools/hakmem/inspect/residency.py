@@ -64,10 +64,10 @@ class Residency:
 def measure(
     pages_of: Pages, areas: Sequence[Area], ranges: Sequence[Range], superslab_count: int
 ) -> Residency:
-    """`ranges` do not overlap. Areas that hold none of them are left out of `rest`. `pages_of` says
-    which pages of an area count as resident, given what lies in it and its resident bytes."""
+    """Areas that hold none of the ranges are left out of `rest`. `pages_of` says which pages of an
+    area count as resident, given what lies in it and its resident bytes."""
     found = Residency(np.zeros((superslab_count, SUPERSLAB_PAGES * PER_PAGE), np.bool_))
-    ordered = sorted(ranges, key=lambda part: part.start)
+    ordered = _disjoint(ranges)
     starts = [part.start for part in ordered]
     for area in areas:
         first = max(0, int(np.searchsorted(starts, area.start, "right")) - 1)
@@ -91,6 +91,18 @@ def measure(
         else:
             _examine(pages_of, area, inside, rss_bytes, found)
     return found
+
+
+def _disjoint(ranges: Sequence[Range]) -> list[Range]:
+    """By address; without those that cannot be, whose pages are then anybody's."""
+    ordered: list[Range] = []
+    end = 0
+    for part in sorted(ranges, key=lambda part: part.start):
+        is_whole = part.start % MACHINE_PAGE_BYTES == 0 and part.end % MACHINE_PAGE_BYTES == 0
+        if is_whole and end <= part.start < part.end:
+            ordered.append(part)
+            end = part.end
+    return ordered
 
 
 def _count(found: Residency, part: Range, size: int) -> None:

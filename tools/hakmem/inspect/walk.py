@@ -50,20 +50,23 @@ class Walker:
         self.arena_lock = self.arena + offset_of(root.structure("arena"), "lock")
         self.blocks = BlockReader(source, layout)
         self.known_caches: list[int] = []
+        self.is_still = False
 
     # ---- What there is
 
-    def read(self) -> Picture:
-        """The best of a few passes: one of them is enough unless slabs come and go."""
-        for left in reversed(range(PASSES_MAX)):
+    def read(self, *, is_still: bool = False) -> Picture:
+        """The best of a few passes: one of them is enough unless slabs come and go. `is_still`:
+        the target does not move, so that what does not agree is damaged."""
+        self.is_still = is_still or not self.source.changes
+        for left in reversed(range(1 if self.is_still else PASSES_MAX)):
             try:
                 picture, is_whole = self._pass()
             except (DamagedError, UnreadableError):
                 # A list that changed while it was followed looks the same as a damaged one.
-                if left == 0 or not self.source.changes:
+                if left == 0:
                     raise
                 continue
-            if is_whole or left == 0 or not self.source.changes:
+            if is_whole or left == 0:
                 break
         separate(picture)
         return picture
@@ -103,26 +106,28 @@ class Walker:
         layout = self.layout
         arena_type = layout.root.structure("arena")
         arena = layout.root.read_global(self.source, "arena")[0]
-        rows: list[npt.NDArray[Any]] = []
+        header = layout.superslab_header
+        rows: list[bytes] = []
         places: list[int] = []
         starts: set[int] = set()
         link_offset = offset_of(layout.superslab, "all_link")
 
         def next_of(link: int) -> int | None:
             place = link - link_offset
-            row = self.source.read_array(place, layout.superslab_header)
-            start = int(row[0]["start"])
+            data = self.source.read(place, header.itemsize)
+            row = np.frombuffer(data, header)[0]
+            start = int(row["start"])
             if start % SUPERSLAB_BYTES or start == 0 or start in starts:
                 return None
             starts.add(start)
             places.append(place)
-            rows.append(row)
-            return int(row[0]["all_link"]["next"])
+            rows.append(data)
+            return int(row["all_link"]["next"])
 
         if int(arena["ready"]):
             head = self.arena + offset_of(arena_type, "all")
             follow_ring(head, int(arena["all"]["next"]), next_of, "superslabs")
-        return places, np.concatenate(rows) if rows else np.empty(0, layout.superslab_header)
+        return places, np.frombuffer(b"".join(rows), header)
 
     def _runs(
         self, picture_superslabs: npt.NDArray[Any], places: list[int]
@@ -203,7 +208,7 @@ class Walker:
 
     def _retry(self, picture: Picture) -> None:
         """Heaps that changed under the copy, copied again one by one, the busiest last."""
-        if not self.source.changes:
+        if self.is_still:
             return
         deadline = time.monotonic() + RETRY_SECONDS
         for _ in range(RETRIES_MAX):
@@ -245,9 +250,11 @@ class Walker:
             owners[is_owned], runs["block_count"][rows[is_owned]], len(picture.heaps)
         ).astype(np.int64)[heaps]
         # A slab that came or went is found in another pass; until then all of its heap is in doubt.
-        in_doubt = np.where(picture.lacks_slabs()[heaps], blocks + 1, np.minimum(moves, blocks + 1))
+        lacking = picture.lacks_slabs()[heaps] & (not self.is_still)
+        in_doubt = np.where(lacking, blocks + 1, np.minimum(moves, blocks + 1))
         picture.unsettled_blocks[heaps] = in_doubt
-        runs["settled"][rows] = np.isin(owners, heaps[in_doubt == 0])
+        doubted = np.isin(owners, heaps[in_doubt != 0]) | (~is_owned & (not self.is_still))
+        runs["settled"][rows] = ~doubted
 
     def _take_owners(self, picture: Picture, rows: Rows, raw: npt.NDArray[Any]) -> None:
         order = np.argsort(picture.heap_places)

@@ -1,0 +1,118 @@
+"""Damage planted into a living process's metadata: each kind is told, and costs no traceback."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hakmem.inspect.layout import offset_of
+from hakmem.inspect.model import RunKind
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.targets import take
+from tests.inspect.support.targets import (
+    await_line,
+    compile_program,
+    go_on,
+    inspect,
+    require_refusal,
+    running,
+)
+
+
+class Victim:
+    """A process that sleeps, and where its structures are."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid = process.pid
+        self.source = ProcessSource(process.pid)
+        self.session = Session(self.source)
+        self.picture = self.session.walker.read()
+        self.layout = self.session.layout
+
+    def slab(self, *, large_blocks: bool) -> tuple[int, np.void]:
+        """Address of a slab's descriptor, and its row: one word of blocks, or more."""
+        runs = self.picture.runs
+        wanted = (runs["kind"] == RunKind.SLAB) & (runs["free"] == 0)
+        wanted &= (runs["block_count"] <= 64) == large_blocks
+        row = int(np.flatnonzero(wanted)[0])
+        return int(self.picture.run_places[row]), runs[row]
+
+    def place(self, structure: np.dtype[Any], start: int, *path: str) -> int:
+        return start + offset_of(structure, *path)
+
+    def write(self, address: int, form: str, value: int) -> None:
+        self.source.write(address, struct.pack(form, value))
+
+    def notes(self) -> str:
+        return "\n".join(take(str(self.pid), freeze=True).notes)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Victim]:
+    program = compile_program("truth.c", tmp_path / "truth")
+    with running([program, "3", "4000", tmp_path / "blocks"]) as process:
+        await_line(process, "started")
+        go_on(process)
+        await_line(process, "ready")
+        victim = Victim(process)
+        assert victim.notes() == ""
+        yield victim
+
+
+def test_number_of_free_blocks(victim: Victim) -> None:
+    place, _ = victim.slab(large_blocks=True)
+    victim.write(victim.place(victim.layout.run, place, "free_count"), "<H", 60_000)
+    assert "damaged: 1 slab is of another number of free blocks than it says" in victim.notes()
+
+
+def test_owner(victim: Victim) -> None:
+    place, _ = victim.slab(large_blocks=True)
+    victim.write(victim.place(victim.layout.run, place, "heap"), "<Q", place)
+    assert "is of no heap" in victim.notes()
+
+
+def test_bits_behind_the_last_block(victim: Victim) -> None:
+    place, row = victim.slab(large_blocks=True)
+    assert int(row["block_count"]) < 64
+    name = victim.place(victim.layout.run, place, "one_word_remote")
+    victim.write(name, "<Q", 1 << 63)
+    assert "damaged: 1 pointer or bit names no block" in victim.notes()
+
+
+def test_page_in_two_places(victim: Victim) -> None:
+    _, row = victim.slab(large_blocks=True)
+    places, headers = victim.session.walker._superslabs()
+    order = [int(start) for start in headers["start"]]
+    wanted = int(victim.picture.superslabs["start"][int(row["superslab"])])
+    superslab = places[order.index(wanted)]
+    victim.write(victim.place(victim.layout.superslab, superslab, "free"), "<Q", (1 << 64) - 1)
+    assert "is not wholly runs and free pages" in victim.notes()
+
+
+def test_circle_of_superslabs(victim: Victim) -> None:
+    places, _ = victim.session.walker._superslabs()
+    link = victim.place(victim.layout.superslab, places[-1], "all_link")
+    victim.write(link, "<Q", link)
+    # The ring ends where it meets itself: what was found before is shown.
+    assert inspect(victim.pid).returncode in (0, 2)
+
+
+def test_pointers_to_nowhere(victim: Victim) -> None:
+    root = victim.layout.root
+    registry = root.global_object("registry").address
+    victim.write(victim.place(root.structure("registry"), registry, "all"), "<Q", 0x6666_0000_0000)
+    require_refusal(inspect(victim.pid), "has no memory at 0x6666")
+
+
+def test_magazine_of_rubbish(victim: Victim) -> None:
+    cache = int(victim.picture.cache_places[0])
+    node = victim.place(victim.layout.cache, cache, "magazines")
+    victim.write(node, "<Q", 0x7777_0000_0000)
+    assert inspect(victim.pid).returncode == 0
