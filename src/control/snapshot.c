@@ -49,10 +49,13 @@ static void write_piece(struct writer *writer, enum hakmem_snapshot_kind kind, c
 
 // ---- Memory
 
-// Other threads may be writing there: what is read is no more than a claim.
+// Whether a whole step is zero. Other threads may be writing there: what is read is no more than a claim.
 __attribute__((no_sanitize("thread"))) static bool is_zero(const char *start, size_t bytes) {
     const volatile uint64_t *words = (const volatile uint64_t *)(const void *)start;
-    for (size_t i = 0; i < bytes / sizeof *words; i++) {
+    if (bytes != STEP_BYTES || (uintptr_t)start % sizeof *words != 0) {
+        return false;  // what is short is not worth a piece of its own
+    }
+    for (size_t i = 0; i < STEP_BYTES / sizeof *words; i++) {
         if (words[i] != 0) {
             return false;
         }
@@ -74,7 +77,6 @@ static size_t stretch(const char *start, size_t bytes, bool *zero) {
     return length;
 }
 
-// `start` and `bytes` are multiples of 8.
 static void write_memory(struct writer *writer, const char *name, const void *start, size_t bytes) {
     const char *rest = start;
     while (bytes > 0 && writer->error == 0) {
@@ -112,10 +114,8 @@ static void write_root(struct writer *writer) {
     }
     const struct hakmem_inspect_global *globals = root->globals.rows;
     for (uint32_t i = 0; i < root->globals.count; i++) {
-        const uintptr_t start = align_down((uintptr_t)globals[i].address, 8);
-        const uintptr_t end = align_up(
-            (uintptr_t)globals[i].address + (size_t)globals[i].bytes * globals[i].count, 8);
-        write_memory(writer, globals[i].name, (const void *)start, end - start);
+        write_memory(writer, globals[i].name, globals[i].address,
+                     (size_t)globals[i].bytes * globals[i].count);
     }
 }
 

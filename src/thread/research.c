@@ -164,6 +164,7 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
     histogram_add(&tables->request_bytes, bytes);
     if (is_small(entry)) {
         atomic_bump_owned(&tables->allocs[page_entry_kind(entry)], 1u);
+        atomic_bump_owned(&tables->requested_bytes[page_entry_kind(entry)], bytes);
     }
     // A block that came from another heap's slab came through the magazine as well.
     enum research_level at = level(cache, mark, entry);

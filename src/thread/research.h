@@ -37,6 +37,7 @@ struct research_flow {
 struct research {
     // Relaxed, all: written by the thread that has the cache; pairs with nothing.
     _Atomic(uint64_t) allocs[SIZE_CLASS_COUNT], frees[SIZE_CLASS_COUNT];
+    _Atomic(uint64_t) requested_bytes[SIZE_CLASS_COUNT];  // of these allocs
     _Atomic(uint64_t) alloc_levels[RESEARCH_LEVEL_COUNT], free_levels[RESEARCH_LEVEL_COUNT];
     // Relaxed, as these: frees of other heaps' blocks that had no place among the flows; allocations until one's
     // life is followed.

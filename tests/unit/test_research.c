@@ -67,6 +67,7 @@ static void every_operation_is_counted_once(void **state) {
     const uint64_t class = size_class_index(100);
     assert_int_equal(sum(mine->allocs, SIZE_CLASS_COUNT), 500);
     assert_int_equal(sum(&mine->allocs[class], 1), 500);
+    assert_int_equal(sum(&mine->requested_bytes[class], 1), 500 * 100);
     assert_int_equal(sum(mine->alloc_levels, RESEARCH_LEVEL_COUNT), 502);
     assert_int_equal(sum(&mine->alloc_levels[RESEARCH_LARGE], 1), 1);
     assert_int_equal(sum(&mine->alloc_levels[RESEARCH_HUGE], 1), 1);
