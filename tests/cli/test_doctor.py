@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from tests.cli.support import (
 NAMES = surface.malloc_names(find_project())
 MIB = 1 << 20
 NOBODY = 65534
+PR_CAPBSET_DROP = 24
+CAP_SYS_PTRACE = 19
 
 
 def doctor(*words: str | Path, **more: Any) -> tuple[Outcome, dict[str, Any]]:
@@ -339,6 +342,26 @@ def test_process_for_another_libc(build_program: Compile) -> None:
     assert status == 1
     (text,) = texts(facts, "active", False)
     assert "uses the loader of another libc" in text
+
+
+def drop_ptrace() -> None:
+    """Root without this capability may look into its own processes only, as others do."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE, 0, 0, 0) != 0:
+        raise OSError("prctl")
+
+
+def test_process_of_another_user() -> None:
+    user = NOBODY if os.geteuid() == 0 else None
+    with subprocess.Popen(["/bin/sleep", "60"], user=user) as process:
+        try:
+            outcome, facts = doctor(
+                str(process.pid if user is not None else 1), preexec_fn=drop_ptrace
+            )
+        finally:
+            process.kill()
+    assert outcome.status == 1
+    assert any("not yours to look into" in text for text in texts(facts, "active", False))
+    assert any("is not permitted" in text for text in texts(facts, "inspect"))
 
 
 def test_no_such_process() -> None:

@@ -153,6 +153,12 @@ def test_what_only_some_verbs_need_is_imported_by_them_alone() -> None:
     assert outcome.stdout == b"[]\n", outcome.stderr
 
 
+def test_terminal_that_cannot_draw(tmp_path: Path) -> None:
+    with Terminal(tmp_path, [*HAKMEM, "top", "1"], environment={"TERM": "dumb"}) as terminal:
+        screen = terminal.until_shown("status=2")
+        assert "top needs a terminal; --once prints one frame without one" in screen
+
+
 # ---- Metrics
 
 

@@ -128,7 +128,7 @@ def _absence(proc: Path, project: Project) -> str:
                 "the loader ignores LD_PRELOAD"
             )
     except BindingError:
-        return "it cannot be said why: the process is not yours to look into"
+        return "unknown: the process is not yours to look into; its user and root may"
     environment = _environment(proc)
     entries = (environment or {}).get("LD_PRELOAD", "").replace(" ", ":").split(":")
     named = [entry for entry in entries if LIBRARY_STEM in Path(entry).name]

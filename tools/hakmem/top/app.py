@@ -121,7 +121,7 @@ class TopApp(App[None]):
         self._message = ""
         self._looks = 0
         self._due_s = 0.0
-        self._charset = drawing.charset_for("utf-8")
+        self._charset = drawing.UNICODE
 
     def compose(self) -> ComposeResult:
         yield Static("hakmem top", id="title", markup=False)
