@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from hakmem.errors import HakmemError
+from hakmem.errors import EXIT_USAGE, HakmemError
 
 AT_PHDR, AT_PHNUM, AT_SECURE = 3, 5, 23
 PT_LOAD, PT_DYNAMIC, PT_PHDR = 1, 2, 6
@@ -38,6 +38,12 @@ Relocations = npt.NDArray[np.void]
 class BindingError(HakmemError):
     """The process's modules cannot be read."""
 
+    status = EXIT_USAGE
+
+
+class NoAccessError(BindingError):
+    """The process is not ours to look into, or has ended."""
+
 
 class Memory:
     """/proc/PID/mem."""
@@ -46,7 +52,7 @@ class Memory:
         try:
             self._file = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise BindingError(f"its memory cannot be read: {error.strerror}") from None
+            raise NoAccessError(f"its memory cannot be read: {error.strerror}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +88,7 @@ def auxiliary_vector(pid: int) -> dict[int, int]:
     try:
         data = Path(f"/proc/{pid}/auxv").read_bytes()
     except OSError as error:
-        raise BindingError(f"its auxiliary vector cannot be read: {error.strerror}") from None
+        raise NoAccessError(f"its auxiliary vector cannot be read: {error.strerror}") from None
     return dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
 
 

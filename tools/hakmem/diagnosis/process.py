@@ -14,6 +14,7 @@ from hakmem.diagnosis.modules import (
     BindingError,
     Memory,
     Module,
+    NoAccessError,
     auxiliary_vector,
     read_modules,
 )
@@ -27,6 +28,13 @@ from hakmem.project import Project
 LIBRARY_STEM = "libhakmem"
 # Only hakmem's own library has this name.
 OWN_SYMBOL = "hakmem_inspect_root"
+
+UNKNOWN = "unknown: the process is not yours to look into; its user and root may"
+SECURE = "was started with more rights than its user's (AT_SECURE): the loader ignores LD_PRELOAD"
+NOT_TAKEN = (
+    "the loader did not take it: it cannot be read there, is for another libc or processor, or the "
+    "variable was set after the start"
+)
 
 
 def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list[Finding]:
@@ -103,10 +111,8 @@ def _served_by_reader_alone(
     """Its modules could not be read: a static program, or one that is not ours to look into."""
     if snapshot is not None:
         return [_active(snapshot, "linked into the program"), Finding("bindings", None, str(error))]
-    findings = [
-        Finding("active", False, _absence(proc, project)),
-        Finding("bindings", None, str(error)),
-    ]
+    why = UNKNOWN if isinstance(error, NoAccessError) else _absence(proc, project)
+    findings = [Finding("active", False, why), Finding("bindings", None, str(error))]
     return [*findings, Finding("inspect", None, unreadable)] if unreadable else findings
 
 
@@ -122,13 +128,8 @@ def _absence(proc: Path, project: Project) -> str:
     reason = absence.program_reason(proc / "exe", library)
     if reason is not None:
         return reason
-    try:
-        if auxiliary_vector(int(proc.name)).get(AT_SECURE):
-            return "was started with more rights than its user's (AT_SECURE): " + (
-                "the loader ignores LD_PRELOAD"
-            )
-    except BindingError:
-        return "unknown: the process is not yours to look into; its user and root may"
+    if auxiliary_vector(int(proc.name)).get(AT_SECURE):
+        return SECURE
     environment = _environment(proc)
     entries = (environment or {}).get("LD_PRELOAD", "").replace(" ", ":").split(":")
     named = [entry for entry in entries if LIBRARY_STEM in Path(entry).name]
@@ -137,10 +138,7 @@ def _absence(proc: Path, project: Project) -> str:
     there = proc / "root" / named[0].lstrip("/")
     if named[0].startswith("/") and not there.exists():
         return f"LD_PRELOAD names {named[0]}, which does not exist where the process runs"
-    return (
-        f"LD_PRELOAD names {named[0]}, but the loader did not take it: it cannot be read there, "
-        + ("is for another libc or processor, or the variable was set after the start")
-    )
+    return f"LD_PRELOAD names {named[0]}, but {NOT_TAKEN}"
 
 
 def _environment(proc: Path) -> dict[str, str] | None:
