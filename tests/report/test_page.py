@@ -107,6 +107,18 @@ def test_large_and_huge_blocks_are_listed(page: Page, snapshot: Snapshot) -> Non
     }
 
 
+def test_research_is_that_of_the_snapshot(page: Page, snapshot: Snapshot) -> None:
+    research = snapshot.research
+    assert research is not None and research.histograms
+    total = sum(research.hits.values())
+    assert column(page, "by-level", "mallocs") == list(research.hits.values())
+    assert page.texts("#by-level tbody td:nth-child(3)")[0] == f"{100 * 9000 / total:.0f} %"
+    (drawn,) = research.histograms
+    bars = page.texts(".histogram rect title")
+    assert [text.split(": ")[0] for text in bars] == ["below 32 ns", "below 64 ns", "below 128 ns"]
+    assert [int(text.split(": ")[1].split()[0]) for text in bars] == list(drawn.counts)
+
+
 # ---- The map
 
 
@@ -165,6 +177,27 @@ def colour(page: Page, name: str) -> list[int]:
         f"[...EXPLORER.painter.palette.rgb(EXPLORER.painter.palette[{name!r}])].slice(0, 3)"
     )
     return found
+
+
+def test_map_tells_blocks_that_were_never_handed_out(
+    browser: Browser, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    runs = snapshot.runs.copy()
+    at = next(
+        index
+        for index, run in enumerate(runs)
+        if run["kind"] == RunKind.SLAB and run["free"] == run["block_count"]
+    )
+    fresh = int(runs["block_count"][at]) // 2
+    runs["fresh_index"][at] = fresh
+    page = open_page(browser, write(tmp_path / "fresh.html", replace(snapshot, runs=runs)))
+    size = snapshot.size_classes[runs["class_index"][at]].block_bytes
+    start = int(runs["start"][at])
+    used = look_up(page, start + (fresh - 1) * size)
+    assert ": free" in used and "never" not in used
+    assert drawn_colour(page) == colour(page, "free")
+    assert ": free, never handed out" in look_up(page, start + fresh * size)
+    assert drawn_colour(page) == colour(page, "fresh")
 
 
 def test_map_tells_pages_without_a_run_apart(page: Page, snapshot: Snapshot) -> None:

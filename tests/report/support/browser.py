@@ -85,12 +85,18 @@ class Page:
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """A mouse event (mouseMoved, mousePressed, mouseReleased, mouseWheel) in the window."""
+        self._to_front()
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def key(self, key: str, text: str = "") -> None:
         """A key pressed and let go."""
+        self._to_front()
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def _to_front(self) -> None:
+        """A tab behind another would leave an input without an answer."""
+        self.call("Page.bringToFront")
 
     def screenshot(self, file: Path, *, whole: bool = False) -> Path:
         """A picture of the window, or of the whole page."""

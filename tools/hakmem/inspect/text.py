@@ -299,7 +299,7 @@ def _research(snapshot: Snapshot) -> Iterator[str]:
     for histogram in research.histograms:
         total = sum(histogram.counts)
         if total:
-            found = _quantiles(histogram.upper, histogram.counts)
+            found = quantiles(histogram.upper, histogram.counts)
             yield f"  {histogram.name}: {total:,}; {found} {histogram.unit}"
     for title, hits in (("malloc", research.hits), ("free", research.free_hits)):
         total = sum(hits.values())
@@ -313,7 +313,7 @@ def _research(snapshot: Snapshot) -> Iterator[str]:
         yield f"  heap {flow.from_heap} -> heap {flow.to_heap}: {flow.blocks:,} blocks"
 
 
-def _quantiles(upper: Sequence[int], counts: Sequence[int]) -> str:
+def quantiles(upper: Sequence[int], counts: Sequence[int]) -> str:
     total = sum(counts)
     parts = []
     for quantile in (0.5, 0.9, 0.99, 0.999):

@@ -133,21 +133,24 @@ class Explorer {
     }
     const start = scene.address(runs.page[run]);
     const pages = counted(runs.pages[run], "page");
-    const unsettled = runs.settled[run] ? [] : ["changed while it was read"];
+    const notes = runs.settled[run] ? [] : ["changed while it was read"];
+    if (scene.map.residency) notes.unshift(`${bytesText(runs.resident[run])} resident`);
     if (!scene.isSlab(run)) {
-      return [hex(start), `large block of ${bytesText(runs.large[run])}, ${pages}`, ...unsettled];
+      return [hex(start), `large block of ${bytesText(runs.large[run])}, ${pages}`, ...notes];
     }
     const owner = scene.map.heaps[runs.heap[run]] ?? `heap ${runs.heap[run]}`;
     const size = `${scene.sizeClass(run).toLocaleString("en-US")} B`;
     if (block >= 0) {
       const state = this.blocks.states(run)?.(block) ?? "being unpacked";
-      return [hex(scene.blockAddress(run, block)), `block ${block} of class ${size}: ${state}`,
-        `owner: ${owner}`, `slab ${hex(start)}, ${pages}`, ...unsettled];
+      const words = state === "fresh" ? "free, never handed out" : state;
+      return [hex(scene.blockAddress(run, block)), `block ${block} of class ${size}: ${words}`,
+        `owner: ${owner}`, `slab ${hex(start)}, ${pages}`, ...notes];
     }
-    const counts = BLOCK_STATES.filter((state) => runs[state][run])
+    const counts = ["live", "cached", "remote", "quarantined", "free"]
+      .filter((state) => runs[state][run])
       .map((state) => `${runs[state][run].toLocaleString("en-US")} ${state}`);
     return [hex(start), `slab of class ${size}, ${pages}`, `owner: ${owner}`,
-      `${counts.join(", ")} of ${counted(runs.blocks[run], "block")}`, ...unsettled];
+      `${counts.join(", ")} of ${counted(runs.blocks[run], "block")}`, ...notes];
   }
 
   // Makes a place the one that is looked at; `x`, `y` say where its words go.

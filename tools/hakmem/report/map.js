@@ -1,5 +1,5 @@
 // Draws the map: pages as rectangles, and, where there is room for them, the blocks of their slabs.
-const BLOCK_STATES = ["live", "cached", "remote", "quarantined", "free"];
+const BLOCK_STATES = ["live", "cached", "remote", "quarantined", "free", "fresh"];
 // Pixels: of a slab that shows its shares, of one that shows its blocks, and of a block with an
 // outline of its own.
 const SHARES_FROM = 5;
@@ -94,7 +94,7 @@ class Painter {
     const { runs } = this.scene;
     if (!this.scene.isSlab(run)) return [[this.identity(run), 1]];
     if (this.mode === "state") {
-      return BLOCK_STATES.map((state) => [this.palette[state], runs[state][run]]);
+      return BLOCK_STATES.map((state) => [this.palette[state], this.scene.stateCount(run, state)]);
     }
     const held = runs.blocks[run] - runs.free[run];
     return [[this.identity(run), held], [this.palette.purged, runs.free[run]]];
@@ -231,7 +231,7 @@ class Painter {
     const colours = {};
     for (const state of BLOCK_STATES) {
       const own = this.mode === "state" ? this.palette[state]
-        : state === "free" ? this.palette.purged : this.identity(run);
+        : state === "free" || state === "fresh" ? this.palette.purged : this.identity(run);
       colours[state] = this.palette.rgb(own);
     }
     const outside = this.palette.rgb(this.palette.faint);

@@ -15,7 +15,7 @@ from typing import Any
 from hakmem.inspect.findings import findings
 from hakmem.inspect.model import Snapshot
 from hakmem.page import sort_script
-from hakmem.report import occupancy, overview, tables, timeline
+from hakmem.report import occupancy, overview, research, tables, timeline
 from hakmem.report.occupancy import BOUNDS, Bounds, LeftOut
 from hakmem.report.parts import legend, safe, section
 from hakmem.report.series import Series
@@ -51,6 +51,7 @@ def _map(left_out: LeftOut) -> str:
     other = [("large", "large block"), ("dirty", "free page, may be resident"),
              ("purged", "free page, given back")]  # fmt: skip
     states = [(state, tables.STATE_WORDS[state]) for state in tables.STATES]
+    states.append(("fresh", "free, never handed out"))
     kinds = [("live", "live"), ("purged", "free"), *other[:2]]
     said = left_out.sentence()
     return (
@@ -102,6 +103,10 @@ def render(snapshot: Snapshot, series: Series | None = None, *, bounds: Bounds =
         ("heaps", "Heaps", section("heaps", "Heaps", tables.heaps(snapshot))),
         ("blocks", "Blocks", section("blocks", "Large, huge and guarded blocks",
                                      tables.blocks(snapshot))),
+        ("research", "Research",
+         section("research", "Research", research.drawing(snapshot.research,
+                                                          snapshot.size_classes),
+                 "What research mode counted since it was first switched on.")),
         ("more", "More", section("more", "More", tables.rest(snapshot))),
     ]  # fmt: skip
     parts = [part for part in parts if part[2]]

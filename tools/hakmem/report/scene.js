@@ -109,6 +109,13 @@ class Scene {
     return this.runs.blocks[run];
   }
 
+  // Blocks of a slab in a state.
+  stateCount(run, state) {
+    const fresh = Math.max(0, this.runs.blocks[run] - this.runs.fresh[run]);
+    if (state === "fresh") return Math.min(fresh, this.runs.free[run]);
+    return state === "free" ? Math.max(0, this.runs.free[run] - fresh) : this.runs[state][run];
+  }
+
   blockAt(run, x, y) {
     const corner = this.place(this.runs.page[run]);
     const { count, wide, high } = this.grid(run);
@@ -134,7 +141,7 @@ class Scene {
 }
 
 // What each block is: bit planes of one superslab at a time, inflated when first looked at. A block
-// in no plane is live.
+// in no plane is live; a free one that was never handed out is "fresh".
 class Blocks {
   constructor(scene, arrived) {
     this.scene = scene;
@@ -178,10 +185,13 @@ class Blocks {
     const names = this.scene.map.planes;
     const planeBytes = this.words[this.strip(run)] * 8;
     const first = this.first[run] * 8;
+    const fresh = this.scene.runs.fresh[run];
     return (block) => {
       for (let plane = 0; plane < names.length; plane++) {
         const byte = bytes[plane * planeBytes + first + (block >> 3)];
-        if ((byte >> (block & 7)) & 1) return names[plane];
+        if ((byte >> (block & 7)) & 1) {
+          return names[plane] === "free" && block >= fresh ? "fresh" : names[plane];
+        }
       }
       return "live";
     };
