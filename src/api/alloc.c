@@ -15,6 +15,7 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
+#include "thread/remote.h"
 #include "thread/research.h"
 
 // Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
@@ -269,8 +270,8 @@ static struct place find_place(uintptr_t address) {
         }
         break;
     default:
-        place.run = entry == PAGE_ENTRY_NONE ? NULL : arena_find(address);
-        if (place.run != NULL && atomic_load_relaxed(&place.run->kind) == RUN_SLAB) {
+        place.run = entry == PAGE_ENTRY_NONE ? NULL : arena_find_inline(address);
+        if (place.run != NULL && run_is_slab(place.run)) {
             place.kind = PLACE_SMALL;
             place.usable_bytes = size_classes[place.run->class_index].block_bytes;
         }
@@ -318,21 +319,18 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
 // The common case of find_live without its detours: the bytes of the small block in use that starts
 // at an address, or 0 for anything else. Some programs ask for the size of every block.
 static inline size_t live_small_bytes(uintptr_t address) {
-    if (unlikely(address >> ADDRESS_BITS != 0 || thread_cache->diverted)) {
+    const struct thread_cache *cache = thread_cache;
+    // Diverted caches, and the constant ones: all detours are possible.
+    if (unlikely(address >> ADDRESS_BITS != 0 || cache_is_diverted(cache))) {
         return 0;
     }
-    const uint32_t entry = page_map_get(address);
-    if (entry == PAGE_ENTRY_NONE || page_entry_kind(entry) >= SIZE_CLASS_COUNT) {
-        return 0;
-    }
-    const struct run *slab = arena_find(address);
-    if (unlikely(slab == NULL ||
-                 atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->kind) != RUN_SLAB)) {
+    const struct run *slab = arena_find_inline(address);
+    if (unlikely(slab == NULL || !run_is_slab(slab))) {
         return 0;
     }
     const int index = slab_index(slab, address);
     if (unlikely(index < 0 || slab_is_free(slab, (unsigned)index) ||
-                 cache_freed_lately(thread_cache, slab->class_index, address))) {
+                 cache_freed_lately(cache, slab->class_index, address))) {
         return 0;
     }
     return size_classes[slab->class_index].block_bytes;
@@ -340,13 +338,20 @@ static inline size_t live_small_bytes(uintptr_t address) {
 
 static void free_checked(struct run *slab, void *block) {
     struct heap *heap = atomic_load_relaxed(&slab->heap);
-    if (heap == NULL) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
+    bool done = false;
+    while (!done && heap != NULL) {
+        lock_acquire(&heap->lock);
+        // Of a block that is free already the slab may have gone meanwhile, or be another heap's.
+        done = atomic_load_relaxed(&slab->heap) == heap;
+        if (likely(done)) {
+            heap_free_checked(heap, slab, block);
+        }
+        lock_release(&heap->lock);
+        heap = atomic_load_relaxed(&slab->heap);
     }
-    lock_acquire(&heap->lock);
-    heap_free_checked(heap, slab, block);
-    lock_release(&heap->lock);
+    if (unlikely(!done)) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+    }
 }
 
 static void free_small(struct thread_cache *cache, struct run *slab, void *block) {
@@ -354,10 +359,9 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
         free_checked(slab, block);
     } else if (unlikely(cache == NULL)) {
         late_free(slab, block);
-    } else if (atomic_load_relaxed(&slab->heap) == &cache->heap) {
-        cache_free_slow(cache, slab, block);
-    } else {
-        cache_free_remote(cache, slab, block);
+    } else if (atomic_load_relaxed(&slab->heap) != &cache->heap ||
+               !cache_free_slow(cache, slab, block)) {
+        remote_free(cache, slab, block);
     }
 }
 
@@ -442,11 +446,11 @@ static bool free_foreign(struct thread_cache *cache, void *block) {
     if (entry == PAGE_ENTRY_NONE || page_entry_kind(entry) >= SIZE_CLASS_COUNT) {
         return false;
     }
-    struct run *slab = arena_find(address);
-    if (unlikely(slab == NULL || atomic_load_relaxed(&slab->kind) != RUN_SLAB)) {
+    struct run *slab = arena_find_inline(address);
+    if (unlikely(slab == NULL || !run_is_slab(slab))) {
         return false;
     }
-    cache_free_remote(cache, slab, block);
+    remote_free(cache, slab, block);
     return true;
 }
 
@@ -465,7 +469,7 @@ MIDDLE_PATH static void free_elsewhere(struct thread_cache *cache, void *block) 
 
 MIDDLE_PATH void free_slow(void *block) {
     struct thread_cache *cache = thread_cache;
-    if (!cache_free_neighbour(cache, (uintptr_t)block)) {
+    if (!cache_free_neighbour(cache, (uintptr_t)block) && !remote_adopt(cache, (uintptr_t)block)) {
         free_elsewhere(cache, block);
     }
 }
@@ -562,8 +566,22 @@ static bool resize_in_place(const struct place *place, size_t bytes, void **bloc
     }
 }
 
+// A block that outgrows its class by a little is one that grows bit by bit: room for a quarter more halves the
+// number of times it is copied on its way.
+#define LITTLE_PART 8
+#define ROOM_PART 4
+
+static size_t with_room_to_grow(size_t usable_bytes, size_t bytes) {
+    const size_t roomy = usable_bytes + usable_bytes / ROOM_PART;
+    return bytes > usable_bytes && bytes - usable_bytes <= usable_bytes / LITTLE_PART &&
+                   roomy <= SMALL_BYTES_MAX && !options.immediate_double_free &&
+                   !options.slack_check
+               ? roomy
+               : bytes;
+}
+
 static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
-    void *moved = alloc(bytes);
+    void *moved = alloc(with_room_to_grow(usable_bytes, bytes));
     if (unlikely(moved == NULL)) {
         // A block that was to shrink still serves, unless free_sized would take it for a wrong one.
         return bytes <= usable_bytes && !options.immediate_double_free ? block : NULL;

@@ -22,12 +22,10 @@ static void add_heap(struct stats *stats, struct heap *heap, const struct thread
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct heap_class_totals totals;
         heap_class_totals(heap, i, &totals);
-        uint64_t cached = cache == NULL ? 0 : cache_block_count(cache, i);
-        cached = least_u64(cached, totals.used_blocks);
         stats->class[i].slab_bytes += totals.slab_bytes;
         stats->class[i].free_blocks += totals.free_blocks;
-        stats->class[i].cached_blocks += cached;
-        stats->class[i].live_blocks += totals.used_blocks - cached;
+        stats->class[i].live_blocks += totals.used_blocks;
+        stats->class[i].cached_blocks += cache == NULL ? 0 : cache_block_count(cache, i);
     }
     lock_release(&heap->lock);
 }
@@ -83,6 +81,9 @@ void stats_collect(struct stats *stats) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct stats_class *class = &stats->class[i];
         class->block_bytes = size_classes[i].block_bytes;
+        // A thread may cache blocks of any heap, so the two meet in the sum alone.
+        class->cached_blocks = least_u64(class->cached_blocks, class->live_blocks);
+        class->live_blocks -= class->cached_blocks;
         gauge[GAUGE_live_bytes] += class->live_blocks * class->block_bytes;
         gauge[GAUGE_live_blocks] += class->live_blocks;
         gauge[GAUGE_cached_bytes] += class->cached_blocks * class->block_bytes;

@@ -18,6 +18,9 @@ void heap_init(struct heap *heap, uint32_t id) {
     lock_init(&heap->lock, LOCK_RANK_HEAP);
     heap->id = id;
     heap->random_state = options.random_refill ? (os_random() | 1) : 1;
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        heap->retained[i] = SIZE_CLASS_COUNT;
+    }
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         list_init(&heap->bins[i].partial);
         list_init(&heap->bins[i].full);
@@ -114,6 +117,63 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
     return got;
 }
 
+bool heap_has_blocks(const struct heap *heap, uint64_t class_index) {
+    return !list_is_empty(&heap->bins[class_index].partial);
+}
+
+// A slab that holds less than this part of its blocks stays: it would soon be looked for again.
+#define MOVED_PART 8
+
+bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
+    struct bin *source = &from->bins[class_index];
+    struct bin *target = &to->bins[class_index];
+    struct list *link = source->partial.next;
+    while (link != &source->partial) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        if (slab->free_count * MOVED_PART >= slab->block_count) {
+            list_remove(link);
+            list_push_front(&target->partial, link);
+            source->slab_count--;
+            target->slab_count++;
+            source->empty_count -= slab_is_empty(slab);
+            target->empty_count += slab_is_empty(slab);
+            atomic_store_relaxed(&slab->heap, to);
+            page_map_set(slab->start, slab->page_count, page_entry(to->id, (uint32_t)class_index));
+            heap_count(to, COUNTER_slabs_moved, 1);
+            return true;
+        }
+        link = link->next;
+    }
+    return false;
+}
+
+// Destroys empty slabs of a class beyond `keep`; those used longest ago first. They are at the end of the list.
+static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
+    struct list *link = bin->partial.previous;
+    while (bin->empty_count > keep && link != &bin->partial) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        link = link->previous;
+        if (slab_is_empty(slab)) {
+            destroy_slab(heap, bin, slab);
+        }
+    }
+}
+
+// A slab of the class has emptied and stays; of the class for which that is longest ago none does any more.
+static void note_retained(struct heap *heap, uint8_t class_index) {
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        if (heap->retained[i] == class_index) {
+            return;
+        }
+    }
+    const uint8_t oldest = heap->retained[heap->retained_next];
+    if (oldest != SIZE_CLASS_COUNT) {
+        release_empty(heap, &heap->bins[oldest], 0);
+    }
+    heap->retained[heap->retained_next] = class_index;
+    heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
+}
+
 // Puts checked blocks back and files the slab where it now belongs. False when that destroyed it.
 static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
@@ -132,17 +192,15 @@ static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
         // Used last, so that it can go when another one empties.
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);
+        note_retained(heap, slab->class_index);
     }
     return true;
 }
 
-// The slab of this heap that contains an address, or NULL.
-static struct run *own_slab(const struct heap *heap, uintptr_t address) {
+// The slab that contains an address, or NULL.
+static struct run *slab_of(uintptr_t address) {
     struct run *slab = arena_find(address);
-    return slab != NULL && atomic_load_relaxed(&slab->kind) == RUN_SLAB &&
-                   atomic_load_relaxed(&slab->heap) == heap
-               ? slab
-               : NULL;
+    return slab != NULL && run_is_slab(slab) ? slab : NULL;
 }
 
 static bool contains(const struct run *run, uintptr_t address) {
@@ -158,18 +216,25 @@ struct batch {
 };
 
 static void batch_put(struct heap *heap, struct batch *batch) {
-    if (batch->bits != 0 && !put_bits(heap, batch->slab, batch->word, batch->bits)) {
+    if (batch->bits == 0) {
+        return;
+    }
+    if (unlikely(atomic_load_relaxed(&batch->slab->heap) != heap)) {
+        heap_publish(batch->slab, batch->word, batch->bits);
+        heap_count(heap, COUNTER_remote_publishes, 1);
+        heap_count(heap, COUNTER_remote_blocks, bit_count(batch->bits));
+    } else if (!put_bits(heap, batch->slab, batch->word, batch->bits)) {
         batch->slab = NULL;
     }
     batch->bits = 0;
 }
 
-// To the word of another block. False when no block of this heap starts there.
+// To the word of another block. False when no block starts there.
 static bool batch_move(struct heap *heap, struct batch *batch, uintptr_t address) {
     batch_put(heap, batch);
     batch->place.bytes = 0;  // until there is one
     if (batch->slab == NULL || !contains(batch->slab, address)) {
-        batch->slab = own_slab(heap, address);
+        batch->slab = slab_of(address);
     }
     const int index = batch->slab == NULL ? -1 : slab_index(batch->slab, address);
     if (unlikely(index < 0)) {
@@ -324,7 +389,7 @@ bool heap_holds_back(const struct heap *heap, const void *block) {
 static void release_held_back(struct heap *heap, _Atomic(void *) *place, void *next) {
     unsigned char *block = atomic_load_relaxed(place);
     if (block != NULL && options.zero_on_free) {
-        const struct run *slab = own_slab(heap, (uintptr_t)block);
+        const struct run *slab = slab_of((uintptr_t)block);
         const size_t bytes = slab == NULL ? 0 : size_classes[slab->class_index].block_bytes;
         const size_t changed = first_nonzero(block, bytes);
         if (unlikely(changed != bytes)) {
@@ -340,12 +405,6 @@ static void release_held_back(struct heap *heap, _Atomic(void *) *place, void *n
 }
 
 void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
-    // Of a block that is free already the slab may have gone since the caller looked, or be another
-    // heap's.
-    if (unlikely(atomic_load_relaxed(&slab->heap) != heap)) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
-    }
     const int index = slab_index(slab, (uintptr_t)block);
     if (index < 0) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
@@ -379,15 +438,7 @@ void heap_end_quarantine(struct heap *heap) {
 
 void heap_release_empty(struct heap *heap, unsigned keep) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        struct bin *bin = &heap->bins[i];
-        struct list *link = bin->partial.previous;
-        while (bin->empty_count > keep && link != &bin->partial) {
-            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            link = link->previous;
-            if (slab_is_empty(slab)) {
-                destroy_slab(heap, bin, slab);
-            }
-        }
+        release_empty(heap, &heap->bins[i], keep);
     }
 }
 

@@ -30,6 +30,9 @@ struct bin {
     uint32_t empty_count;
 };
 
+// Empty slabs that a heap keeps for the next burst, over all classes: the latest.
+#define RETAINED_CLASSES 4
+
 struct heap {
     struct lock lock;
     uint32_t id;  // 1 .. HEAP_ID_MAX, never changes
@@ -38,6 +41,9 @@ struct heap {
     // Relaxed: written under the lock, read without it for the words of a message; pairs with nothing.
     _Atomic(void *) *quarantine;
     uint32_t quarantine_next;
+    // The classes with an empty slab that emptied last, each once; a ring. SIZE_CLASS_COUNT: none.
+    uint8_t retained[RETAINED_CLASSES];
+    uint8_t retained_next;
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
@@ -59,8 +65,16 @@ static inline void heap_count(struct heap *heap, enum counter counter, uint64_t 
 // slab when none has one. Returns how many; 0 when the system has no memory.
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
 
-// Puts blocks back that the heap's own thread freed. Each is checked: a pointer that is no block of
-// this heap, or one the slab holds already, is reported as misuse and left alone.
+// Whether the heap has blocks of the class without making a slab.
+bool heap_has_blocks(const struct heap *heap, uint64_t class_index);
+
+// Moves a slab of the class that holds a fair part of its blocks from one heap to another; both locks are
+// held. False when there is none.
+bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
+
+// Puts blocks back that the heap's own thread freed; those of other heaps go there, as by heap_publish().
+// Each is checked: a pointer that is no block, or one the slab holds already, is reported as misuse and
+// left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
 
 // Takes back what other threads freed. Returns the number of blocks.
@@ -74,8 +88,8 @@ static inline bool heap_has_remote(const struct heap *heap) {
 // these blocks. Reports those that are free already.
 void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 
-// Frees one block at once, with every check and through the quarantine. Reports a pointer that is no block in
-// use of a slab of this heap. The lock is held.
+// Frees one block of a slab of this heap at once, with every check and through the quarantine. Reports a
+// pointer that is no block in use. The lock is held.
 void heap_free_checked(struct heap *heap, struct run *slab, void *block);
 
 // Whether the options want every free of a small block to go through heap_free_checked, and so no

@@ -17,7 +17,7 @@ bool lock_passes_for_fork(void) {
     return atomic_load_relaxed(&lock_fork_owner) == os_thread_pointer();
 }
 
-static bool is_aborting(void) {
+bool lock_is_aborting(void) {
     return unlikely(atomic_load_relaxed(&lock_abort_owner) == os_thread_pointer());
 }
 
@@ -47,7 +47,7 @@ SLOW_PATH void lock_acquire_slow(struct lock *lock) {
         __builtin_ia32_pause();
 #endif
     }
-    if (is_aborting()) {
+    if (lock_is_aborting()) {
         wait_while_aborting(lock);
         return;
     }
@@ -63,7 +63,7 @@ SLOW_PATH void lock_release_slow(struct lock *lock) {
 // How many locks of each rank this thread holds; a build without checks does not have it. While a
 // fork is under way nothing is noted: locks are passed through, and all are released at its end. Nor
 // while the thread ends the process.
-#define NOTES_WANTED (HAKMEM_CHECKS && !lock_passes_for_fork() && !is_aborting())
+#define NOTES_WANTED (HAKMEM_CHECKS && !lock_passes_for_fork() && !lock_is_aborting())
 static __thread uint32_t held[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
 
 void lock_check_rank(const struct lock *lock) {

@@ -97,6 +97,9 @@ static inline void lock_release(struct lock *lock) {
 // must not hang. False when it said so before.
 bool lock_abort_begin(void);
 
+// Whether this thread has said so.
+bool lock_is_aborting(void);
+
 // fork only, by the thread that is forking.
 void lock_fork_begin(void);
 void lock_fork_end(void);

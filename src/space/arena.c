@@ -279,13 +279,7 @@ void arena_shorten(struct run *run, unsigned page_count) {
 }
 
 struct run *arena_find(uintptr_t address) {
-    struct superslab *superslab = page_map_superslab(address);
-    if (superslab == NULL) {
-        return NULL;
-    }
-    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
-    const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
-    return starts == 0 ? NULL : &superslab->runs[bit_highest(starts)];
+    return arena_find_inline(address);
 }
 
 uint64_t arena_purge_due(void) {

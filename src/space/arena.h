@@ -19,9 +19,11 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "base/bits.h"
 #include "base/list.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "space/page_map.h"
 #include "space/size_class.h"
 
 #define SUPERSLAB_PAGES 64
@@ -138,6 +140,21 @@ extern _Atomic(uint32_t) arena_growths;
 // The run in use that contains an address, or NULL. Exact for an address in a block in use; for any
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);
+
+// The same for where calls count.
+FAST_PATH struct run *arena_find_inline(uintptr_t address) {
+    struct superslab *superslab = page_map_superslab(address);
+    if (unlikely(superslab == NULL)) {
+        return NULL;
+    }
+    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
+    const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
+    return starts == 0 ? NULL : &superslab->runs[bit_highest(starts)];
+}
+
+static inline bool run_is_slab(const struct run *run) {
+    return atomic_load_relaxed(&((struct run *)(uintptr_t)run)->kind) == RUN_SLAB;
+}
 
 // Milliseconds (os_clock_ms) of the next due purge; UINT64_MAX when nothing is dirty.
 uint64_t arena_purge_due(void);

@@ -8,18 +8,11 @@
 #define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint32_t))
 
 page_entry_atomic *page_map_flat;
-
-// Release when a window is published under the lock, acquire on reading: the reader dereferences.
-static _Atomic(struct window *) windows[WINDOW_COUNT];
-INSPECTABLE(windows, page_map_windows);
+_Atomic(struct window *) page_map_windows[WINDOW_COUNT];  // release and acquire: see page_map.h
 static struct lock page_map_lock = LOCK_INITIAL(LOCK_RANK_PAGE_MAP);
 
 void page_map_init(void) {
     page_map_flat = os_reserve(PAGE_MAP_BYTES);
-}
-
-static struct window *window_at(uintptr_t address) {
-    return atomic_load_acquire(&windows[address >> WINDOW_SHIFT]);
 }
 
 static bool open_window(size_t index) {
@@ -40,7 +33,7 @@ static bool open_window(size_t index) {
             return false;
         }
     }
-    atomic_store_release(&windows[index], window);
+    atomic_store_release(&page_map_windows[index], window);
     return true;
 }
 
@@ -49,9 +42,9 @@ bool page_map_cover(uintptr_t start, size_t bytes) {
     const size_t last = (start + bytes - 1) >> WINDOW_SHIFT;
     bool covered = last < WINDOW_COUNT;
     for (size_t i = first; covered && i <= last; i++) {
-        if (unlikely(atomic_load_acquire(&windows[i]) == NULL)) {
+        if (unlikely(atomic_load_acquire(&page_map_windows[i]) == NULL)) {
             lock_acquire(&page_map_lock);
-            covered = atomic_load_acquire(&windows[i]) != NULL || open_window(i);
+            covered = atomic_load_acquire(&page_map_windows[i]) != NULL || open_window(i);
             lock_release(&page_map_lock);
         }
     }
@@ -61,13 +54,13 @@ bool page_map_cover(uintptr_t start, size_t bytes) {
 void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
     size_t page = start >> PAGE_SHIFT;
     for (size_t i = 0; i < page_count; i++, page++) {
-        struct window *window = atomic_load_acquire(&windows[page / WINDOW_PAGES]);
+        struct window *window = atomic_load_acquire(&page_map_windows[page / WINDOW_PAGES]);
         atomic_store_relaxed(&window->entries[page % WINDOW_PAGES], entry);
     }
 }
 
 bool page_map_claim(uintptr_t address, uint32_t expected) {
-    struct window *window = window_at(address);
+    struct window *window = page_map_window(address);
     page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
     return atomic_cas_acquire(entry, &expected, PAGE_ENTRY_NONE);
 }
@@ -76,22 +69,14 @@ uint32_t page_map_get(uintptr_t address) {
     if (likely(page_map_flat != NULL)) {
         return atomic_load_relaxed(&page_map_flat[address >> PAGE_SHIFT]);
     }
-    struct window *window = window_at(address);
+    struct window *window = page_map_window(address);
     return window == NULL
                ? PAGE_ENTRY_NONE
                : atomic_load_relaxed(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES]);
 }
 
-struct superslab *page_map_superslab(uintptr_t address) {
-    struct window *window = window_at(address);
-    return window == NULL
-               ? NULL
-               : atomic_load_acquire(
-                     &window->superslabs[(address >> SUPERSLAB_SHIFT) % WINDOW_SUPERSLABS]);
-}
-
 void page_map_set_superslab(uintptr_t address, struct superslab *superslab) {
-    struct window *window = window_at(address);
+    struct window *window = page_map_window(address);
     atomic_store_release(&window->superslabs[(address >> SUPERSLAB_SHIFT) % WINDOW_SUPERSLABS],
                          superslab);
 }

@@ -59,15 +59,19 @@ typedef _Atomic(uint32_t) page_entry_atomic;
 // The flat map, or NULL in the fallback. Constant once the first heap exists.
 extern page_entry_atomic *page_map_flat;
 
-// A stretch of addresses that the heap has reached. Used in page_map.c alone.
+// A stretch of addresses that the heap has reached.
 struct superslab;
 struct window {
     page_entry_atomic *entries;
     // Release on setting, acquire on reading: the reader dereferences it. NULL where none is.
     _Atomic(struct superslab *) superslabs[WINDOW_SUPERSLABS];
 };
-// For control/inspect.c. Release and acquire: as `windows` in page_map.c.
+// Release when a window is published under the lock, acquire on reading: the reader dereferences.
 extern _Atomic(struct window *) page_map_windows[WINDOW_COUNT];
+
+static inline struct window *page_map_window(uintptr_t address) {
+    return atomic_load_acquire(&page_map_windows[address >> WINDOW_SHIFT]);
+}
 
 // Chooses flat or fallback. Called once, before the first heap is made.
 void page_map_init(void);
@@ -86,7 +90,13 @@ bool page_map_claim(uintptr_t address, uint32_t expected);
 uint32_t page_map_get(uintptr_t address);
 
 // The superslab (4 MiB, see arena.h) that covers an address, or NULL.
-struct superslab *page_map_superslab(uintptr_t address);
+static inline struct superslab *page_map_superslab(uintptr_t address) {
+    struct window *window = page_map_window(address);
+    return window == NULL
+               ? NULL
+               : atomic_load_acquire(
+                     &window->superslabs[(address >> SUPERSLAB_SHIFT) % WINDOW_SUPERSLABS]);
+}
 void page_map_set_superslab(uintptr_t address, struct superslab *superslab);
 
 void page_map_fork_lock(void);

@@ -17,6 +17,8 @@ static page_entry_atomic no_page_map[1];
 
 static struct remote_entry no_remote_entry;  // never in use
 
+bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
+
 #define CACHE_WITHOUT_HEAP                                                              \
     {                                                                                   \
         .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
@@ -110,6 +112,8 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     }
     magazine->capacity = capacity;
     atomic_store_relaxed(&magazine->floor, floor_for(capacity));
+    // Below the floor cache_freed_lately() must find no block of the node's former life.
+    __builtin_memset(node, 0, floor_of(magazine) * sizeof *node);
     install_node(cache, class_index, node, 0);
     return true;
 }
@@ -122,6 +126,13 @@ static unsigned take_from_heap(struct thread_cache *cache, uint64_t class_index,
     lock_acquire(&heap->lock);
     if (heap_has_remote(heap)) {
         heap_collect(heap);
+    }
+    // Quarantined blocks are their heap's to know of.
+    if (unlikely(!heap_has_blocks(heap, class_index)) && !cache->checked) {
+        cache->slabs_wanted++;
+        if (likely(cache_slab_bringer != NULL)) {
+            cache_slab_bringer(cache, class_index);
+        }
     }
     const unsigned got = heap_take(heap, class_index, want, blocks);
     lock_release(&heap->lock);
@@ -342,14 +353,23 @@ void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {
     return alloc_magazine(cache, class_index);
 }
 
-void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
+static bool free_to_heap(struct thread_cache *cache, struct run *slab, void *block) {
+    struct heap *heap = &cache->heap;
+    lock_acquire(&heap->lock);
+    // The slab may have moved to another heap since the caller looked.
+    const bool is_own = atomic_load_relaxed(&slab->heap) == heap;
+    if (likely(is_own)) {
+        heap_free_checked(heap, slab, block);
+    }
+    lock_release(&heap->lock);
+    return is_own;
+}
+
+bool cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
     const uint64_t class_index = slab->class_index;
     struct magazine *magazine = &cache->magazines[class_index];
     if (!has_node(cache, class_index)) {
-        lock_acquire(&cache->heap.lock);
-        heap_free_checked(&cache->heap, slab, block);
-        lock_release(&cache->heap.lock);
-        return;
+        return free_to_heap(cache, slab, block);
     }
     void **top = slot_load(tops(cache), class_index);
     if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
@@ -359,60 +379,7 @@ void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) 
     }
     *top = block;
     set_top(cache, class_index, top + 1);
-}
-
-// ---- Remote frees ----
-
-static void publish_entry(struct thread_cache *cache, struct remote_entry *entry) {
-    const uint64_t bits = entry->bits;
-    entry->bits = 0;
-    entry->place.bytes = 0;
-    heap_publish(entry->slab, entry->word, bits);
-    heap_count(&cache->heap, COUNTER_remote_publishes, 1);
-    heap_count(&cache->heap, COUNTER_remote_blocks, bit_count(bits));
-}
-
-void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block) {
-    const int index = slab_index(slab, (uintptr_t)block);
-    if (unlikely(index < 0)) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
-    }
-    if (unlikely(slab_holds(slab, (unsigned)index))) {
-        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
-        return;
-    }
-    const uint32_t word = (uint32_t)index / 64;
-    const uint64_t mask = bit((unsigned)index % 64);
-    // Fibonacci hashing of the word's place.
-    const uint64_t place =
-        ((uintptr_t)slab / sizeof *slab * 64 + word) * UINT64_C(0x9E3779B97F4A7C15);
-    struct remote_entry *entry = &cache->remote[place >> cache->remote_shift];
-    if (entry->bits != 0 && (entry->slab != slab || entry->word != word)) {
-        publish_entry(cache, entry);
-    }
-    if (unlikely((entry->bits & mask) != 0)) {
-        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
-        return;
-    }
-    if (entry->bits == 0) {
-        *entry = (struct remote_entry){slab, word, 0, slab_word(slab, word)};
-    }
-    if (likely(!cache_is_diverted(cache))) {
-        cache->remote_last = entry;
-    }
-    entry->bits |= mask;
-    if (entry->bits == UINT64_MAX) {
-        publish_entry(cache, entry);
-    }
-}
-
-void cache_publish_remote(struct thread_cache *cache) {
-    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
-        if (cache->remote[i].bits != 0) {
-            publish_entry(cache, &cache->remote[i]);
-        }
-    }
+    return true;
 }
 
 // ---- Maintenance ----
@@ -476,6 +443,7 @@ void cache_adjust(struct thread_cache *cache) {
 }
 
 void cache_decay(struct thread_cache *cache) {
+    cache->slabs_wanted = 0;
     cache_adjust(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
@@ -495,7 +463,6 @@ void cache_decay(struct thread_cache *cache) {
 }
 
 void cache_empty(struct thread_cache *cache) {
-    cache_publish_remote(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         empty_magazine(cache, i);
     }
@@ -527,13 +494,10 @@ void cache_forget(struct thread_cache *cache) {
     cache->capacity_bytes = 0;
 }
 
-// Looking through the whole magazine would cost realloc-heavy programs dearly; most uses of a freed
-// block follow soon after the free.
-#define LATELY 8
-
-bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index, uintptr_t address) {
+bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,
+                             uintptr_t address) {
     void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
-    for (unsigned i = 0; i < LATELY && top[-1] != NULL; i++) {
+    for (unsigned i = 0; i < FREED_LATELY && top[-1] != NULL; i++) {
         top--;
         if ((uintptr_t)*top == address) {
             return true;

@@ -82,8 +82,11 @@ struct thread_cache {
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity_cost()
     uint32_t remote_since_tick;                      // remote frees without a neighbour
+    uint32_t adoptions;                              // remote frees kept, modulo 2^32 (remote.h)
     uint32_t remote_shift;                           // 64 - log2 of the entries in use
     uint32_t growths_seen;                           // arena_growths at the last tick
+    uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
+    struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // 1: `top` is switched off, `shadow_top` used. Relaxed: the owning thread writes, statistics of other threads
     // read a guess. Pairs with nothing.
     _Atomic(uint8_t) diverted;
@@ -197,9 +200,33 @@ FAST_PATH bool cache_free_neighbour(struct thread_cache *cache, uintptr_t addres
     return true;
 }
 
+// Looking through the whole magazine would cost realloc-heavy programs dearly; most uses of a freed
+// block follow soon after the free.
+#define FREED_LATELY 8
+bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,
+                             uintptr_t address);
+
+// Whether the block is among the last few that this thread freed into the magazine.
+FAST_PATH bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index,
+                                  uintptr_t address) {
+    void *const *top = slot_load(((struct thread_cache *)(uintptr_t)cache)->top, class_index);
+    const uintptr_t last = (uintptr_t)(top - 1) % NODE_BYTES / sizeof(void *);
+    if (unlikely(last < FREED_LATELY - 1 || cache_is_diverted(cache))) {
+        return cache_freed_lately_slow(cache, class_index, address);
+    }
+    // Without a look for the floor: below it there is no block.
+    const void *block = (const void *)address;
+    return top[-1] == block || top[-2] == block || top[-3] == block || top[-4] == block ||
+           top[-5] == block || top[-6] == block || top[-7] == block || top[-8] == block;
+}
+
 // ---- The slow paths, on the calling thread's own cache ----
 
 void cache_init(struct thread_cache *cache, uint32_t id);
+
+// Brings a slab with free blocks of a class into the heap of a cache that has none, from one that does not
+// need it; its lock is held. NULL, or set before the first cache is made (lifecycle.c).
+extern bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
 
 // The step between hit and slow path, without a lock or the heap: a block from the depot when the
 // node is empty; NULL when there is none, or operations are diverted.
@@ -213,14 +240,8 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
 
 // Frees a block of a slab of this cache's heap when the magazine is full, diverted or not there yet.
-// Reports a pointer that is none.
-void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
-
-// Frees a block of another heap. Reports a pointer that is none.
-void cache_free_remote(struct thread_cache *cache, struct run *slab, void *block);
-
-// Hands all pending remote frees to their owners.
-void cache_publish_remote(struct thread_cache *cache);
+// Reports a pointer that is none. False when the slab is another heap's by now: nothing is done then.
+bool cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
 
 // Fits the cache to the number of threads there are: at the thread's start, and at each decay.
 void cache_adjust(struct thread_cache *cache);
@@ -228,7 +249,7 @@ void cache_adjust(struct thread_cache *cache);
 // Gives back what the cache did not need since the last time.
 void cache_decay(struct thread_cache *cache);
 
-// Gives all blocks back to the heap.
+// Gives all blocks of the magazines back to their heaps.
 void cache_empty(struct thread_cache *cache);
 
 // Sends every call the slow way, or no longer.
@@ -236,9 +257,6 @@ void cache_divert(struct thread_cache *cache, bool diverted);
 
 // Forgets all blocks: see fork in lifecycle.c.
 void cache_forget(struct thread_cache *cache);
-
-// Whether the block is among the last few that this thread freed into the magazine.
-bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index, uintptr_t address);
 
 // Blocks of a class in the magazine. For another thread's cache: a guess that is never torn.
 uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index);

@@ -15,6 +15,8 @@
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/holder.h"
+#include "thread/migration.h"
+#include "thread/remote.h"
 #include "thread/research.h"
 
 extern char **environ;
@@ -44,6 +46,10 @@ static void on_thread_exit(void *value) {
     lifecycle_detach();
 }
 
+static bool bring_slab(struct thread_cache *cache, uint64_t class_index) {
+    return migration_bring(lifecycle_caches(), cache, class_index);
+}
+
 void lifecycle_start(void) {
     if (atomic_load_acquire(&registry.started)) {
         return;
@@ -54,6 +60,7 @@ void lifecycle_start(void) {
         page_map_init();
         misuse_holder = holder_find;
         slack_start();
+        cache_slab_bringer = bring_slab;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
         registry.last_id = LATE_HEAP_ID;
         registry.has_key = pthread_key_create(&registry.exit_key, on_thread_exit) == 0;
@@ -126,6 +133,7 @@ void lifecycle_detach(void) {
     if (!cache_is_real(cache)) {
         return;
     }
+    remote_publish(cache);
     cache_empty(cache);
     lock_acquire(&cache->heap.lock);
     heap_collect(&cache->heap);

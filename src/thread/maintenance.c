@@ -6,6 +6,8 @@
 #include "os/events.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"
+#include "thread/migration.h"
+#include "thread/remote.h"
 #include "thread/research.h"
 
 // A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected,
@@ -35,16 +37,12 @@ static void give_back_everything(struct heap *heap) {
 // True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
 // for slab_purge_delay_ms: a heap may be idle only between two threads.
 static bool visit(struct thread_cache *cache, uint64_t now_ms) {
-    const uint32_t activity = atomic_load_relaxed(&cache->activity);
     struct heap *heap = &cache->heap;
-    if (activity != cache->activity_seen) {
-        cache->activity_seen = activity;
-        cache->activity_ms = now_ms;
+    // Visits come from all other threads, however close together: time tells, not their number.
+    const uint64_t idle_ms = migration_idle_ms(cache, now_ms);
+    if (idle_ms == 0) {
         return false;
     }
-    // Visits come from all other threads, however close together: time tells, not their number.
-    // The visitor that saw it move may have read the clock after this one.
-    const uint64_t idle_ms = now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
     bool cleaned = false;
     if (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms)) {
         give_back(heap, (unsigned)option_live(retain_slabs));
@@ -89,6 +87,7 @@ static void purge_due(uint64_t now_ms) {
 size_t maintenance_reclaim(void) {
     struct thread_cache *own = thread_cache;
     if (cache_is_real(own) && !own->checked) {
+        remote_publish(own);
         cache_empty(own);
     }
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
@@ -120,7 +119,7 @@ static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
     event_clock_set(cache->pace_ticks, now_ms);
     heap_count(&cache->heap, COUNTER_ticks, 1);
-    cache_publish_remote(cache);
+    remote_publish(cache);
     research_follow(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;
@@ -149,10 +148,17 @@ static void make_up_for_growth(struct thread_cache *cache, uint32_t growths) {
     }
 }
 
+// A cache whose heap grows by so many slabs gives back what it did not need meanwhile, as after a decay
+// interval: blocks of sizes that the program has left behind would otherwise add to the peak.
+#define SLABS_PER_DECAY 8
+
 bool maintenance_tick(struct thread_cache *cache) {
     const uint32_t growths = atomic_load_relaxed(&arena_growths);
     if (unlikely(growths != cache->growths_seen)) {
         make_up_for_growth(cache, growths);
+    }
+    if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
+        cache_decay(cache);
     }
     const uint64_t ticks = os_ticks();
     if (likely(ticks - cache->pace_ticks < OS_TICKS_PACE)) {

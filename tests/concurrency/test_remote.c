@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "concurrency.h"
+#include "thread/remote.h"
 
 // ---- Storm: every thread allocates, and frees what any thread allocated
 
@@ -47,7 +48,7 @@ static void storm_in_one_class(struct worker *worker) {
             block_delete(old);
         }
         if (i % 64 == 0 && !thread_cache->checked) {
-            cache_publish_remote(thread_cache);
+            remote_publish(thread_cache);
         }
     }
 }
@@ -70,6 +71,7 @@ static void storm_of_short_slabs(struct worker *worker) {
             block_delete(old);
         }
         if (i % 2 == 0 && !thread_cache->checked) {
+            remote_publish(thread_cache);
             cache_empty(thread_cache);
         }
     }
@@ -263,7 +265,7 @@ static void free_pairs(struct worker *worker) {
         hakmem_dealloc(pairs[i]);
     }
     if (!thread_cache->checked) {
-        cache_publish_remote(thread_cache);
+        remote_publish(thread_cache);
     }
 }
 

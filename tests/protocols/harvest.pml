@@ -81,7 +81,7 @@ active proctype owner() {
     }
 }
 
-/* Frees what the owner handed over: cache_free_remote(), heap_publish(). */
+/* Frees what the owner handed over: remote_free(), heap_publish(). */
 active proctype other() {
     if
     :: handed_over == 2 ->

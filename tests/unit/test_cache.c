@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
+#include "thread/remote.h"
 #include "two_caches.h"
 
 enum { OUT_MAX = 30000 };
@@ -343,7 +344,8 @@ static void test_empty_gives_all_blocks_back(void **state) {
         churn(i, size_classes[i].block_bytes > 8 * KIB ? 20 : 400, 4);
     }
     void *foreign = take_from(other, SIZE_CLASS_64);
-    cache_free_remote(cache, arena_find((uintptr_t)foreign), foreign);
+    remote_free(cache, arena_find((uintptr_t)foreign), foreign);
+    remote_publish(cache);
     cache_empty(cache);
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         assert_int_equal(cache_block_count(cache, i), 0);
@@ -359,13 +361,13 @@ static void test_forget(void **state) {
     start();
     churn(SIZE_CLASS_64, 500, 4);
     void *foreign = take_from(other, SIZE_CLASS_64);
-    cache_free_remote(cache, arena_find((uintptr_t)foreign), foreign);
+    remote_free(cache, arena_find((uintptr_t)foreign), foreign);
     const uint64_t used = used_blocks(cache, SIZE_CLASS_64);
     cache_forget(cache);
     check();
     assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
     assert_int_equal(used_blocks(cache, SIZE_CLASS_64), used);
-    cache_publish_remote(cache);
+    remote_publish(cache);
     assert_false(heap_has_remote(&other->heap));
     churn(SIZE_CLASS_64, 500, 4);
 }
@@ -373,7 +375,7 @@ static void test_forget(void **state) {
 // ---- Frees to other heaps ----
 
 static void free_remote(void *block) {
-    cache_free_remote(cache, arena_find((uintptr_t)block), block);
+    remote_free(cache, arena_find((uintptr_t)block), block);
 }
 
 static void test_neighbours_need_no_look_up(void **state) {
@@ -406,7 +408,7 @@ static void test_neighbours_need_no_look_up(void **state) {
             }
         }
         // A word that went is no longer looked at, even where its bits were all of a slab's.
-        cache_publish_remote(cache);
+        remote_publish(cache);
         assert_int_equal(counted(cache, COUNTER_remote_publishes), before + 1);
         assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1]));
         assert_int_equal(heap_collect(&other->heap), group);
@@ -423,7 +425,7 @@ static void test_neighbour_that_its_slab_holds(void **state) {
     heap_put(&other->heap, &back, 1);
     free_remote(first);
     assert_false(cache_free_neighbour(cache, (uintptr_t)second));
-    cache_publish_remote(cache);
+    remote_publish(cache);
     assert_int_equal(heap_collect(&other->heap), 1);
     check();
 }
@@ -436,8 +438,83 @@ static void test_diverted_caches_know_no_neighbour(void **state) {
     free_remote(first);
     assert_false(cache_free_neighbour(cache, (uintptr_t)second));
     free_remote(second);
-    cache_publish_remote(cache);
+    remote_publish(cache);
     assert_int_equal(heap_collect(&other->heap), 2);
+    check();
+}
+
+// What the thread frees of others it hands out again, as long as it allocates of the class itself.
+static void test_foreign_blocks_are_kept_for_the_next_allocations(void **state) {
+    (void)state;
+    start();
+    void *foreign[3] = {take_from(other, SIZE_CLASS_64), take_from(other, SIZE_CLASS_64),
+                        take_from(other, SIZE_CLASS_64)};
+    assert_false(remote_adopt(cache, (uintptr_t)foreign[0]));  // no magazine yet
+    void *own = take(SIZE_CLASS_64);
+    take(SIZE_CLASS_64);  // so that there is room
+    take(SIZE_CLASS_64);
+    assert_true(remote_adopt(cache, (uintptr_t)foreign[0]));
+    assert_false(remote_adopt(cache, (uintptr_t)foreign[0]));  // the same again
+    assert_false(remote_adopt(cache, (uintptr_t)foreign[1] + 16));
+    assert_false(remote_adopt(cache, 0));
+    assert_false(remote_adopt(cache, (uintptr_t)&own));
+    assert_true(remote_adopt(cache, (uintptr_t)foreign[1]));
+    assert_ptr_equal(take(SIZE_CLASS_64), foreign[1]);
+    assert_ptr_equal(take(SIZE_CLASS_64), foreign[0]);
+    // One that its slab holds is no block in use.
+    heap_put(&other->heap, &foreign[2], 1);
+    assert_false(remote_adopt(cache, (uintptr_t)foreign[2]));
+    assert_true(remote_adopt(cache, (uintptr_t)foreign[0]));
+    assert_true(remote_adopt(cache, (uintptr_t)foreign[1]));
+    give(SIZE_CLASS_64, own);
+    check();
+    // They leave the cache for their own heap.
+    cache_empty(cache);
+    assert_int_equal(heap_collect(&other->heap), 2);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 2);
+    check();
+}
+
+static void test_some_foreign_blocks_go_home(void **state) {
+    (void)state;
+    start();
+    take(SIZE_CLASS_64);
+    void *blocks[64];
+    for (unsigned i = 0; i < 64; i++) {
+        blocks[i] = take_from(other, SIZE_CLASS_64);
+    }
+    unsigned kept = 0;
+    for (unsigned i = 0; i < 64; i++) {
+        take(SIZE_CLASS_64);  // so that there is room
+        kept += remote_adopt(cache, (uintptr_t)blocks[i]);
+    }
+    assert_int_equal(kept, 64 - 64 / ADOPTIONS_PER_RETURN);
+    check();
+}
+
+static void test_a_thread_that_only_frees_keeps_nothing(void **state) {
+    (void)state;
+    start();
+    void *own[200];
+    for (unsigned i = 0; i < 200; i++) {
+        own[i] = take(SIZE_CLASS_64);
+    }
+    void *foreign = take_from(other, SIZE_CLASS_64);
+    assert_true(remote_adopt(cache, (uintptr_t)foreign));
+    cache->magazines[SIZE_CLASS_64].refilled = 0;  // as after an overflow
+    assert_false(remote_adopt(cache, (uintptr_t)take_from(other, SIZE_CLASS_64)));
+    for (unsigned i = 0; i < 200; i++) {
+        give(SIZE_CLASS_64, own[i]);
+    }
+    check();
+}
+
+static void test_diverted_caches_adopt_nothing(void **state) {
+    (void)state;
+    options.research = 1;
+    start();
+    take(SIZE_CLASS_64);
+    assert_false(remote_adopt(cache, (uintptr_t)take_from(other, SIZE_CLASS_64)));
     check();
 }
 
@@ -476,7 +553,7 @@ static void test_remote_frees_of_many_slabs(void **state) {
         blocks[place] = blocks[i];
         free_remote(block);
     }
-    cache_publish_remote(cache);
+    remote_publish(cache);
     assert_int_equal(counted(cache, COUNTER_remote_blocks), COUNT);
     assert_int_equal(heap_collect(&other->heap), COUNT);
     cache_empty(other);
@@ -499,14 +576,14 @@ static void test_remote_misuse(void **state) {
     struct run *slab = arena_find((uintptr_t)block);
     free_remote(block + 16);
     assert_int_equal(misuses(), 1);
-    cache_free_remote(cache, slab, (char *)slab->start + 63 * 64);  // never handed out
+    remote_free(cache, slab, (char *)slab->start + 63 * 64);  // never handed out
     const uint64_t after = misuses();
     free_remote(block);
     free_remote(block);  // still in the table
     assert_int_equal(misuses(), after + 1);
-    cache_publish_remote(cache);
+    remote_publish(cache);
     free_remote(block);  // on its way back
-    cache_publish_remote(cache);
+    remote_publish(cache);
     assert_int_equal(misuses(), after + 2);
     heap_collect(&other->heap);
     cache_empty(other);
@@ -539,6 +616,10 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_neighbours_need_no_look_up),
         cmocka_unit_test(test_neighbour_that_its_slab_holds),
         cmocka_unit_test(test_diverted_caches_know_no_neighbour),
+        cmocka_unit_test(test_foreign_blocks_are_kept_for_the_next_allocations),
+        cmocka_unit_test(test_some_foreign_blocks_go_home),
+        cmocka_unit_test(test_a_thread_that_only_frees_keeps_nothing),
+        cmocka_unit_test(test_diverted_caches_adopt_nothing),
         cmocka_unit_test(test_64_frees_are_one_publication),
         cmocka_unit_test(test_remote_frees_of_many_slabs),
         cmocka_unit_test(test_remote_misuse),

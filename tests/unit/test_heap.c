@@ -458,7 +458,7 @@ static void test_interior_and_foreign_pointers(void **state) {
     (void)state;
     begin_misuse();
     char *block = take_one(&heap, SIZE_CLASS_64);
-    char *of_other = take_one(&other, SIZE_CLASS_64);
+    char *of_other = (char *)take_one(&other, SIZE_CLASS_64) + 16;
     char *tail = (char *)slab_of(take_one(&heap, SIZE_CLASS_48))->start + PAGE_BYTES - 16;
     int local = 0;
     void *batch[] = {block + 16, block + 1, of_other, tail, &local, (void *)16, block};
@@ -467,6 +467,92 @@ static void test_interior_and_foreign_pointers(void **state) {
     assert_int_equal(misuses(), 6);
     // The one good pointer among them went back.
     assert_int_equal(slab_of(block)->free_count, 1024);
+}
+
+// ---- Two heaps ----
+
+static void test_blocks_of_another_heap_go_there(void **state) {
+    (void)state;
+    start();
+    void *own[3], *others[3];
+    take(&heap, SIZE_CLASS_64, 3, own);
+    take(&other, SIZE_CLASS_64, 3, others);
+    void *batch[] = {own[0], others[0], others[2], own[1], others[1], own[2]};
+    heap_put(&heap, batch, 6);
+    assert_int_equal(slab_of(own[0])->free_count, 1024);
+    assert_int_equal(slab_of(others[0])->free_count, 1021);
+    assert_int_equal(atomic_load_relaxed(&heap.counters.value[COUNTER_remote_blocks]), 3);
+    assert_int_equal(heap_collect(&other), 3);
+    assert_int_equal(slab_of(others[0])->free_count, 1024);
+    check();
+    assert_int_equal(heap_check(&other), 0);
+}
+
+static void test_slab_moves_to_another_heap(void **state) {
+    (void)state;
+    start();
+    assert_false(heap_move_slab(&other, &heap, SIZE_CLASS_64));
+    assert_false(heap_has_blocks(&heap, SIZE_CLASS_64));
+    void *blocks[3];
+    take(&other, SIZE_CLASS_64, 3, blocks);
+    publish(blocks[2]);  // announced where nobody looks for it any more
+    assert_false(heap_move_slab(&other, &heap, SIZE_CLASS_48));
+    assert_true(heap_move_slab(&other, &heap, SIZE_CLASS_64));
+    assert_true(heap_has_blocks(&heap, SIZE_CLASS_64));
+    assert_false(heap_has_blocks(&other, SIZE_CLASS_64));
+    assert_int_equal(page_map_get((uintptr_t)blocks[0]), page_entry(heap.id, SIZE_CLASS_64));
+    check();
+    assert_int_equal(heap_check(&other), 0);
+    // The former heap's owner frees one that it had cached, and hands the announcement on.
+    heap_put(&other, &blocks[0], 1);
+    assert_int_equal(heap_collect(&other), 0);
+    assert_int_equal(heap_collect(&heap), 2);
+    heap_put(&heap, &blocks[1], 1);
+    assert_int_equal(slab_of(blocks[0])->free_count, 1024);
+    assert_true(heap_move_slab(&heap, &other, SIZE_CLASS_64));  // an empty one as well
+    check();
+    assert_int_equal(heap_check(&other), 0);
+}
+
+static void test_slab_with_few_blocks_stays(void **state) {
+    (void)state;
+    start();
+    void *blocks[1024];
+    take(&other, SIZE_CLASS_64, 1024, blocks);
+    heap_put(&other, blocks, 127);
+    assert_false(heap_move_slab(&other, &heap, SIZE_CLASS_64));
+    heap_put(&other, blocks + 127, 1);
+    assert_true(heap_move_slab(&other, &heap, SIZE_CLASS_64));
+    check();
+}
+
+static unsigned empty_slabs(void) {
+    unsigned count = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        count += heap.bins[i].empty_count;
+    }
+    return count;
+}
+
+static void test_empty_slabs_of_the_last_classes_stay(void **state) {
+    (void)state;
+    start();
+    for (uint64_t round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+            void *block = take_one(&heap, i);
+            heap_put(&heap, &block, 1);
+            assert_int_equal(heap.bins[i].empty_count, 1);
+            assert_true(empty_slabs() <= RETAINED_CLASSES);
+        }
+        check();
+    }
+    assert_int_equal(empty_slabs(), RETAINED_CLASSES);
+    // The same class again and again drives no other out.
+    for (unsigned i = 0; i < 100; i++) {
+        void *block = take_one(&heap, SIZE_CLASS_COUNT - 1);
+        heap_put(&heap, &block, 1);
+    }
+    assert_int_equal(empty_slabs(), RETAINED_CLASSES);
 }
 
 static void test_published_twice(void **state) {
@@ -655,6 +741,10 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_block_twice_in_one_batch),
         cmocka_unit_test(test_double_free_of_the_slabs_last_block),
         cmocka_unit_test(test_interior_and_foreign_pointers),
+        cmocka_unit_test(test_blocks_of_another_heap_go_there),
+        cmocka_unit_test(test_slab_moves_to_another_heap),
+        cmocka_unit_test(test_slab_with_few_blocks_stays),
+        cmocka_unit_test(test_empty_slabs_of_the_last_classes_stay),
         cmocka_unit_test(test_published_twice),
         cmocka_unit_test(test_published_when_held),
         cmocka_unit_test(test_put_by_the_owner_after_publishing),

@@ -14,6 +14,7 @@
 #include "heap/slab.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
+#include "thread/remote.h"
 
 static void check(void) {
     assert_int_equal(check_all(), 0);
@@ -192,7 +193,7 @@ static void test_ended_thread_leaves_only_what_is_in_use(void **state) {
     for (unsigned i = 0; i < made.count; i++) {
         hakmem_dealloc(made.blocks[i]);
     }
-    cache_publish_remote(thread_cache);
+    remote_publish(thread_cache);
     assert_true(heap_has_remote(&made.cache->heap));
     // And taken back by its successor.
     struct made next;
@@ -285,7 +286,7 @@ static void test_late_heap_serves_an_ended_thread(void **state) {
     enum { COUNT = 300 };
     static unsigned char *blocks[COUNT];
     for (unsigned i = 0; i < COUNT; i++) {
-        const size_t bytes = i * 37;
+        const size_t bytes = i / 100 * 370;
         blocks[i] = hakmem_alloc(bytes);
         assert_non_null(blocks[i]);
         assert_ptr_equal(heap_of(blocks[i]), late_heap());
@@ -295,15 +296,16 @@ static void test_late_heap_serves_an_ended_thread(void **state) {
     hakmem_dealloc(earlier);
     assert_true(heap_has_remote(&cache->heap));
     for (unsigned i = 0; i < COUNT; i++) {
-        assert_true(i == 0 || (blocks[i][0] == (unsigned char)i &&
-                               blocks[i][i * 37 - 1] == (unsigned char)i));
+        const size_t bytes = i / 100 * 370;
+        assert_true(bytes == 0 ||
+                    (blocks[i][0] == (unsigned char)i && blocks[i][bytes - 1] == (unsigned char)i));
         hakmem_dealloc(blocks[i]);
     }
     assert_int_equal(counted(COUNTER_late_operations), 2 * COUNT + 1);
     // What was freed serves the next request.
     const uint64_t slabs = counted(COUNTER_slabs_created);
     for (unsigned i = 0; i < COUNT; i++) {
-        assert_non_null(hakmem_alloc(i * 37));
+        assert_non_null(hakmem_alloc(i / 100 * 370));
     }
     assert_int_equal(counted(COUNTER_slabs_created), slabs);
     void *large = hakmem_alloc(100000);
@@ -448,6 +450,7 @@ static int use_orphan_in_child(void) {
         require(*(unsigned char *)others.blocks[i] == (unsigned char)i);
         hakmem_dealloc(others.blocks[i]);
     }
+    remote_publish(thread_cache);
     cache_empty(thread_cache);
     require(used_blocks(&others.cache->heap) == used - others.count);
     require(check_all() == 0);

@@ -69,8 +69,8 @@ const struct program explored = {
 };
 
 const struct weakening weakenings[] = {
-    {"&windows[", RELEASE},
-    {"&windows[", ACQUIRE},
+    {"&page_map_windows[", RELEASE},
+    {"&page_map_windows[", ACQUIRE},
     {"superslabs[", RELEASE},
     {"superslabs[", ACQUIRE},
     {NULL, 0},

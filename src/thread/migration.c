@@ -1,0 +1,67 @@
+#include "thread/migration.h"
+
+#include "os/os.h"
+
+// Heaps looked at before a slab is made after all.
+#define VISITS 16
+// A thread without a slow path for so long is asleep, or lives on its magazines.
+#define IDLE_MS 10
+
+uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
+    const uint32_t activity = atomic_load_relaxed(&cache->activity);
+    if (activity != cache->activity_seen) {
+        cache->activity_seen = activity;
+        cache->activity_ms = now_ms;
+    }
+    // Who saw it move may have read the clock after this visitor.
+    return now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
+}
+
+static bool is_idle(struct thread_cache *cache, uint64_t *now_ms) {
+    if (atomic_load_relaxed(&cache->state) != CACHE_IN_USE) {
+        return true;
+    }
+    if (*now_ms == 0) {
+        *now_ms = os_clock_ms();
+    }
+    return migration_idle_ms(cache, *now_ms) >= IDLE_MS;
+}
+
+static bool bring_from(struct thread_cache *donor, struct thread_cache *cache, uint64_t class_index,
+                       uint64_t *now_ms) {
+    // Never waited for: two threads may look into each other's heaps.
+    if (!lock_try_acquire(&donor->heap.lock)) {
+        return false;
+    }
+    bool brought = false;
+    if (is_idle(donor, now_ms)) {
+        if (heap_has_remote(&donor->heap)) {
+            heap_collect(&donor->heap);
+        }
+        brought = heap_move_slab(&donor->heap, &cache->heap, class_index);
+    }
+    lock_release(&donor->heap.lock);
+    return brought;
+}
+
+static struct thread_cache *next_of(const struct thread_cache *cache, struct thread_cache *all) {
+    return cache->next_all == NULL ? all : cache->next_all;
+}
+
+bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index) {
+    struct thread_cache *const first = cache->donor == NULL ? next_of(cache, all) : cache->donor;
+    struct thread_cache *donor = first;
+    uint64_t now_ms = 0;
+    for (unsigned visits = 0; donor != NULL && visits < VISITS; visits++) {
+        if (donor != cache && bring_from(donor, cache, class_index, &now_ms)) {
+            break;
+        }
+        donor = next_of(donor, all);
+        if (donor == first) {
+            return false;
+        }
+    }
+    // One that had a slab is asked first the next time.
+    cache->donor = donor;
+    return donor != NULL && heap_has_blocks(&cache->heap, class_index);
+}

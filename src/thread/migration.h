@@ -1,0 +1,20 @@
+// Slabs that move between heaps: a thread that would have to make a slab first looks for one with free
+// blocks in heaps whose threads have ended or sleep. Without it each heap that ever was keeps its own
+// partly used slabs (the blow-up of Berger and others, "Hoard", ASPLOS 2000).
+//
+// A slab moves under the locks of both heaps. Whoever frees one of its blocks at that moment may still
+// see the former heap: as its own, and keeps the block in its magazine, from which it goes home by the
+// slab's descriptor (heap_put); or as another's, and announces it there, from where it is forwarded
+// (heap_collect).
+#pragma once
+
+#include "thread/cache.h"
+
+// Brings a slab with free blocks of the class into the calling thread's heap, whose lock is held and
+// which has none. False when no idle heap has one, as far as a few looks can tell. `all` is the first of
+// all caches.
+bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index);
+
+// Milliseconds since the cache's thread took its last slow path, as far as visitors have seen. The lock of
+// its heap is held.
+uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms);

@@ -1,0 +1,132 @@
+// Slabs that move to a thread that needs one: from whom, and from whom not.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "api/alloc.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/slab.h"
+#include "thread/lifecycle.h"
+#include "thread/migration.h"
+#include "thread/remote.h"
+
+enum { BLOCKS = 200, BLOCK_BYTES = 1000 };
+
+// A thread that fills its heap, waits, and ends.
+struct worker {
+    pthread_t thread;
+    sem_t filled, released;
+    void *blocks[BLOCKS];
+};
+
+static void *fill_and_wait(void *argument) {
+    struct worker *worker = argument;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        worker->blocks[i] = hakmem_alloc(BLOCK_BYTES);
+    }
+    sem_post(&worker->filled);
+    sem_wait(&worker->released);
+    return NULL;
+}
+
+static void worker_start(struct worker *worker) {
+    sem_init(&worker->filled, 0, 0);
+    sem_init(&worker->released, 0, 0);
+    assert_int_equal(pthread_create(&worker->thread, NULL, fill_and_wait, worker), 0);
+    sem_wait(&worker->filled);
+}
+
+static void worker_end(struct worker *worker) {
+    sem_post(&worker->released);
+    assert_int_equal(pthread_join(worker->thread, NULL), 0);
+}
+
+static void free_blocks(const struct worker *worker, unsigned first) {
+    for (unsigned i = first; i < BLOCKS; i += 2) {
+        hakmem_dealloc(worker->blocks[i]);
+    }
+    remote_publish(thread_cache);
+}
+
+static uint64_t counted(enum counter counter) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[counter];
+}
+
+static void take_many(unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        assert_non_null(hakmem_alloc(BLOCK_BYTES));
+    }
+    assert_int_equal(check_all(), 0);
+}
+
+static void test_slabs_of_an_ended_thread(void **state) {
+    (void)state;
+    struct worker worker;
+    lifecycle_attach();
+    worker_start(&worker);
+    worker_end(&worker);
+    free_blocks(&worker, 0);
+    take_many(BLOCKS / 4);
+    assert_int_not_equal(counted(COUNTER_slabs_moved), 0);
+    const uint64_t created = counted(COUNTER_slabs_created);
+    take_many(BLOCKS / 8);
+    assert_int_equal(counted(COUNTER_slabs_created), created);
+    // The rest of its blocks, in slabs that have moved and in those that have not.
+    free_blocks(&worker, 1);
+    assert_int_equal(check_all(), 0);
+}
+
+static void test_slabs_of_a_sleeping_thread_but_not_of_an_active_one(void **state) {
+    (void)state;
+    struct worker worker;
+    lifecycle_attach();
+    worker_start(&worker);
+    free_blocks(&worker, 0);
+    take_many(8);
+    assert_int_equal(counted(COUNTER_slabs_moved), 0);
+    fake_os_pass_ms(20);
+    take_many(BLOCKS / 2);
+    assert_int_not_equal(counted(COUNTER_slabs_moved), 0);
+    worker_end(&worker);
+    free_blocks(&worker, 1);
+    assert_int_equal(check_all(), 0);
+}
+
+static void test_hardened_heaps_keep_their_slabs(void **state) {
+    (void)state;
+    options.quarantine_blocks = 16;
+    struct worker worker;
+    lifecycle_attach();
+    thread_cache->checked = 1;
+    worker_start(&worker);
+    worker_end(&worker);
+    free_blocks(&worker, 0);
+    take_many(BLOCKS / 4);
+    assert_int_equal(counted(COUNTER_slabs_moved), 0);
+}
+
+static void test_a_lone_heap_has_nobody_to_ask(void **state) {
+    (void)state;
+    struct thread_cache *cache = lifecycle_attach();
+    lock_acquire(&cache->heap.lock);
+    assert_false(migration_bring(cache, cache, 5));
+    assert_false(migration_bring(cache, cache, 5));
+    lock_release(&cache->heap.lock);
+    take_many(BLOCKS);
+    assert_int_equal(counted(COUNTER_slabs_moved), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slabs_of_an_ended_thread),
+        cmocka_unit_test(test_slabs_of_a_sleeping_thread_but_not_of_an_active_one),
+        cmocka_unit_test(test_hardened_heaps_keep_their_slabs),
+        cmocka_unit_test(test_a_lone_heap_has_nobody_to_ask),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
