@@ -27,15 +27,15 @@ struct lock {
     // 0 free, 1 held, 2 held and somebody sleeps. Acquire on taking pairs with the release of the
     // previous holder's lock_release().
     _Atomic(uint32_t) state;
-    uint32_t rank;
     // Times the lock was given back, modulo 2^32: written by the holder alone. A reader outside of the process
     // that finds the lock free, before and after it looked, and this number the same, saw what nobody changed
-    // (docs/INSPECT_ABI.md).
+    // (docs/INSPECT_ABI.md). Next to `state`, so that one copy of 8 bytes has both.
     uint32_t generation;
+    uint32_t rank;
 };
 
 #define LOCK_INITIAL(lock_rank) \
-    { 0, (lock_rank), 0 }
+    { 0, 0, (lock_rank) }
 
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
