@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hakmem.inspect.layout import Layout
+from hakmem.inspect.layout import Layout, offset_of
 from hakmem.inspect.memory import Addresses, MemorySource
 from hakmem.inspect.model import BlockState, RunKind, Words
 from hakmem.inspect.picture import Picture, Rows, chunks, is_member
@@ -38,11 +38,13 @@ class BlockReader:
         }
         pointer, inline = names[state]
         plane = picture.planes[state]
+        in_place = picture.run_places[rows] + np.uint64(offset_of(self.layout.run, inline))
         for chunk in chunks(picture.runs, rows):
-            if chunk.word_count == 1:
+            places = raw[pointer][chunk.rows]
+            if chunk.word_count == 1 and bool((places == in_place[chunk.rows]).all()):
                 data = raw[inline][chunk.rows][:, None]
             else:
-                copied, _ = self.source.gather(raw[pointer][chunk.rows], chunk.word_count * 8)
+                copied, _ = self.source.gather(places, chunk.word_count * 8)
                 data = copied.view("<u8")
             if state == BlockState.FREE:
                 plane[chunk.index] = data
