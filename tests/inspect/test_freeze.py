@@ -73,6 +73,12 @@ def require_going_on(process: subprocess.Popen[bytes]) -> None:
     assert STOPPED not in states(process.pid).lower()
 
 
+def await_stopped(pid: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while states(pid) != "T" * 4:
+        assert time.monotonic() < deadline, states(pid)
+
+
 def test_every_thread_stands_still(process: subprocess.Popen[bytes]) -> None:
     with Freeze(process.pid, [], lambda: False) as freeze:
         assert freeze.exact
@@ -131,14 +137,14 @@ def test_a_busy_process_is_exact_each_time(process: subprocess.Popen[bytes]) -> 
 
 def test_one_stopped_by_job_control_stays_stopped(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + TIMEOUT_S
-    while states(process.pid) != "T" * 4:
-        assert time.monotonic() < deadline
+    await_stopped(process.pid)
     with Freeze(process.pid, [], lambda: False):
         pass
-    assert set(states(process.pid).upper()) == {"T"}
+    # Each thread is woken up to stop again.
+    await_stopped(process.pid)
     snapshot = take(str(process.pid), freeze=True)
     assert snapshot.gauges["live_blocks"] > 0
+    await_stopped(process.pid)
     process.send_signal(signal.SIGCONT)
     require_going_on(process)
 
