@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -377,18 +376,11 @@ def test_policy_stops_what_would_slip_through(
 
 def test_ten_gibibytes_stay_small_and_usable(browser: Browser, tmp_path: Path) -> None:
     heap = large_heap(2560)
-    began = time.process_time()
     file = write(tmp_path / "large.html", heap)
-    assert time.process_time() - began < 20
-    assert file.stat().st_size < 24 << 20
+    assert file.stat().st_size < 12 << 20
     page = open_page(browser, file)
     assert page.console == []
     assert page.evaluate("EXPLORER.scene.strips") == 2560
-    milliseconds = page.evaluate(
-        "(() => { const begin = performance.now(); EXPLORER.paint();"
-        "return performance.now() - begin; })()"
-    )
-    assert milliseconds < 2000
     kept = page.evaluate("EXPLORER.scene.map.blocks.findIndex((each) => each !== null)")
     run = heap.runs_of(kept)[0]
     assert look_up(page, int(run["start"])).startswith(f"{int(run['start']):#x} · block 0 of")

@@ -15,7 +15,7 @@ from typing import Any
 from hakmem.inspect.findings import findings
 from hakmem.inspect.model import Snapshot
 from hakmem.page import sort_script
-from hakmem.report import occupancy, overview, research, tables, timeline
+from hakmem.report import occupancy, overview, research, tables, timeline, trend
 from hakmem.report.occupancy import BOUNDS, Bounds, LeftOut
 from hakmem.report.parts import legend, safe, section
 from hakmem.report.series import Series
@@ -91,7 +91,8 @@ def render(snapshot: Snapshot, series: Series | None = None, *, bounds: Bounds =
     )
     parts = [
         ("findings", "Findings", section("findings", "Findings",
-                                         overview.findings(findings(snapshot)))),
+                                         overview.findings((*trend.findings(series),
+                                                            *findings(snapshot))))),
         ("waterfall", "Memory", section("waterfall", "Resident memory",
                                         overview.waterfall_table(snapshot.waterfall))),
         ("timeline", "Timeline", section("timeline", "Timeline", timeline.drawing(series))),

@@ -12,6 +12,8 @@ from hakmem.report.parts import Cell, Column, count, details, safe, table, text
 
 FLOWS_MOST = 50
 DRAWN_WIDTH, BINS_HEIGHT, LABELS_HEIGHT = 540, 110, 20
+# Room for the last label, which begins at its bar.
+LABEL_WIDTH = 40
 LABELS_MOST = 6
 
 
@@ -65,7 +67,7 @@ def _histogram(histogram: Histogram) -> str:
     return (
         f'<figure class="panel histogram"><figcaption><b>{safe(histogram.name)}</b>, '
         f"{safe(histogram.unit)}: {total:,}; {safe(summary)}</figcaption>"
-        f'<svg viewBox="0 0 {DRAWN_WIDTH} {BINS_HEIGHT + LABELS_HEIGHT}" role="img" '
+        f'<svg viewBox="0 0 {DRAWN_WIDTH + LABEL_WIDTH} {BINS_HEIGHT + LABELS_HEIGHT}" role="img" '
         f'aria-label="{safe(histogram.name)}: {safe(summary)}">{"".join(bars)}</svg></figure>'
     )
 
