@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from tests.report.support.grower import Grower  # noqa: E402
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser") / "profile") as running:
-        yield running
+    with closing(Browser(tmp_path_factory.mktemp("browser") / "profile")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -61,19 +61,20 @@ def test_nothing_stands_out_in_a_healthy_heap() -> None:
     assert "the program uses 99 %" in found[0].text
 
 
-def with_sparse_class() -> tuple[Snapshot, int]:
-    """Full slabs, but those of 48 bytes have 50 live blocks of 1365; how many these are."""
+def with_class_of(live: int, resident_bytes: int) -> tuple[Snapshot, int]:
+    """Full slabs, but those of 48 bytes have so many live blocks of 1365; how many these are."""
     made = make_snapshot(superslab_count=24)
     runs = made.runs.copy()
     slabs = runs["kind"] == RunKind.SLAB
     runs["live"][slabs] = runs["block_count"][slabs]
     chosen = slabs & (runs["class_index"] == 2)
-    runs["live"][chosen] = 50
+    runs["live"][chosen] = live
+    runs["resident_bytes"][chosen] = resident_bytes
     return replace(made, runs=runs), int(chosen.sum())
 
 
 def test_sparse_slabs_are_counted_and_weighed() -> None:
-    snapshot, count = with_sparse_class()
+    snapshot, count = with_class_of(50, 65536)
     (found,) = of_kind(snapshot, "sparse_slabs")
     assert found.bytes == count * (65536 - 50 * 48)
     assert f"Class 48 B: {count} slabs" in found.text
@@ -144,15 +145,8 @@ def test_finding_when_there_is_reason(
 
 
 def test_empty_slabs_are_weighed_by_what_of_them_is_resident() -> None:
-    made = make_snapshot(superslab_count=24)
-    runs = made.runs.copy()
-    slabs = runs["kind"] == RunKind.SLAB
-    runs["live"][slabs] = runs["block_count"][slabs]
-    chosen = slabs & (runs["class_index"] == 2)
-    runs["live"][chosen] = 0
-    runs["resident_bytes"][chosen] = 60_000
-    (found,) = of_kind(replace(made, runs=runs), "empty_slabs")
-    count = int(chosen.sum())
+    snapshot, count = with_class_of(0, 60_000)
+    (found,) = of_kind(snapshot, "empty_slabs")
     assert found.bytes == 60_000 * count
     assert f"{count} slabs without a live block" in found.text
 
@@ -187,6 +181,6 @@ def test_what_wants_attention_comes_first_and_then_the_largest() -> None:
 
 
 def test_a_core_has_no_residency_and_still_findings() -> None:
-    kinds = {finding.kind for finding in findings(core(with_sparse_class()[0]))}
+    kinds = {finding.kind for finding in findings(core(with_class_of(50, 65536)[0]))}
     assert {"sparse_slabs", "ended_threads"} <= kinds
     assert not {"unexplained", "efficiency", "dirty_pages"} & kinds

@@ -17,7 +17,6 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 ANSWER_S = 60.0
@@ -115,7 +114,7 @@ def _exception(details: Json) -> str:
 
 
 class Browser:
-    """One browser process with a profile of its own; everything of it ends with the block."""
+    """One browser process with a profile of its own; close() it."""
 
     def __init__(self, profile: Path) -> None:
         program = shutil.which("chromium")
@@ -145,15 +144,8 @@ class Browser:
         os.close(to_browser)
         os.close(from_browser)
 
-    def __enter__(self) -> Browser:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the browser with all its processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
