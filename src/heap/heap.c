@@ -296,7 +296,7 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
             return;
         }
     }
-    const uint64_t before = atomic_or_release(&slab->remote_bits[word], bits);
+    const uint64_t before = atomic_or_acq_rel(&slab->remote_bits[word], bits);
     // Whoever found the word empty announces it; the others' bits go with that announcement.
     if (before == 0 && atomic_or_release(&slab->remote_summary, bit(word)) == 0) {
         push_remote(heap, slab);

@@ -22,7 +22,6 @@ static bool make_bitmaps(struct run *slab) {
     if (bytes == 0) {
         slab->free_bits = &slab->one_word_free;
         slab->remote_bits = &slab->one_word_remote;
-        atomic_store_relaxed(&slab->one_word_remote, 0);
         return true;
     }
     char *piece = metadata_alloc(bytes);
@@ -61,6 +60,11 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     slab->summary = bit_range(0, words);
     list_init(&slab->bin_link);
     atomic_store_relaxed(&slab->heap, heap);
+    // After the heap, before a block is out: a bit of a block that was freed twice, in the slab that was
+    // here before, is gone; one that comes later is announced by a thread that has seen the heap.
+    for (unsigned w = 0; w < words; w++) {
+        atomic_store_release(&slab->remote_bits[w], 0);
+    }
     atomic_store_relaxed(&slab->kind, RUN_SLAB);
     page_map_set(slab->start, slab->page_count, page_entry(heap_id, slab->class_index));
     event_record(EVENT_slab_created, slab->start, page_entry(heap_id, slab->class_index));

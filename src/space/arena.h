@@ -67,7 +67,8 @@ struct run {
     _Alignas(CACHE_LINE_BYTES) _Atomic(uint64_t) remote_summary;
     // Relaxed: written by the one thread that pushes, before its release push on the heap's list.
     _Atomic(struct run *) remote_next;
-    // Release or by remote freers, acquire exchange by the owner.
+    // Acquire and release or by remote freers, acquire exchange by the owner; release store of 0 when the
+    // slab is made.
     _Atomic(uint64_t) *remote_bits;
     // Relaxed: set before a block is handed out; NULL when the run is no slab. Read by a remote
     // freer that holds a block, and by a collector after the acquire exchange of remote_summary.

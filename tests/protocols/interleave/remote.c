@@ -5,10 +5,7 @@
 #include "heap/heap.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
-#include "heap/slack.h"
 #include "main.h"
-#include "os/os.h"
-#include "space/page_map.h"
 #include "stubs.h"
 
 enum { SLABS = 2, CLASS = SIZE_CLASS_4096, BLOCKS = 3, HEAP = BLOCKS };
@@ -41,17 +38,6 @@ struct run *arena_find(uintptr_t address) {
     return &runs[address / SUPERSLAB_BYTES - 1];
 }
 
-void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
-    (void)start;
-    (void)page_count;
-    (void)entry;
-}
-
-uint32_t page_map_get(uintptr_t address) {
-    (void)address;
-    return 0;
-}
-
 void misuse_report(enum misuse what, uintptr_t address) {
     (void)what;
     (void)address;
@@ -63,22 +49,6 @@ void misuse_report_freed(enum misuse what, const struct run *slab, unsigned inde
     (void)slab;
     (void)index;
     explorer_fail("a right free was taken for a double one");
-}
-
-void slack_require(struct run *slab, unsigned index) {
-    (void)slab;
-    (void)index;
-    explorer_fail("slack is not checked here");
-}
-
-uint64_t os_random(void) {
-    return 1;
-}
-
-bool os_purge(void *start, size_t bytes) {
-    (void)start;
-    (void)bytes;
-    return true;
 }
 
 // ---- The threads
