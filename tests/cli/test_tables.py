@@ -119,7 +119,22 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["run", "top", "export", "serve-metrics", "options", "doctor", "version", None]
+    "verb",
+    [
+        "run",
+        "inspect",
+        "report",
+        "record",
+        "diff",
+        "set",
+        "top",
+        "export",
+        "serve-metrics",
+        "options",
+        "doctor",
+        "version",
+        None,
+    ],
 )
 def test_help_has_examples(verb: str | None) -> None:
     outcome = call([*HAKMEM, *([verb] if verb else []), "--help"])
