@@ -273,8 +273,8 @@ def metadata(snapshot: Snapshot) -> Iterator[Finding]:
             Severity.NOTE,
             f"hakmem's own structures take {size(held)}, "
             f"{share_text(held, _held_bytes(snapshot))} of all.",
-            f"Each of the {_plural(len(snapshot.heaps), 'heap')} has a thread cache, and a cache "
-            "that was large once keeps some of its nodes.",
+            "They are the page map, what describes superslabs and slabs, and a thread cache for "
+            f"each heap; of these there are {len(snapshot.heaps):,}.",
             held,
         )
 

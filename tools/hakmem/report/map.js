@@ -6,6 +6,8 @@ const SHARES_FROM = 5;
 const BLOCKS_FROM = 14;
 const OUTLINES_FROM = 7;
 const LABELS_FROM = 15;
+// Strips closer than this have no gap between them: it would be one or two pixels in turn.
+const GAPS_FROM = 9;
 const PICTURES_MOST = 3000;
 
 class Palette {
@@ -138,7 +140,9 @@ class Painter {
 
   drawStrip(view, strip, x, y, gap) {
     const { context, scene, palette } = this;
-    const [scale, height] = [view.scale, scene.tall * view.scale];
+    const scale = view.scale;
+    const pitch = (scene.tall + STRIP_GAP) * scale;
+    const height = pitch < GAPS_FROM ? pitch : scene.tall * scale;
     const first = strip * scene.pages;
     const from = Math.max(0, Math.floor(-x / scale));
     const to = Math.min(scene.pages, Math.ceil((this.canvas.clientWidth - x) / scale));
