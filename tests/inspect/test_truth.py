@@ -73,9 +73,10 @@ def test_every_block_is_known(truth: Path, tmp_path: Path, threads: int, blocks:
     file = tmp_path / "truth"
     with started([truth], threads, blocks, file) as process:
         snapshot = look_twice(process, file)
-    used = [heap for heap in snapshot.heaps if heap.live_blocks or heap.cached_blocks]
+    used = [heap for heap in snapshot.heaps if heap.state == "in use"]
     assert len(used) >= threads
-    assert {heap.thread_name for heap in used if heap.state == "in use"} == {"truth"}
+    assert {heap.thread_name for heap in used} == {"truth"}
+    assert len({heap.thread_id for heap in used}) == len(used)
     states = {state: int(snapshot.slabs[state.name.lower()].sum()) for state in BlockState}
     assert states[BlockState.CACHED] > 0
     assert sum(states.values()) == int(snapshot.slabs["block_count"].sum())

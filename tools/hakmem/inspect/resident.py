@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from hakmem.inspect import facts, residency, waterfall
 from hakmem.inspect.estimate import Estimate
 from hakmem.inspect.layout import Layout
 from hakmem.inspect.memory import MemorySource
-from hakmem.inspect.model import HugeBlock, RunKind, Waterfall
+from hakmem.inspect.model import BlockState, HugeBlock, RunKind, Table, Waterfall
 from hakmem.inspect.picture import Picture
 from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
 from hakmem.inspect.residency import Range
@@ -57,7 +59,7 @@ def measure(
         states,
         int(slabs["resident_bytes"].sum()),
         int(runs["resident_bytes"][~is_slab].sum()),
-        sum(slack.values()) if slack is not None else 0,
+        _resident_slack(slack, slabs, layout, states[BlockState.LIVE]),
         source.stack_pointers(),
         waterfall.Target(source.exe, root.area.name),
     )
@@ -65,6 +67,15 @@ def measure(
         replace(block, resident_bytes=found.huge.get(index, 0)) for index, block in enumerate(huge)
     )
     return result, blocks
+
+
+def _resident_slack(
+    slack: Mapping[int, int] | None, slabs: Table, layout: Layout, resident_bytes: int
+) -> int:
+    """The part of the slack that lies in resident bytes of live blocks, if spread evenly."""
+    sizes = layout.block_bytes[slabs["class_index"]].astype(np.int64)
+    live_bytes = int((slabs["live"] * sizes).sum())
+    return sum(slack.values()) * resident_bytes // live_bytes if slack and live_bytes else 0
 
 
 def _own_ranges(source: MemorySource, layout: Layout) -> list[Range]:
