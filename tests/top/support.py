@@ -16,18 +16,20 @@ REFILLS_PER_LOOK = 500
 
 
 class MadeUpSession:
-    """Each look at it sees 500 refills more. `looks_max`: how many it lives."""
+    """Each look at it sees 500 refills more. `looks_max`: how many it lives; then there is
+    `error`."""
 
-    def __init__(self, pid: int, looks_max: int = 1 << 30) -> None:
+    def __init__(self, pid: int, looks_max: int = 1 << 30, error: Exception | None = None) -> None:
         self.pid = pid
         self.looks = 0
         self.looks_max = looks_max
+        self.error = error or HakmemError(f"process {pid} has ended")
         self.freezes = 0
         self.closed = False
 
     def take(self, *, freeze: bool, residency: bool) -> Snapshot:
         if self.looks >= self.looks_max:
-            raise HakmemError(f"process {self.pid} has ended")
+            raise self.error
         self.looks += 1
         self.freezes += freeze
         snapshot = make_snapshot(seed=self.pid, pid=self.pid, superslab_count=2, frozen=freeze)

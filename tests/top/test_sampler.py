@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from hakmem.errors import HakmemError
 from hakmem.top.sampler import ENDED_KEPT_S, HISTORY_LOOKS_MAX, counter_rates, resident_bytes
 from tests.top.support import MIB, REFILLS_PER_LOOK, Clock, MadeUpSession, made_up_sampler
 
@@ -38,12 +41,13 @@ def test_process_that_ends_keeps_its_last_picture() -> None:
     assert not live.ended and len(live.rss_bytes) == 4
 
 
-def test_process_that_cannot_be_read_is_tried_again() -> None:
-    session = MadeUpSession(10, looks_max=0)
+@pytest.mark.parametrize("error", [HakmemError("no"), ProcessLookupError(3, "No such process")])
+def test_process_that_cannot_be_read_is_tried_again(error: Exception) -> None:
+    session = MadeUpSession(10, looks_max=0, error=error)
     sampler = made_up_sampler({10: session})
     sampler._alive = lambda pid: True
     (view,) = sampler.look()
-    assert (view.state, view.snapshot) == ("unreadable", None)
+    assert (view.state, view.snapshot, view.problem) == ("unreadable", None, str(error))
     session.looks_max = 5
     (view,) = sampler.look()
     assert (view.state, view.problem) == ("live", None)
@@ -105,8 +109,6 @@ def test_history_is_bounded() -> None:
 
 
 def test_resident_memory_is_the_kernels_figure() -> None:
-    import os
-
     assert resident_bytes(os.getpid()) > MIB
     assert resident_bytes(0x7FFFFFFF) == 0
 

@@ -152,7 +152,7 @@ class Sampler:
             if watched.session is None:
                 watched.session = self._open(watched.pid)
             snapshot = watched.session.take(freeze=freeze, residency=self._residency)
-        except HakmemError as error:
+        except (HakmemError, OSError) as error:
             watched.problem = str(error)
             self._close(watched)
             watched.ended = not self._alive(watched.pid)
