@@ -54,9 +54,12 @@ void lifecycle_start(void) {
     if (atomic_load_acquire(&registry.started)) {
         return;
     }
+    // Of libc before the lock: the size of a page is remembered.
+    const bool is_secure = getauxval(AT_SECURE) != 0;
+    os_page_bytes();
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
-        options_load(environ, getauxval(AT_SECURE) != 0);
+        options_load(environ, is_secure);
         page_map_init();
         misuse_holder = holder_find;
         slack_start();

@@ -68,6 +68,18 @@ def test_exports_are_the_committed_list(build: Path, exports: list[str]) -> None
     assert set(built.values()) <= {"T", "W"}, "only functions are exported, and the inspect root"
 
 
+def test_imports_are_known(build: Path) -> None:
+    """Each has a row that says why it is safe under a lock, or where it is watched."""
+    kinds = dict(reversed(line.split()) for line in listed(ROOT / "tests/abi/imports.txt"))
+    needed = run("nm", "--dynamic", "--undefined-only", build / "libhakmem.so").splitlines()
+    # What else the compiler takes from libc differs between compilers, so some rows may be of another's.
+    assert {line.split()[-1].split("@")[0] for line in needed} <= kinds.keys()
+    assert set(kinds.values()) <= {"watched", "pure", "loader", "outside"}
+    wrapped = (ROOT / "tests/unit/CMakeLists.txt").read_text(encoding="utf-8")
+    for name in (name for name, kind in kinds.items() if kind == "watched"):
+        assert re.search(rf"\b{name}\b", wrapped), f"nobody watches {name}"
+
+
 def test_exports_belong_to_malloc_or_to_hakmem(exports: list[str]) -> None:
     operators = [name for name in exports if name.startswith("_Z")]
     assert len(operators) == 20
