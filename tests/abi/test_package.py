@@ -76,6 +76,14 @@ int main(void) {
 }
 """
 
+ONLY_MALLOC_C = """
+#include <stdlib.h>
+int main(void) {
+    char *volatile block = malloc(10);
+    return block == NULL;
+}
+"""
+
 CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES C CXX)
@@ -153,6 +161,7 @@ def test_installed_files(prefix: Path) -> None:
     installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
     assert {
         "include/hakmem.h",
+        "include/hakmem_inspect.h",
         "lib/libhakmem.a",
         "lib/libhakmem.so",
         "lib/libhakmem.so.0",
@@ -200,6 +209,20 @@ def test_find_package_in_the_build_tree(project: Path, build: Path) -> None:
     run("cmake", "-S", project, "-B", directory, f"-Dhakmem_DIR={build}")
     run("cmake", "--build", directory, "--target", "c_shared")
     run(directory / "c_shared")
+
+
+@pytest.mark.parametrize("flags", [(), ("-Wl,--gc-sections",), ("-static", "-Wl,--gc-sections")])
+def test_static_program_keeps_the_inspect_root(
+    project: Path, prefix: Path, flags: tuple[str, ...]
+) -> None:
+    """A program that names malloc alone, stripped: readers find the root and its tables."""
+    program = project / "only_malloc"
+    source = project / "only_malloc.c"
+    source.write_text(ONLY_MALLOC_C, encoding="utf-8")
+    run(CC, "-O2", "-s", *flags, "-o", program, source, prefix / "lib/libhakmem.a", "-lpthread")
+    text = program.read_bytes()
+    assert text.count(b"hakmem-inspect\0\0") == 1
+    assert b"remote_summary\0" in text
 
 
 @pytest.mark.parametrize("linkage", ["shared", "static", "whole"])
