@@ -22,6 +22,7 @@ static int exit_descriptor = 2;
 
 static void after_fork_in_child(void) {
     fork_child();
+    snapshot_fork_child();
     report_fork_child();
 }
 

@@ -215,6 +215,10 @@ int snapshot_write(int descriptor) {
     return writer.error;
 }
 
+void snapshot_fork_child(void) {
+    atomic_store_release(&busy, false);
+}
+
 // ---- On a signal
 
 static void text_path(struct text *path, unsigned number) {

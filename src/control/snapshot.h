@@ -7,5 +7,8 @@
 // file then ends early. errno is preserved.
 int snapshot_write(int descriptor);
 
+// In the child of a fork: the thread that was writing one is not there.
+void snapshot_fork_child(void);
+
 // Writes one at each signal of the option snapshot_signal from now on. Once, at start-up.
 void snapshot_start(void);

@@ -271,6 +271,40 @@ static void child_of_a_fork_writes_its_own(void **state) {
     assert_int_equal(parsed.process_id, child);
 }
 
+static void *write_into_full_pipe(void *context) {
+    hakmem_snapshot_fd(*(int *)context);
+    return NULL;
+}
+
+static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
+    (void)state;
+    int ends[2];
+    char first;
+    pthread_t thread;
+    fill_heap();
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    assert_int_equal(pthread_create(&thread, NULL, write_into_full_pipe, &ends[1]), 0);
+    // From its first byte until somebody reads on, the thread is within.
+    assert_int_equal(read(ends[0], &first, 1), 1);
+    const int file = temporary_file();
+    assert_int_equal(hakmem_snapshot_fd(file), -1);
+    assert_int_equal(errno, EBUSY);
+    const pid_t child = fork();
+    if (child == 0) {
+        snapshot_fork_child();
+        _exit(hakmem_snapshot_fd(file) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    is_quiet = false;
+    assert_true(parse_file(file).ended);
+    signal(SIGPIPE, SIG_IGN);
+    close(ends[0]);
+    pthread_join(thread, NULL);
+}
+
 static void no_lock_is_waited_for(void **state) {
     (void)state;
     fill_heap();
@@ -328,6 +362,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(short_writes_and_signals_lose_nothing),
         cmocka_unit_test(threads_keep_running),
         cmocka_unit_test(child_of_a_fork_writes_its_own),
+        cmocka_unit_test(another_one_is_refused_meanwhile_but_not_in_a_child),
         cmocka_unit_test(no_lock_is_waited_for),
         cmocka_unit_test(a_signal_writes_one_to_a_file),
     };
