@@ -182,6 +182,7 @@ static struct hakmem_inspect_global globals[] HOT = {
     ONE("late_heap", EMBEDDED, "heap", late_heap_state),
     ONE("arena", EMBEDDED, "arena", arena_state),
     ONE("huge_table", EMBEDDED, "huge_table", huge_table_state),
+    SEVERAL("huge_chunks", POINTER, "huge", huge_chunks),
     ONE("guarded_pool", EMBEDDED, "guarded_pool", guarded_pool_state),
     ONE("metadata", EMBEDDED, "metadata", metadata_state),
     ONE("process_counters", EMBEDDED, "counters", process_counters),

@@ -15,12 +15,13 @@
 
 static struct huge_table table = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
 INSPECTABLE(table, huge_table_state);
+_Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];  // release and acquire: see huge.h
 
 static struct huge *huge_numbered(uint32_t number) {
     if (number / HUGE_CHUNK_COUNT >= HUGE_CHUNKS_MAX) {
         return NULL;
     }
-    struct huge *chunk = atomic_load_acquire(&table.chunks[number / HUGE_CHUNK_COUNT]);
+    struct huge *chunk = atomic_load_acquire(&huge_chunks[number / HUGE_CHUNK_COUNT]);
     return chunk == NULL ? NULL : &chunk[number % HUGE_CHUNK_COUNT];
 }
 
@@ -45,7 +46,7 @@ static bool add_descriptors(void) {
         chunk[i].number = table.chunk_count * HUGE_CHUNK_COUNT + i;
         list_push_back(&table.unused, &chunk[i].link);
     }
-    atomic_store_release(&table.chunks[table.chunk_count], chunk);
+    atomic_store_release(&huge_chunks[table.chunk_count], chunk);
     table.chunk_count++;
     return true;
 }

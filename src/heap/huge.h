@@ -32,8 +32,6 @@ enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
 struct huge_table {
     struct lock lock;
     bool ready;
-    // Release when a chunk is published under the lock, acquire on looking a number up.
-    _Atomic(struct huge *) chunks[HUGE_CHUNKS_MAX];
     uint32_t chunk_count;
     struct list live, kept, unused;
     uint64_t live_bytes, live_count;
@@ -42,6 +40,10 @@ struct huge_table {
     _Atomic(uint64_t) kept_bytes;
 };
 extern struct huge_table huge_table_state;  // for control/inspect.c
+
+// Apart from the table, which starts with a value: this way only what is used of it is resident.
+// Release when a chunk is published under the lock, acquire on looking a number up.
+extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
 
 // `alignment` is a power of two. NULL when the system has no memory.
 void *huge_alloc(size_t bytes, size_t alignment, bool zero);

@@ -132,7 +132,12 @@ void *os_map(size_t bytes, size_t alignment) {
 }
 
 void *os_reserve(size_t bytes) {
-    return map_anonymous(NULL, bytes, PROT_READ, MAP_NORESERVE);
+    void *start = map_anonymous(NULL, bytes, PROT_READ, MAP_NORESERVE);
+    if (start != NULL) {
+        // Or gdb's gcore writes gigabytes of nothing. Without it all else works.
+        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
+    }
+    return start;
 }
 
 bool os_commit(void *start, size_t bytes) {

@@ -47,7 +47,8 @@ size_t os_page_bytes(void);
 // page). `bytes` is a multiple of the page size. NULL when the system refuses.
 void *os_map(size_t bytes, size_t alignment);
 
-// Address space that reads as zero and cannot be written; costs neither memory nor commit charge.
+// Address space that reads as zero and cannot be written; costs neither memory nor commit charge, and is left
+// out of core files.
 void *os_reserve(size_t bytes);
 
 // Makes a part of a reservation, or a guarded range, readable and writable.

@@ -103,7 +103,7 @@ def read_huge(source: MemorySource, layout: Layout) -> tuple[HugeBlock, ...]:
     """Live and kept mappings, by address."""
     root = layout.root
     table = root.read_global(source, "huge_table")[0]
-    chunks = np.atleast_1d(table["chunks"])
+    chunks = root.read_global(source, "huge_chunks")
     count = int(table["chunk_count"])
     if count > min(len(chunks), HUGE_CHUNKS_MAX):
         raise DamagedError("the target has more huge blocks than its table holds")

@@ -62,7 +62,7 @@ STRUCTURES = {
     "registry": ("all", "started"),
     "arena": ("lock", "ready", "all"),
     "huge": ("start", "usable_bytes", "mapped_bytes", "state"),
-    "huge_table": ("lock", "chunks", "chunk_count"),
+    "huge_table": ("lock", "chunk_count"),
     "guarded_slot": ("start", "bytes", "state"),
     "guarded_pool": ("lock", "base", "pool_bytes", "slot_count", "slots"),
     "metadata_chunk": ("next", "bytes"),
