@@ -99,11 +99,11 @@ Switch = Callable[[bool], None]
 
 
 @contextmanager
-def looks_of_top(folder: Path, pid: int) -> Iterator[Switch]:
+def looks_of_top(pid: int) -> Iterator[Switch]:
     """The screen itself; the switch presses its key of pause."""
     words = ["--interval", f"{INTERVAL_S}s", str(pid)]
     command = [sys.executable, str(ROOT / "hakmem"), "top", *words]
-    with Terminal(folder, command) as terminal:
+    with Terminal(command) as terminal:
         terminal.until_shown(f"{pid} churn, hakmem")
         running = True
 
@@ -118,7 +118,7 @@ def looks_of_top(folder: Path, pid: int) -> Iterator[Switch]:
 
 
 @contextmanager
-def looks_that_stop(_: Path, pid: int) -> Iterator[Switch]:
+def looks_that_stop(pid: int) -> Iterator[Switch]:
     """A control: the process stands still during each look."""
     session = ProcessSession(pid)
     wanted, ended = threading.Event(), threading.Event()
@@ -140,7 +140,7 @@ def looks_that_stop(_: Path, pid: int) -> Iterator[Switch]:
 
 
 @contextmanager
-def no_looks(_: Path, __: int) -> Iterator[Switch]:
+def no_looks(_: int) -> Iterator[Switch]:
     """A control: nothing differs."""
     yield lambda on: None
 
@@ -197,7 +197,7 @@ def main() -> int:
             print("| looks | pairs | an operation | by the clock | by processor time |")
             print("|---|---|---|---|---|")
             for arm, looks in ARMS.items():
-                with looks(folder, target.process.pid) as switch:
+                with looks(target.process.pid) as switch:
                     looked, alone = measure_arm(target, switch, options.pairs, options.seconds)
                 print(row(arm, looked, alone), flush=True)
         finally:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 TIMEOUT_S = 60
@@ -18,14 +19,15 @@ class Terminal:
 
     def __init__(
         self,
-        folder: Path,
         command: Sequence[str | Path],
         *,
         columns: int = 120,
         lines: int = 40,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._server = ["tmux", "-S", str(folder / "tmux.socket"), "-f", "/dev/null"]
+        # The path of a socket is short, and a test's own folder may be too deep.
+        self._folder = TemporaryDirectory(prefix="hakmem-tmux-")
+        self._server = ["tmux", "-S", f"{self._folder.name}/socket", "-f", "/dev/null"]
         assignments = [f"{name}={value}" for name, value in (environment or {}).items()]
         words = ["env", *assignments, *(str(word) for word in command)]
         line = f"{shlex.join(words)}; echo status=$?; exec sleep 1000"
@@ -43,6 +45,7 @@ class Terminal:
 
     def __exit__(self, *error: object) -> None:
         subprocess.run([*self._server, "kill-server"], check=False, timeout=TIMEOUT_S)
+        self._folder.cleanup()
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(

@@ -122,7 +122,7 @@ def test_screen_of_a_process_until_it_ends(program: Path, tmp_path: Path) -> Non
     with working(program, tmp_path, "churn") as process:
         words = ["--interval", "100ms", "--output", str(tmp_path), str(process.pid)]
         command = [*HAKMEM, "top", *words]
-        with Terminal(tmp_path, command) as terminal:
+        with Terminal(command) as terminal:
             terminal.until_shown(f"{process.pid} truth, hakmem")
             terminal.press("3")
             terminal.until(
@@ -154,7 +154,7 @@ def test_what_only_some_verbs_need_is_imported_by_them_alone() -> None:
 
 
 def test_terminal_that_cannot_draw(tmp_path: Path) -> None:
-    with Terminal(tmp_path, [*HAKMEM, "top", "1"], environment={"TERM": "dumb"}) as terminal:
+    with Terminal([*HAKMEM, "top", "1"], environment={"TERM": "dumb"}) as terminal:
         screen = terminal.until_shown("status=2")
         assert "top needs a terminal; --once prints one frame without one" in screen
 

@@ -28,7 +28,7 @@ def children(pid: int) -> list[int]:
 
 
 def test_keys(tmp_path: Path) -> None:
-    with Terminal(tmp_path, command(tmp_path)) as terminal:
+    with Terminal(command(tmp_path)) as terminal:
         terminal.until_shown("q quit")
         screen = terminal.until_shown("11 server-11, hakmem 2.0.0 fast")
         assert terminal.is_alternate()
@@ -66,13 +66,13 @@ def test_sparkline_grows_with_each_look(tmp_path: Path) -> None:
     def bars(screen: str) -> int:
         return len(re.findall("[▁▂▃▄▅▆▇█]", screen.partition("CLASS")[0]))
 
-    with Terminal(tmp_path, command(tmp_path)) as terminal:
+    with Terminal(command(tmp_path)) as terminal:
         terminal.until(lambda screen: bars(screen) >= 20, "20 bars")
         assert HISTORY_LOOKS_MAX > 20
 
 
 def test_target_that_ends(tmp_path: Path) -> None:
-    with Terminal(tmp_path, command(tmp_path, "3")) as terminal:
+    with Terminal(command(tmp_path, "3")) as terminal:
         screen = terminal.until_shown("ENDED: its last picture")
         assert "1 of 2 processes live" in screen
         assert re.search(r"CLASS +LIVE +BYTESv", screen)
@@ -82,7 +82,7 @@ def test_target_that_ends(tmp_path: Path) -> None:
 
 def test_without_colour(tmp_path: Path) -> None:
     """Every sequence is one of shape (bold, faint, reverse ...) or of a shade of grey."""
-    with Terminal(tmp_path, command(tmp_path), environment={"NO_COLOR": "1"}) as terminal:
+    with Terminal(command(tmp_path), environment={"NO_COLOR": "1"}) as terminal:
         terminal.until_shown("BYTESv")
         codes = re.findall(r"\x1b\[[34]8;2;(\d+);(\d+);(\d+)m", terminal.screen(colours=True))
         assert all(red == green == blue for red, green, blue in codes)
@@ -91,7 +91,7 @@ def test_without_colour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("columns", "lines"), [(20, 5), (40, 10), (300, 90)])
 def test_sizes(tmp_path: Path, columns: int, lines: int) -> None:
-    with Terminal(tmp_path, command(tmp_path), columns=columns, lines=lines) as terminal:
+    with Terminal(command(tmp_path), columns=columns, lines=lines) as terminal:
         terminal.until_shown("11 server-11")
         terminal.press("s", "v", "v", "v", "r")
         terminal.resize(80, 24)
@@ -102,7 +102,7 @@ def test_sizes(tmp_path: Path, columns: int, lines: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
-    with Terminal(tmp_path, command(tmp_path)) as terminal:
+    with Terminal(command(tmp_path)) as terminal:
         terminal.until_shown("11 server-11")
         (child,) = children(terminal.pane_pid())
         os.kill(child, number)
