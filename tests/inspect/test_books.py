@@ -1,0 +1,48 @@
+"""What the process says of its own heap, and what is seen from outside, is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect.targets import take
+from tests.inspect.support.targets import ROOT, await_line, compile_program, preloaded, running
+
+# What telling them moves: looks at the clock, and the calls that made the file.
+MOVING = {"os_clock", "ticks"}
+
+
+@pytest.mark.parametrize("mode", ["fast", "lean", "hardened"])
+def test_stats_json_and_inspect_agree(tmp_path: Path, mode: str) -> None:
+    program = compile_program("books.c", tmp_path / "books", f"-I{ROOT / 'include'}")
+    file = tmp_path / "books.json"
+    environment = preloaded(HAKMEM_MODE=mode, HAKMEM_GUARD_SAMPLE="100")
+    with running([program, file], environment) as process:
+        await_line(process, "ready")
+        snapshot = take(str(process.pid), freeze=True)
+    told = json.loads(file.read_text(encoding="utf-8"))
+    assert snapshot.notes == ()
+    # Blocks on their way back, and held back, are live to the books: nobody can have them yet.
+    sizes = {row.index: row.block_bytes for row in snapshot.size_classes}
+    between = {row.index: row.remote_blocks + row.quarantined_blocks for row in snapshot.classes}
+    seen = dict(snapshot.gauges)
+    seen["live_blocks"] += sum(between.values())
+    seen["live_bytes"] += sum(sizes[index] * count for index, count in between.items())
+    gauges = {name: value for name, value in told["gauges"].items() if name in seen}
+    assert len(gauges) >= 18
+    assert gauges == {name: seen[name] for name in gauges}
+    assert gauges["large_blocks"] > 0
+    assert gauges["huge_blocks"] > 0
+    assert gauges["guarded_blocks"] > 0
+    counters = {name: value for name, value in told["counters"].items() if name not in MOVING}
+    assert counters == {name: snapshot.counters[name] for name in counters}
+    assert set(told["counters"]) == set(snapshot.counters)
+    classes = {row["block_bytes"]: row for row in told["size_classes"]}
+    for row in snapshot.classes:
+        if row.slabs:
+            said = classes[row.block_bytes]
+            assert said["live_blocks"] == row.live_blocks + between[row.index]
+            assert said["cached_blocks"] == row.cached_blocks
+            assert said["free_blocks"] == row.free_blocks
