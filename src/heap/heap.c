@@ -140,6 +140,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry(to->id, (uint32_t)class_index));
             heap_count(to, COUNTER_slabs_moved, 1);
+            event_record(EVENT_slab_moved, slab->start, page_entry(to->id, slab->class_index));
             return true;
         }
         link = link->next;

@@ -70,7 +70,8 @@ def test_exports_are_the_committed_list(build: Path, exports: list[str]) -> None
 
 def test_imports_are_known(build: Path) -> None:
     """Each has a row that says why it is safe under a lock, or where it is watched."""
-    kinds = dict(reversed(line.split()) for line in listed(ROOT / "tests/abi/imports.txt"))
+    rows = (line.split() for line in listed(ROOT / "tests/abi/imports.txt"))
+    kinds = {name: kind for kind, name in rows}
     needed = run("nm", "--dynamic", "--undefined-only", build / "libhakmem.so").splitlines()
     # What else the compiler takes from libc differs between compilers, so some rows may be of another's.
     assert {line.split()[-1].split("@")[0] for line in needed} <= kinds.keys()

@@ -354,6 +354,23 @@ static void slow_paths_leave_events(void **state) {
     assert_int_equal(number(event, "event", "b"), os_thread_id());
 }
 
+static void a_slab_that_moves_leaves_an_event(void **state) {
+    (void)state;
+    static struct heap from, to;
+    const char *event = NULL;
+    void *block;
+    lifecycle_start();
+    heap_init(&from, 100);
+    heap_init(&to, 101);
+    lock_acquire(&from.lock);
+    assert_int_equal(heap_take(&from, 3, 1, &block), 1);
+    assert_true(heap_move_slab(&from, &to, 3));
+    lock_release(&from.lock);
+    assert_int_equal(count_events("slab_moved", &event), 1);
+    assert_int_equal(number(event, "event", "a"), (uintptr_t)block);
+    assert_int_equal(number(event, "event", "b"), page_entry(101, 3));
+}
+
 static void frequent_events_are_recorded_when_asked_for(void **state) {
     (void)state;
     const char *event = NULL;
@@ -405,6 +422,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(walk_finds_what_the_books_say),
         cmocka_unit_test(a_change_is_a_new_generation),
         cmocka_unit_test(slow_paths_leave_events),
+        cmocka_unit_test(a_slab_that_moves_leaves_an_event),
         cmocka_unit_test(frequent_events_are_recorded_when_asked_for),
         cmocka_unit_test(ring_keeps_the_latest),
         cmocka_unit_test(a_purge_is_done_at_the_next_tick),
