@@ -73,7 +73,7 @@ def test_imports_are_known(build: Path) -> None:
     rows = (line.split() for line in listed(ROOT / "tests/abi/imports.txt"))
     kinds = {name: kind for kind, name in rows}
     needed = run("nm", "--dynamic", "--undefined-only", build / "libhakmem.so").splitlines()
-    # What else the compiler takes from libc differs between compilers, so some rows may be of another's.
+    # What else the compiler takes from libc differs, so some rows may be of another compiler's.
     assert {line.split()[-1].split("@")[0] for line in needed} <= kinds.keys()
     assert set(kinds.values()) <= {"watched", "pure", "loader", "outside"}
     wrapped = (ROOT / "tests/unit/CMakeLists.txt").read_text(encoding="utf-8")
