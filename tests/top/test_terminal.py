@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hakmem.top.sampler import HISTORY_LOOKS_MAX
-from tests.top.terminal import Terminal
+from tests.top.terminal import TIMEOUT_S, Terminal
 
 SCREEN = Path(__file__).resolve().parent / "made_up_screen.py"
 INTERVAL_S = "0.1"
@@ -108,3 +110,17 @@ def test_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) 
         os.kill(child, number)
         terminal.until_shown("status=")
         assert not terminal.is_alternate()
+
+
+def test_screen_ends_with_its_terminal(tmp_path: Path) -> None:
+    with Terminal(command(tmp_path)) as terminal:
+        terminal.until_shown("11 server-11")
+        (child,) = children(terminal.pane_pid())
+        file = os.pidfd_open(child)
+    try:
+        # Readable once the process has ended.
+        assert select.select([file], [], [], TIMEOUT_S)[0] == [file]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(file, signal.SIGKILL)
+        os.close(file)

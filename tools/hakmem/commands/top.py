@@ -117,13 +117,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.once:
             return _once(sampler, options)
-        from hakmem.top.app import TopApp
+        from hakmem.top.app import TopApp, run_screen
 
         # Where processors are scarce, those that are watched come first.
         os.nice(NICENESS)
         app = TopApp(sampler, options.interval, options.output)
-        app.run()
-        app.close()
+        run_screen(app)
         return app.return_code or 0
     finally:
         sampler.close()

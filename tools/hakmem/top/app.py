@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -24,6 +25,7 @@ from hakmem.top.sampler import Sampler, View
 # In fewer lines the list of processes and the keys make room for the process itself.
 SMALL_HEIGHT = 16
 LOOK_PAUSE_MAX_S = 5.0
+END_PATIENCE_S = 5
 PAGES = ("classes", "heaps", "rates", "map")
 
 
@@ -119,6 +121,7 @@ class TopApp(App[None]):
         self._paused = False
         self._freeze_wanted = False
         self._message = ""
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._looks = 0
         self._due_s = 0.0
         self._charset = drawing.UNICODE
@@ -143,14 +146,14 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, self.exit)
-            except (RuntimeError, ValueError):
-                break  # not in the main thread: the signals are somebody else's
+        self._event_loop = asyncio.get_running_loop()
         self.set_interval(self._interval_s, self._tick)
         self._tick()
+
+    def end_soon(self) -> None:
+        """From a handler of a signal."""
+        if self._event_loop is not None and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(self.exit)
 
     def on_resize(self, event: Resize) -> None:
         self.screen.set_class(event.size.height < SMALL_HEIGHT, "small")
@@ -330,3 +333,22 @@ class TopApp(App[None]):
         if grid.has_focus and event.cursor_row < len(grid.shown.rows):
             self._selected = int(grid.shown.rows[event.cursor_row].key)
             self._show_process(self._view)
+
+
+def run_screen(app: TopApp) -> None:
+    """Until the user quits or a signal ends it. When the terminal has gone, what textual still
+    writes to it may wait for ever: the kernel's alarm ends the process then."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.alarm(END_PATIENCE_S)
+        app.end_soon()
+
+    handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        app.run()
+        app.close()
+    finally:
+        signal.alarm(0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
