@@ -109,7 +109,7 @@ coverage: setup | build ## Lines and branches that unit, conformance, misuse and
 	@$(call build,coverage)
 	@find build/coverage -name '*.gcda' -delete
 	@$(call ctest,coverage,--parallel $(JOBS) --tests-regex '$(coverage_tests)') >build/coverage.log || \
-	    { tail -n 60 build/coverage.log; exit 1; }
+	    { echo "Not passed by the instrumented library:"; sed -n '/tests FAILED:/,/^Errors/p' build/coverage.log; }
 	@$(PYTHON) tests/support/coverage.py build/coverage --missing
 
 .PHONY: tidy
