@@ -16,12 +16,11 @@ from hakmem.inspect.errors import InspectError
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import take
-from tests.cli.support import clean_environment
 from tests.inspect.support.targets import (
-    HAKMEM,
     TIMEOUT_S,
     await_line,
     compile_program,
+    hakmem,
     require_refusal,
     running,
 )
@@ -36,13 +35,7 @@ def busy(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def hakmem_set(*words: str | int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HAKMEM, "set", *(str(word) for word in words)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=clean_environment(),
-    )
+    return hakmem("set", *words)
 
 
 def await_counter(pid: int, name: str, is_so: Callable[[int, int], bool]) -> None:

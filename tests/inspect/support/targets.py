@@ -99,16 +99,19 @@ def live_blocks(snapshot: Snapshot) -> dict[int, int]:
     return found
 
 
-def inspect(*words: str | int | Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    """`hakmem inspect`, as a user runs it."""
+def hakmem(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
+    """A verb of the command line, as a user calls it."""
     return subprocess.run(
-        [*HAKMEM, "inspect", *(str(word) for word in words)],
+        [*HAKMEM, *(str(word) for word in words)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         env=clean_environment(),
-        **more,
     )
+
+
+def inspect(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
+    return hakmem("inspect", *words)
 
 
 def require_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
