@@ -206,5 +206,10 @@ def test_names_do_not_move_the_cursor(many: Path, tmp_path: Path) -> None:
         done = inspect(process.pid)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
+    other = tmp_path / "c\nd\x1b[2J"
+    shutil.copy(many, other)
+    with running([other, "1000", "64", "1"], clean_environment()) as process:
+        await_line(process, "ready")
+        require_refusal(inspect(process.pid), "(c?d?[2J) does not use hakmem")
     with pytest.raises(NoHakmemError):
         take(str(os.getpid()))

@@ -5,10 +5,18 @@ from __future__ import annotations
 from hakmem.errors import EXIT_USAGE, HakmemError
 
 
+def plain(text: str) -> str:
+    """Names come from the target: what would end a line or move a cursor is a question mark."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 class InspectError(HakmemError):
     """The target cannot be read. Its status is that of wrong usage: 1 is some verbs' verdict."""
 
     status = EXIT_USAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message))
 
 
 class NoHakmemError(InspectError):

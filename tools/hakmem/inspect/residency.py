@@ -30,6 +30,7 @@ PRESENT, EXCLUSIVE, FILE = 63, 56, 61
 ENTRIES_PER_READ = (256 << 20) // MACHINE_PAGE_BYTES
 PER_PAGE = PAGE_BYTES // MACHINE_PAGE_BYTES
 CHUNK_SLABS = 1 << 13
+AREA_BYTES_MAX = 1 << 40
 ONE = np.uint64(1)
 
 Mask = npt.NDArray[np.bool_]
@@ -80,7 +81,8 @@ def measure(
         rss_bytes = area.rss_bytes or 0
         if not inside:
             continue
-        if rss_bytes == 0:
+        if rss_bytes == 0 or area.end - area.start > AREA_BYTES_MAX:
+            # Too long to be real: what is said to be in it stays unexplained.
             found.rest[area.start] = 0
             continue
         only = inside[0]

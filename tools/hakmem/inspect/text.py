@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from hakmem.inspect.errors import plain
 from hakmem.inspect.findings import Severity, findings
 from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Heap, Snapshot
 from hakmem.render import Style, size
@@ -17,11 +18,6 @@ EVENTS_SHOWN = 40
 NOTES_SHOWN = 8
 
 Row = Sequence[str]
-
-
-def plain(text: str) -> str:
-    """Names come from the target: whatever would move the cursor is shown as a question mark."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def table(heading: Row, rows: Iterable[Row], left: int = 1) -> Iterator[str]:

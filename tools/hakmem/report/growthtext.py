@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from hakmem.inspect.errors import plain
 from hakmem.inspect.model import Snapshot
-from hakmem.inspect.text import plain, table
+from hakmem.inspect.text import table
 from hakmem.render import Style, size
 from hakmem.report.growth import GREW, INCONCLUSIVE, Change, Growth, Limits, judge
 from hakmem.report.parts import row_words

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hakmem.inspect.errors import plain
 from hakmem.inspect.model import (
     PAGE_BYTES,
     SUPERSLAB_PAGES,
@@ -25,7 +26,6 @@ from hakmem.inspect.model import (
     Snapshot,
     Table,
 )
-from hakmem.inspect.text import plain
 
 # 16 GiB of superslabs; the fullest are left out first.
 SUPERSLABS_MOST = 4096

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from hakmem.inspect.errors import plain
 from hakmem.inspect.model import Waterfall
-from hakmem.inspect.text import plain
 from hakmem.render import size
 
 # The width of drawings that stretch with the page, in their own units.
