@@ -79,6 +79,7 @@ struct thread_cache {
 
     // Slow path, the owning thread's.
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
+    uint64_t clock_ms;                               // what that look said
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity_cost()
     uint32_t remote_since_tick;                      // remote frees without a neighbour

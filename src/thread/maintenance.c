@@ -117,6 +117,7 @@ static void follow_control(void) {
 
 static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
+    cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);
     heap_count(&cache->heap, COUNTER_ticks, 1);
     remote_publish(cache);

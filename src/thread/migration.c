@@ -1,7 +1,5 @@
 #include "thread/migration.h"
 
-#include "os/os.h"
-
 // Heaps looked at before a slab is made after all.
 #define VISITS 16
 // A thread without a slow path for so long is asleep, or lives on its magazines.
@@ -17,24 +15,21 @@ uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     return now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
 }
 
-static bool is_idle(struct thread_cache *cache, uint64_t *now_ms) {
-    if (atomic_load_relaxed(&cache->state) != CACHE_IN_USE) {
-        return true;
-    }
-    if (*now_ms == 0) {
-        *now_ms = os_clock_ms();
-    }
-    return migration_idle_ms(cache, *now_ms) >= IDLE_MS;
+// `now_ms` may be 0, before the first look at the clock.
+static bool is_idle(struct thread_cache *cache, uint64_t now_ms) {
+    return atomic_load_relaxed(&cache->state) != CACHE_IN_USE ||
+           (now_ms != 0 && migration_idle_ms(cache, now_ms) >= IDLE_MS);
 }
 
-static bool bring_from(struct thread_cache *donor, struct thread_cache *cache, uint64_t class_index,
-                       uint64_t *now_ms) {
+static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
+                       uint64_t class_index) {
     // Never waited for: two threads may look into each other's heaps.
     if (!lock_try_acquire(&donor->heap.lock)) {
         return false;
     }
     bool brought = false;
-    if (is_idle(donor, now_ms)) {
+    // The time of the last tick will do: the clock is libc's, and locks are held.
+    if (is_idle(donor, cache->clock_ms)) {
         if (heap_has_remote(&donor->heap)) {
             heap_collect(&donor->heap);
         }
@@ -51,9 +46,8 @@ static struct thread_cache *next_of(const struct thread_cache *cache, struct thr
 bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index) {
     struct thread_cache *const first = cache->donor == NULL ? next_of(cache, all) : cache->donor;
     struct thread_cache *donor = first;
-    uint64_t now_ms = 0;
     for (unsigned visits = 0; donor != NULL && visits < VISITS; visits++) {
-        if (donor != cache && bring_from(donor, cache, class_index, &now_ms)) {
+        if (donor != cache && bring_from(donor, cache, class_index)) {
             break;
         }
         donor = next_of(donor, all);

@@ -76,8 +76,7 @@ static void enter(const char *function, unsigned allowed_rank) {
         return __real_##name arguments;                          \
     }
 
-// A heap that looks for a slab of an idle one (thread/migration.c) looks at the clock under its own lock.
-WRAPPED(int, clock_gettime, LOCK_RANK_HEAP, (clockid_t clock, struct timespec *time), (clock, time))
+WRAPPED(int, clock_gettime, 0, (clockid_t clock, struct timespec *time), (clock, time))
 WRAPPED(unsigned long, getauxval, 0, (unsigned long type), (type))
 // At the process's first use: it marks a word of libc as used, without a lock of its own or memory.
 WRAPPED(int, pthread_key_create, LOCK_RANK_REGISTRY, (pthread_key_t * key, void (*at_exit)(void *)),
