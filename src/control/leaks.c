@@ -21,8 +21,12 @@ static void settle(void) {
         cache_empty(thread_cache);
     }
     settle_heap(late_heap());
-    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
-        settle_heap(&cache->heap);
+    // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
+    for (unsigned round = 0; round < 2; round++) {
+        for (struct thread_cache *cache = lifecycle_caches(); cache != NULL;
+             cache = cache->next_all) {
+            settle_heap(&cache->heap);
+        }
     }
 }
 

@@ -224,6 +224,7 @@ static void batch_put(struct heap *heap, struct batch *batch) {
         heap_publish(batch->slab, batch->word, batch->bits);
         heap_count(heap, COUNTER_remote_publishes, 1);
         heap_count(heap, COUNTER_remote_blocks, bit_count(batch->bits));
+        batch->slab = NULL;  // its last block may have gone home
     } else if (!put_bits(heap, batch->slab, batch->word, batch->bits)) {
         batch->slab = NULL;
     }

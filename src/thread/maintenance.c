@@ -90,10 +90,14 @@ size_t maintenance_reclaim(void) {
         remote_publish(own);
         cache_empty(own);
     }
-    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
-        if (lock_try_acquire(&cache->heap.lock)) {
-            give_back_everything(&cache->heap);
-            lock_release(&cache->heap.lock);
+    // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
+    for (unsigned round = 0; round < 2; round++) {
+        for (struct thread_cache *cache = lifecycle_caches(); cache != NULL;
+             cache = cache->next_all) {
+            if (lock_try_acquire(&cache->heap.lock)) {
+                give_back_everything(&cache->heap);
+                lock_release(&cache->heap.lock);
+            }
         }
     }
     if (lock_try_acquire(&late_heap()->lock)) {

@@ -131,7 +131,8 @@ __attribute__((format(printf, 1, 2))) static bool breach(const char *format, ...
 static void enter(void) {
     pthread_mutex_lock(&machine.lock);
     if (machine.start == 0) {
-        os_page_bytes();
+        // A page of the real system at least: the memory underneath is protected in those.
+        machine.page_bytes = greatest_u64(machine.page_bytes, getauxval(AT_PAGESZ));
         // An odd place: nothing may count on alignment it did not ask for.
         machine.start = real_machine() + machine.page_bytes;
         machine.end = machine.start + MACHINE_BYTES - machine.page_bytes;
@@ -331,12 +332,11 @@ static bool check_request(const char *call, size_t bytes, size_t alignment) {
 
 // ---- os.h ----
 
-// A page of the real system at least: the memory underneath is protected in those.
 size_t os_page_bytes(void) {
-    if (machine.start == 0) {
-        machine.page_bytes = greatest_u64(machine.page_bytes, getauxval(AT_PAGESZ));
-    }
-    return machine.page_bytes;
+    enter();
+    const size_t bytes = machine.page_bytes;
+    leave();
+    return bytes;
 }
 
 void *os_map(size_t bytes, size_t alignment) {
