@@ -219,8 +219,8 @@ def ended_threads(snapshot: Snapshot) -> Iterator[Finding]:
             Severity.NOTE,
             f"Heaps of ended threads ({len(heaps):,}) still hold {size(live)} of live blocks, "
             f"with {size(free)} free between them.",
-            "The next threads take these heaps over, and others take slabs of theirs. If none does, what "
-            "outlives its thread is better allocated by a thread that stays.",
+            "The next threads take these heaps over, and others take slabs of theirs. If none "
+            "does, what outlives its thread is better allocated by a thread that stays.",
             free,
         )
 
