@@ -16,7 +16,10 @@ static uint64_t operations[64];
 static void *work(void *argument) {
     const uint64_t thread = (uintptr_t)argument;
     uint64_t state = 31 + thread;
-    void *slots[SLOTS] = {NULL};
+    void *slots[SLOTS];
+    for (unsigned i = 0; i < SLOTS; i++) {
+        slots[i] = malloc(100);
+    }
     pthread_barrier_wait(&barrier);
     for (;;) {
         state = state * 6364136223846793005u + 1442695040888963407u;
