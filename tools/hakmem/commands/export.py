@@ -40,15 +40,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     project = find_project()
     enter(project)
-    from hakmem.inspect.targets import find_processes
     from hakmem.metrics import text
-    from hakmem.metrics.collect import HeapCollector
-    from hakmem.top.sampler import Sampler
-    from hakmem.top.session import ProcessSession
+    from hakmem.metrics.collect import collecting
 
-    sampler = Sampler(options.pids, opener=ProcessSession, find=find_processes, residency=True)
-    try:
-        collector = HeapCollector(sampler, read_counters(project.counters_table))
+    with collecting(options.pids, read_counters(project.counters_table)) as collector:
         views = collector.look()
         problems = [view.problem for view in views if view.problem is not None]
         if options.pids and problems:
@@ -58,6 +53,4 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(render.json_text(text.metrics_json(metrics)))
         else:
             sys.stdout.write(text.openmetrics(metrics))
-    finally:
-        sampler.close()
     return 0

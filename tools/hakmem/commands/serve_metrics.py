@@ -52,16 +52,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     project = find_project()
     enter(project)
-    from hakmem.inspect.targets import find_processes
-    from hakmem.metrics.collect import HeapCollector
+    from hakmem.metrics.collect import collecting
     from hakmem.metrics.server import Address, serve
-    from hakmem.top.sampler import Sampler
-    from hakmem.top.session import ProcessSession
 
-    sampler = Sampler(options.pids, opener=ProcessSession, find=find_processes, residency=True)
-    collector = HeapCollector(sampler, read_counters(project.counters_table))
-    try:
+    with collecting(options.pids, read_counters(project.counters_table)) as collector:
         serve(collector, Address(*options.listen))
-    finally:
-        sampler.close()
     return 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from hakmem.inspect.targets import find_processes
 from hakmem.metrics.families import Look, families
 from hakmem.options import Counter
 from hakmem.top.sampler import Sampler, View
+from hakmem.top.session import ProcessSession
 
 # More processes than this are no longer told apart on a dashboard; the largest are kept.
 PROCESSES_MAX = 64
@@ -39,6 +42,16 @@ class HeapCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self.metrics(self.look())
+
+
+@contextmanager
+def collecting(pids: Sequence[int], rows: Sequence[Counter]) -> Iterator[HeapCollector]:
+    """A collector of these processes, or of all that use hakmem; at the end it lets go of them."""
+    sampler = Sampler(pids, opener=ProcessSession, find=find_processes, residency=True)
+    try:
+        yield HeapCollector(sampler, rows)
+    finally:
+        sampler.close()
 
 
 def _rss(view: View) -> int:
