@@ -456,9 +456,6 @@ static bool free_foreign(struct thread_cache *cache, void *block) {
 
 // All that is not the thread's last remote word: own blocks at the end of a node, other remote words.
 MIDDLE_PATH static void free_elsewhere(struct thread_cache *cache, void *block) {
-    if (block == NULL) {
-        return;
-    }
     const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
     if (class_index < SIZE_CLASS_COUNT ? cache_push_depot(cache, class_index, block)
                                        : free_foreign(cache, block)) {
@@ -468,6 +465,10 @@ MIDDLE_PATH static void free_elsewhere(struct thread_cache *cache, void *block) 
 }
 
 MIDDLE_PATH void free_slow(void *block) {
+    // Before the looks for whose it is: programs free NULL as often as blocks.
+    if (block == NULL) {
+        return;
+    }
     struct thread_cache *cache = thread_cache;
     if (!cache_free_neighbour(cache, (uintptr_t)block) && !remote_adopt(cache, (uintptr_t)block)) {
         free_elsewhere(cache, block);
