@@ -6,6 +6,7 @@
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
+#include "thread/knobs.h"
 
 // The node of a class that has none: its last slot is NULL and top is behind it.
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
@@ -321,7 +322,7 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
     if (likely(magazine->node != NULL)) {
         return true;
     }
-    if (magazine->watched < option_live(watched_operations) && options.prewarm_blocks == 0) {
+    if (magazine->watched < option_live(watched_operations) && knobs_prewarm(class_index) == 0) {
         magazine->watched++;
         return false;
     }

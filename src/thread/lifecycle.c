@@ -15,6 +15,7 @@
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/holder.h"
+#include "thread/knobs.h"
 #include "thread/migration.h"
 #include "thread/remote.h"
 #include "thread/research.h"
@@ -60,6 +61,7 @@ void lifecycle_start(void) {
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
         options_load(environ, is_secure);
+        knobs_start();
         page_map_init();
         misuse_holder = holder_find;
         slack_start();

@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
+#include "thread/knobs.h"
 #include "thread/remote.h"
 #include "two_caches.h"
 
@@ -299,7 +300,8 @@ static void test_watched_class_checks_every_free(void **state) {
 
 static void test_prewarmed_class_is_not_watched(void **state) {
     (void)state;
-    options.prewarm_blocks = 10;
+    options.prewarm = 10;
+    knobs_start();
     start();
     options.watched_operations = 1000;
     give(SIZE_CLASS_64, take(SIZE_CLASS_64));

@@ -2,6 +2,7 @@
 #include "isolate.h"
 
 #include "config/options.h"
+#include "thread/knobs.h"
 #include "two_caches.h"
 
 static void test_slow_start(void **state) {
@@ -136,7 +137,8 @@ static void test_a_cache_beyond_its_share_starts_anew(void **state) {
 
 static void test_prewarmed_capacity(void **state) {
     (void)state;
-    options.prewarm_blocks = 100;
+    options.prewarm = 100;
+    knobs_start();
     options.cache_start_bytes = 16;
     start();
     take(SIZE_CLASS_4096);
