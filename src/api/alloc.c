@@ -169,7 +169,9 @@ SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment) {
     }
     research_alloc_begin(cache, &mark);
     void *block = alloc_uncounted(bytes, alignment);
-    research_alloc_end(cache, &mark, block, bytes);
+    const bool is_plain = alignment <= BLOCK_ALIGN || !is_small(bytes, alignment);
+    research_alloc_end(cache, &mark, block,
+                       is_plain ? bytes : aligned_block_bytes(bytes, alignment));
     return block;
 }
 
@@ -538,8 +540,12 @@ static bool fits(size_t usable_bytes, size_t bytes) {
 // Where sizes are checked, the block must be one that malloc would give for the new size.
 static bool resize_small(const struct place *place, size_t bytes, uintptr_t address) {
     if (!options.slack_check) {
-        return fits(place->usable_bytes, bytes) &&
-               (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
+        const bool stays = fits(place->usable_bytes, bytes) &&
+                           (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
+        if (stays) {
+            research_note_request(place->run, (const void *)address, bytes);
+        }
+        return stays;
     }
     if (!is_small(bytes, BLOCK_ALIGN) || class_for(bytes, BLOCK_ALIGN) != place->run->class_index) {
         return false;

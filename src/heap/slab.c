@@ -8,10 +8,10 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
-// Both bitmaps of a slab, and with slack_check its requests, in one piece; 0: in the descriptor.
+// Both bitmaps of a slab, and its requests if it keeps them, in one piece; 0: in the descriptor.
 static size_t bitmap_piece_bytes(const struct run *slab) {
     const unsigned words = slab_words(slab);
-    if (likely(!options.slack_check)) {
+    if (likely(!slab_keeps_requests())) {
         return words == 1 ? 0 : 2 * slab_bitmap_bytes(words);
     }
     return 2 * slab_bitmap_bytes(words) + slab->block_count * sizeof(uint16_t);

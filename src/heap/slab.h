@@ -7,8 +7,9 @@
 // Two tiers: bit w of `summary` is set exactly when word w of free_bits is not zero, so the lowest
 // free block is two bit scans away in any slab.
 //
-// With the option slack_check the size that was asked for is kept as well, two bytes a block, in the
-// same piece of metadata as the bitmaps: free_bits, remote_bits, requests (heap/slack.h).
+// With the options slack_check (heap/slack.h) and request_sizes (thread/research.h) the size that was asked
+// for is kept as well, two bytes a block, in the same piece of metadata as the bitmaps: free_bits,
+// remote_bits, requests.
 //
 // All functions want the heap's lock.
 #pragma once
@@ -47,7 +48,11 @@ static inline size_t slab_bitmap_bytes(unsigned words) {
     return align_up(words * sizeof(uint64_t), CACHE_LINE_BYTES);
 }
 
-// With the option slack_check only: the size each block in use was asked for, of a free one the last.
+static inline bool slab_keeps_requests(void) {
+    return (options.slack_check | options.request_sizes) != 0;
+}
+
+// If slab_keeps_requests(): the size each block in use was asked for, of a free one the last; 0: not known.
 // Relaxed: the block's owner writes; whoever is told of the block, and messages, read. Pairs with nothing.
 static inline _Atomic(uint16_t) *slab_requests(const struct run *slab) {
     return (void *)((char *)(uintptr_t)slab->free_bits + 2 * slab_bitmap_bytes(slab_words(slab)));

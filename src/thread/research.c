@@ -1,6 +1,7 @@
 #include "thread/research.h"
 
 #include "config/options.h"
+#include "heap/slab.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -147,6 +148,15 @@ static void end_life(struct research *tables, uintptr_t address, uint64_t ticks)
     }
 }
 
+void research_note_request(struct run *slab, const void *block, size_t bytes) {
+    // With slack_check whoever fills the slack has written the size.
+    if (likely(!options.request_sizes) || options.slack_check) {
+        return;
+    }
+    const uint16_t kept = bytes < UINT16_MAX ? (uint16_t)bytes : UINT16_MAX;
+    atomic_store_relaxed(&slab_requests(slab)[slab_index(slab, (uintptr_t)block)], kept);
+}
+
 // ---- The two operations
 
 void research_alloc_begin(const struct thread_cache *cache, struct research_mark *mark) {
@@ -165,6 +175,7 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
     if (is_small(entry)) {
         atomic_bump_owned(&tables->allocs[page_entry_kind(entry)], 1u);
         atomic_bump_owned(&tables->requested_bytes[page_entry_kind(entry)], bytes);
+        research_note_request(arena_find((uintptr_t)block), block, bytes);
     }
     // A block that came from another heap's slab came through the magazine as well.
     enum research_level at = level(cache, mark, entry);

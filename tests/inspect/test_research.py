@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hakmem.inspect.model import REQUEST_STEP_BYTES
 from hakmem.inspect.research import _upper
 from hakmem.inspect.targets import take
 from tests.inspect.support.targets import (
@@ -56,6 +58,33 @@ def test_counts_are_the_programs_own(tmp_path: Path) -> None:
     for histogram in after.histograms:
         assert list(histogram.upper) == sorted(set(histogram.upper))
         assert len(histogram.upper) == len(histogram.counts)
+
+
+def test_sizes_asked_for_are_the_programs_own(tmp_path: Path) -> None:
+    program = compile_program("truth.c", tmp_path / "truth")
+    command: list[str | Path] = [program, str(THREADS), str(BLOCKS), tmp_path / "blocks"]
+    options = {"HAKMEM_RESEARCH": "1", "HAKMEM_REQUEST_SIZES": "1"}
+    with running(command, preloaded(**options)) as process:
+        await_line(process, "started")
+        before = take(str(process.pid), freeze=True).requests
+        go_on(process)
+        await_line(process, "ready")
+        snapshot = take(str(process.pid), freeze=True)
+    after = snapshot.requests
+    assert before is not None
+    assert after is not None
+    largest = max(row.block_bytes for row in snapshot.size_classes)
+    asked = read_truth(tmp_path / "blocks")["bytes"].astype(np.int64)
+    asked = asked[asked <= largest]
+    expected = np.bincount(-(-asked // REQUEST_STEP_BYTES), minlength=len(after))
+    assert (after - before).tolist() == expected.tolist()
+
+
+def test_sizes_asked_for_need_the_option(tmp_path: Path) -> None:
+    program = compile_program("many.c", tmp_path / "many")
+    with running([program, "1000", "64", "1"], preloaded(HAKMEM_RESEARCH="1")) as process:
+        await_line(process, "ready")
+        assert take(str(process.pid)).requests is None
 
 
 def test_without_research_there_is_none(tmp_path: Path) -> None:

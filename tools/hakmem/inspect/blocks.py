@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hakmem.inspect.layout import Layout, offset_of
+from hakmem.inspect.layout import Layout, offset_of, read_option
 from hakmem.inspect.memory import Addresses, MemorySource
 from hakmem.inspect.model import BlockState, RunKind, Words
 from hakmem.inspect.picture import Picture, Rows, chunks, is_member
@@ -71,7 +71,7 @@ class BlockReader:
         with_ring = picture.heaps["quarantine"] != 0
         if not with_ring.any():
             return
-        count = self._option("quarantine_blocks")
+        count = read_option(self.source, self.layout, "quarantine_blocks")
         if not 0 < count <= QUARANTINE_MAX:
             return
         data, _ = self.source.gather(picture.heaps["quarantine"][with_ring], count * 8)
@@ -79,14 +79,6 @@ class BlockReader:
         at, found = self._blocks_at(picture, pointers[pointers != 0].astype(np.uint64))
         picture.strays += int((~found).sum())
         self._set(picture, BlockState.QUARANTINED, rows, *at)
-
-    def _option(self, name: str) -> int:
-        rows = self.layout.root.rows["options"]
-        chosen = rows[rows["name"] == name.encode()]
-        if len(chosen) == 0:
-            return 0
-        address = self.layout.root.global_object("options").address + int(chosen[0]["offset"])
-        return int(self.source.read_array(address, np.dtype("<u8"))[0])
 
     def _blocks_at(
         self, picture: Picture, pointers: Addresses

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hakmem.inspect.errors import DamagedError
+from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import PAGE_BYTES, SUPERSLAB_PAGES, SizeClass
 from hakmem.inspect.root import Root
 
@@ -187,3 +188,13 @@ def offset_of(structure: np.dtype[Any], *path: str) -> int:
         structure = structure.base
         offset += begin
     return offset
+
+
+def read_option(source: MemorySource, layout: Layout, name: str) -> int:
+    """The number of an option as it is now; 0 when the target has no such option."""
+    rows = layout.root.rows["options"]
+    chosen = rows[rows["name"] == name.encode()]
+    if len(chosen) == 0:
+        return 0
+    address = layout.root.global_object("options").address + int(chosen[0]["offset"])
+    return int(source.read_array(address, np.dtype("<u8"))[0])

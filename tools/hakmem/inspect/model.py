@@ -25,6 +25,7 @@ Words = npt.NDArray[np.uint64]
 PAGE_BYTES = 64 << 10
 SUPERSLAB_PAGES = 64
 SUPERSLAB_BYTES = PAGE_BYTES * SUPERSLAB_PAGES
+REQUEST_STEP_BYTES = 16  # of Snapshot.requests
 
 
 class RunKind(IntEnum):
@@ -338,6 +339,7 @@ class Snapshot:
     research: Research | None = None
     residency: bool = False  # resident_bytes are known
     waterfall: Waterfall | None = None  # None for a core: nobody knows what was resident
+    requests: Table | None = None  # see hakmem.inspect.requests; None: the target keeps none
     notes: tuple[str, ...] = ()  # what the reader could not read, in plain words
 
     @cached_property

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from hakmem.inspect import facts, research, resident, totals
+from hakmem.inspect import facts, requests, research, resident, totals
 from hakmem.inspect.check import find_violations
 from hakmem.inspect.errors import DamagedError, InspectError
 from hakmem.inspect.events import read_events
@@ -146,6 +146,7 @@ class Session:
             events=found_events,
             events_lost=events_lost,
             research=found_research,
+            requests=requests.live_requests(source, layout, picture),
             residency=waterfall is not None and isinstance(source, ProcessSource),
             waterfall=waterfall,
             notes=find_violations(picture),
