@@ -6,7 +6,10 @@ set(static_names ${PROJECT_SOURCE_DIR}/src/api/static_names.txt)
 
 add_library(hakmem_c_names OBJECT ${hakmem_c_names})
 target_link_libraries(hakmem_c_names PRIVATE hakmem_flags)
-set(name_objects $<TARGET_OBJECTS:hakmem_c_names>)
+# malloc and free beside what they call, the rest of glibc's names behind all (see the order of sources).
+set(name_objects $<FILTER:$<TARGET_OBJECTS:hakmem_c_names>,EXCLUDE,/glibc\\.c>)
+set(seldom_name_objects $<FILTER:$<TARGET_OBJECTS:hakmem_c_names>,INCLUDE,/glibc\\.c>)
+set(objects ${name_objects} $<TARGET_OBJECTS:hakmem_objects> ${seldom_name_objects})
 set(cxx_objects "")
 set(cxx_objects_shared "")
 if(HAKMEM_CXX)
@@ -21,7 +24,20 @@ if(HAKMEM_CXX)
 endif()
 
 # ---- libhakmem.so
-add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${cxx_objects_shared}
+# Relocations as a bitmap, where the C library that is built for has them: three pages less for the loader to read.
+check_c_source_compiles("
+  #include <features.h>
+  #if !defined(__GLIBC__) || !__GLIBC_PREREQ(2, 36)
+  #error
+  #endif
+  int main(void) { return 0; }" HAKMEM_GLIBC_HAS_RELR)
+check_linker_flag(C -Wl,-z,pack-relative-relocs HAKMEM_LINKER_HAS_RELR)
+set(hakmem_packed_relocations "")
+if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
+  set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
+endif()
+
+add_library(hakmem SHARED ${objects} ${cxx_objects_shared}
   ${PROJECT_SOURCE_DIR}/src/api/early.c)
 target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags>)
 set_target_properties(hakmem PROPERTIES
@@ -38,7 +54,10 @@ target_link_options(hakmem PRIVATE
   -Wl,-Bsymbolic-functions -Wl,--dynamic-list=${replaceable}
   -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
   # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
-  -Wl,-z,nodelete)
+  -Wl,-z,nodelete
+  # Constructors and destructors are in the arrays: no _init and _fini, which would be touched at the code's two ends.
+  -Wl,-init=,-fini=
+  ${hakmem_packed_relocations})
 
 # ---- libhakmem.a
 # One object holds the whole allocator, so that a reference to any of libc's malloc names brings in all of
@@ -51,9 +70,9 @@ add_custom_command(
   OUTPUT ${whole_object}
   COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
-  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} $<TARGET_OBJECTS:hakmem_objects> ${name_objects}
+  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} ${objects}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}
-  DEPENDS hakmem_objects hakmem_c_names $<TARGET_OBJECTS:hakmem_objects> ${name_objects} ${exports_map} ${static_names}
+  DEPENDS hakmem_objects hakmem_c_names ${objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${whole_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

@@ -20,10 +20,31 @@
 // Where statistics and leaks go at exit: many programs close standard error before they end.
 static int exit_descriptor = 2;
 
+#if defined(__GLIBC__)
+// What pthread_atfork is there, which is itself a piece of every library, at the far end of its code. The handle is
+// that of the library whose unloading takes the handlers away: this one stays.
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+
+static void at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+    __register_atfork(prepare, parent, child, NULL);
+}
+#else
+static void at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+    pthread_atfork(prepare, parent, child);
+}
+#endif
+
+// What is not asked for is not called: its code, and the empty string, lie where nothing else does that a start touches.
+static bool is_reported(void) {
+    return options_origin(OPTION_report) != OPTION_ORIGIN_DEFAULT;
+}
+
 static void after_fork_in_child(void) {
     fork_child();
     snapshot_fork_child();
-    report_fork_child();
+    if (is_reported()) {
+        report_fork_child();
+    }
 }
 
 // malloc works before this runs (other libraries' constructors come first or later as the loader
@@ -32,12 +53,16 @@ __attribute__((constructor)) static void start(void) {
     lifecycle_start();
     // Attaches the main thread, so that fork and exit find its cache.
     lifecycle_attach();
-    pthread_atfork(fork_prepare, fork_parent, after_fork_in_child);
-    if (guarded_start()) {
+    at_fork(fork_prepare, fork_parent, after_fork_in_child);
+    if (options.guard_sample != 0 && guarded_start()) {
         guarded_catch_faults();
     }
-    snapshot_start();
-    report_start();
+    if (options.snapshot_signal != 0) {
+        snapshot_start();
+    }
+    if (is_reported()) {
+        report_start();
+    }
     if (option_live(stats_at_exit) || option_live(leaks)) {
         exit_descriptor = os_duplicate(2);
     }
@@ -69,7 +94,9 @@ void start_finish(void) {
     if (option_live(stats_at_exit)) {
         stats_print(exit_descriptor);
     }
-    report_finish();
+    if (is_reported()) {
+        report_finish();
+    }
     if (option_live(exit_check)) {
         verify_frees();
     }

@@ -192,6 +192,10 @@ void os_futex_wake_one(_Atomic(uint32_t) *word) {
     counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
 }
 
+uint32_t os_thread_id(void) {
+    return (uint32_t)system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+}
+
 uint64_t os_clock_ms(void) {
     struct timespec now = {0, 0};
     // Through the C library: it reads the kernel's page where there is one, without a system call.

@@ -82,6 +82,9 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
 void os_futex_wake_one(_Atomic(uint32_t) *word);
 
+// The kernel's number of the calling thread.
+uint32_t os_thread_id(void);
+
 // Milliseconds of a monotonic clock, in steps of a few.
 uint64_t os_clock_ms(void);
 

@@ -7,9 +7,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-uint32_t os_thread_id(void) {
-    return (uint32_t)syscall(SYS_gettid);
-}
+#include "os/os.h"
 
 static uintptr_t interrupted_pc(const void *context) {
     const ucontext_t *interrupted = context;

@@ -22,9 +22,6 @@ void os_stack_capture(struct stack *stack);
 // In a signal handler: the stack of what was interrupted. `context` is the handler's third argument.
 void os_stack_capture_interrupted(struct stack *stack, const void *context);
 
-// The kernel's number of the calling thread.
-uint32_t os_thread_id(void);
-
 #define MODULE_PATH_MAX 256
 
 struct os_module {

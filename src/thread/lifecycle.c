@@ -51,6 +51,21 @@ static bool bring_slab(struct thread_cache *cache, uint64_t class_index) {
     return migration_bring(lifecycle_caches(), cache, class_index);
 }
 
+// In the code itself: a constant would be a page more that every start touches.
+static bool is_for_hakmem(const char *variable) {
+    return variable[0] == 'H' && variable[1] == 'A' && variable[2] == 'K' && variable[3] == 'M' &&
+           variable[4] == 'E' && variable[5] == 'M' && variable[6] == '_';
+}
+
+// Whether any option is set. Without one the options are what they are from the start, and their parser stays
+// untouched.
+static bool are_options_set(char *const *envp) {
+    while (envp != NULL && *envp != NULL && !is_for_hakmem(*envp)) {
+        envp++;
+    }
+    return envp != NULL && *envp != NULL;
+}
+
 void lifecycle_start(void) {
     if (atomic_load_acquire(&registry.started)) {
         return;
@@ -60,11 +75,15 @@ void lifecycle_start(void) {
     os_page_bytes();
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
-        options_load(environ, is_secure);
+        if (are_options_set(environ)) {
+            options_load(environ, is_secure);
+        }
         knobs_start();
         page_map_init();
         misuse_holder = holder_find;
-        slack_start();
+        if (options.slack_check) {
+            slack_start();
+        }
         cache_slab_bringer = bring_slab;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
         registry.last_id = LATE_HEAP_ID;

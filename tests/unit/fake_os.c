@@ -477,6 +477,10 @@ void os_futex_wake_one(_Atomic(uint32_t) *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+uint32_t os_thread_id(void) {
+    return (uint32_t)syscall(SYS_gettid);
+}
+
 uint64_t os_clock_ms(void) {
     enter();
     atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "os/fault.h"
+#include "os/os.h"
 #include "os/stack.h"
 
 #define MINE 41     // exit status of the library's handler

@@ -1,0 +1,53 @@
+"""Pages that a start makes the process's own, and those it must leave alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+# What the loader relocates and what the library writes: pages of its own data, exact whatever the addresses are.
+# The thread cache and the page map are not among them: they are mappings of their own.
+DIRTY_PAGES_MAX = 17
+
+
+def mappings(library: Path, settings: dict[str, str]) -> list[tuple[str, str, dict[str, int]]]:
+    """The library's mappings and those of no file that follow one of them, in a process that starts and copies a
+    file: (access, file or "", figures in KiB)."""
+    done = subprocess.run(
+        ["/bin/cat", "/proc/self/smaps"],
+        env={"LD_PRELOAD": str(library), "LC_ALL": "C", **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[tuple[str, str, dict[str, int]]] = []
+    end_of_own = ""
+    is_own = False
+    for line in done.stdout.splitlines():
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)", line)
+        if head:
+            start, end, access, file = head.groups()
+            is_own = library.name in file or (file == "" and start == end_of_own)
+            if is_own:
+                end_of_own = end
+                found.append((access, file, {}))
+        elif is_own and (figure := re.match(r"(\w+): +(\d+) kB", line)):
+            found[-1][2][figure[1]] = int(figure[2])
+    assert found, "the library is not loaded"
+    return found
+
+
+def dirty_kib(library: Path, settings: dict[str, str]) -> int:
+    """KiB of the library's data that are the process's own."""
+    return sum(figures["Private_Dirty"] for _, _, figures in mappings(library, settings))
+
+
+def test_a_start_dirties_few_pages(library: Path) -> None:
+    assert dirty_kib(library, {}) * 1024 <= DIRTY_PAGES_MAX * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_page_more_is_noticed(library: Path) -> None:
+    """A path among the options is copied: one page more, and the parser's variables."""
+    assert dirty_kib(library, {"HAKMEM_SNAPSHOT_DIRECTORY": "/tmp"}) > dirty_kib(library, {})
