@@ -21,6 +21,15 @@ An option is set, from the weakest source to the strongest, by its default, by t
 mode, by a profile, by HAKMEM_CONF, by its own variable, and by `hakmem_option_set` in the program.
 """
 
+PROFILE_TEXT = """\
+A profile that sets any other option, or one of these in a way it may not, counts for nothing.
+"""
+TUNINGS = {
+    "ANY": "to any value",
+    "RAISE": "checks, to no less than without the profile",
+    "LOWER": "limits of the whole process, to no more than without the profile",
+}
+
 
 def show(option: Option, value: int | str) -> str:
     """A value as a user would write it: 256K rather than 262144, when nothing is lost."""
@@ -58,7 +67,7 @@ def options_page(table: OptionTable, counters: tuple[Counter, ...]) -> str:
         SOURCES_TEXT,
         "| source | example |",
         "|---|---|",
-        "| profile: lines `name=value`, `#` for comments | `HAKMEM_PROFILE=/etc/hakmem.conf` |",
+        "| profile: a file ([PROFILES.md](PROFILES.md)) | `HAKMEM_PROFILE=/etc/hakmem.profile` |",
         "| one variable for several | `HAKMEM_CONF=mode:lean,purge_delay_ms:100` |",
         "| one variable each | `HAKMEM_PURGE_DELAY_MS=100` |\n",
         "Sizes take K, M, G (powers of 1024); switches take 0 1, no yes, off on, false true.",
@@ -93,6 +102,10 @@ def options_page(table: OptionTable, counters: tuple[Counter, ...]) -> str:
         if any(value is not None for value in values):
             shown = ["" if value is None else show(option, value) for value in values]
             page.append(table_row(f"`{option.name}`", show(option, option.initial), *shown))
+    page += ["\n## What a profile may set\n", PROFILE_TEXT]
+    for how, meaning in TUNINGS.items():
+        names = [f"`{name}`" for name, tuning in table.tuned if tuning == how]
+        page.append(f"- {meaning}: {', '.join(names)}")
     page += ["\n## Counters\n"]
     page += ["What `malloc_stats`, reports and `hakmem run` show. A counter only grows.\n"]
     page += ["| name | kind | unit | meaning |", "|---|---|---|---|"]
@@ -169,7 +182,9 @@ def manual_page(table: OptionTable, version: str) -> str:
     page += [".SH ENVIRONMENT\n", roff(SOURCES_TEXT), roff(MANUAL_SOURCES)]
     page.append(".TP\n.BI HAKMEM_CONF= name:value,name:value\nSeveral options in one variable.\n")
     page.append(
-        ".TP\n.BI HAKMEM_PROFILE= file\nA file of lines name=value; # starts a comment line.\n"
+        ".TP\n.BI HAKMEM_PROFILE= file\n"
+        "A profile: a file of lines name=value; # starts a comment.\n"
+        "One that is wrong anywhere draws one line on standard error and counts for nothing.\n"
     )
     for option in table.options:
         page.append(f".TP\n.B {roff(option.environment)}\n{roff(option.help)}\n")

@@ -7,6 +7,8 @@
 #include "api/alloc.h"
 #include "base/text.h"
 #include "config/options.h"
+#include "config/profile.h"
+#include "control/inspect.h"
 #include "control/leaks.h"
 #include "control/report.h"
 #include "control/snapshot.h"
@@ -51,6 +53,9 @@ static void after_fork_in_child(void) {
 // likes); here is what needs the C library ready.
 __attribute__((constructor)) static void start(void) {
     lifecycle_start();
+    if (profile_in_force != NULL) {
+        inspect_start();
+    }
     // Attaches the main thread, so that fork and exit find its cache.
     lifecycle_attach();
     at_fork(fork_prepare, fork_parent, after_fork_in_child);

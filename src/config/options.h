@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/text.h"
+#include "config/slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -94,3 +95,41 @@ extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
 
 // One line per option: name, value, origin.
 void options_print(int fd);
+
+// ---- For what reads options from texts: option_sources.c, option_profile.c
+
+// Bytes of a bad value that a warning repeats.
+#define OPTION_SHOWN_MAX 64
+
+struct option_row {
+    const char *name;
+    const char *unit;
+    uint64_t min;
+    uint64_t max;
+    enum option_type type;
+    enum option_when when;
+    size_t offset;  // of its field in struct options
+};
+
+extern const struct option_row option_table[OPTION_COUNT];
+
+// By its own name or an alias; by the same in upper case. False when there is none.
+bool option_find(struct slice name, enum option_id *id);
+bool option_find_upper(struct slice name, enum option_id *id);
+
+// Of every type but STRING.
+uint64_t option_load(enum option_id id);
+void option_store_number(enum option_id id, uint64_t value, enum option_origin origin);
+// False when the text is no value of the option, or it is a STRING.
+bool option_parse(enum option_id id, struct slice text, uint64_t *value);
+
+// Of any type. False, with nothing changed, when the text is no value of the option.
+bool option_store(enum option_id id, struct slice text, enum option_origin origin);
+
+// Adds the value in force; what a value is to be ("is not a number of ...").
+void option_text(struct text *out, enum option_id id);
+void option_text_expected(struct text *line, enum option_id id);
+
+// Every option as by default; what a mode presets.
+void options_reset(void);
+void options_preset(uint64_t mode);

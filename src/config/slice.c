@@ -87,6 +87,23 @@ bool slice_decimal(struct slice slice, uint64_t *value) {
     return true;
 }
 
+bool slice_hexadecimal(struct slice slice, uint64_t *value) {
+    static const char digits[] = "0123456789abcdef";
+    uint64_t sum = 0;
+    if (slice.count == 0 || slice.count > 16) {
+        return false;
+    }
+    for (size_t i = 0; i < slice.count; i++) {
+        const char *digit = memchr(digits, lower(slice.bytes[i]), sizeof digits - 1);
+        if (digit == NULL) {
+            return false;
+        }
+        sum = sum << 4 | (uint64_t)(digit - digits);
+    }
+    *value = sum;
+    return true;
+}
+
 bool slice_size(struct slice slice, uint64_t *value) {
     static const char suffixes[] = "kmgt";
     uint64_t scale = 1;

@@ -24,6 +24,8 @@ struct slice slice_next(struct slice *rest, char separator);
 // Each returns false, with *value undefined, when the slice is anything but such a value.
 // Digits only: no sign, no blank, at most 2^64-1.
 bool slice_decimal(struct slice slice, uint64_t *value);
+// One to 16 hexadecimal digits, of either case.
+bool slice_hexadecimal(struct slice slice, uint64_t *value);
 // Digits and at most one of K, M, G, T, as powers of 1024.
 bool slice_size(struct slice slice, uint64_t *value);
 // 0 1, false true, no yes, off on.

@@ -3,6 +3,8 @@
 #include "config/control.h"
 #include "config/counters.h"
 #include "config/options.h"
+#include "config/profile.h"
+#include "control/inspect.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/large.h"
@@ -17,7 +19,7 @@
 
 // All rows are in writable data, which core files have, and hold their names' own bytes: no pointer that
 // the loader would have to fill in at start-up, in a section of their own: pages that no process pays for unless
-// somebody reads them. Nothing in them ever changes.
+// somebody reads them. Nothing in them ever changes, but for the size classes of a profile.
 #define COLD __attribute__((section("hakmem_inspect")))
 
 // Sizes of pointers and of single elements are what the rows are about.
@@ -226,3 +228,14 @@ static struct hakmem_inspect_root root
         .event_kinds = TABLE(event_kinds),
 };
 EXPORTED INSPECTABLE(root, hakmem_inspect_root);
+
+void inspect_start(void) {
+    if (profile_in_force->class_count == 0) {
+        return;
+    }
+    for (unsigned i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct size_class *class = &size_classes[i];
+        size_class_rows[i] = (struct hakmem_inspect_size_class){
+            class->block_bytes, class->slab_pages, class->block_count, 0};
+    }
+}

@@ -83,7 +83,7 @@ int stats_write_json(int (*write)(void *context, const char *text, size_t bytes)
 #include "config/counters.def"
     end(&json, "}");
     begin(&json, "size_classes", "[");
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+    for (size_t i = 0; i < size_class_table.count; i++) {
         class_row(&json, &stats.class[i]);
     }
     end(&json, "]");

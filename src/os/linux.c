@@ -150,6 +150,11 @@ bool os_guard(void *start, size_t bytes) {
         counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes, PROT_NONE, 0, 0, 0));
 }
 
+bool os_protect(void *start, size_t bytes, bool writable) {
+    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
+                                  PROT_READ | (writable ? PROT_WRITE : 0), 0, 0, 0));
+}
+
 bool os_unmap(void *start, size_t bytes) {
     return !is_error(counted_call(OS_MUNMAP, __NR_munmap, (long)start, (long)bytes, 0, 0, 0, 0));
 }

@@ -57,6 +57,9 @@ bool os_commit(void *start, size_t bytes);
 // Makes a range inaccessible: any touch is a fault.
 bool os_guard(void *start, size_t bytes);
 
+// Makes pages of this library's own file readable and writable, or readable alone.
+bool os_protect(void *start, size_t bytes, bool writable);
+
 bool os_unmap(void *start, size_t bytes);
 
 // Gives the memory of a range back; the range stays mapped and reads as zero. On false the contents

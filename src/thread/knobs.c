@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "config/profile.h"
 
 struct knobs knobs;
 
@@ -11,10 +12,16 @@ void knobs_set_prewarm(uint64_t class_index, uint64_t blocks) {
 }
 
 void knobs_start(void) {
-    if (options.prewarm == 0) {
-        return;
+    if (options.prewarm != 0) {
+        for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+            knobs_set_prewarm(i, options.prewarm);
+        }
     }
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        knobs_set_prewarm(i, options.prewarm);
+    const struct profile *profile = profile_in_force;
+    if (profile != NULL && options_origin(OPTION_prewarm) <= OPTION_ORIGIN_PROFILE) {
+        for (uint32_t i = 0; i < profile->prewarm_count; i++) {
+            const struct profile_prewarm *line = &profile->prewarm[i];
+            knobs_set_prewarm(size_class_index(line->bytes), line->count);
+        }
     }
 }

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "config/options.h"
+#include "config/profile.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/misuse.h"
@@ -72,10 +73,14 @@ void lifecycle_start(void) {
     }
     // Of libc before the lock: the size of a page is remembered.
     const bool is_secure = getauxval(AT_SECURE) != 0;
+    const ElfW(Phdr) *headers = (const void *)getauxval(AT_PHDR);
+    const size_t header_count = getauxval(AT_PHNUM);
     os_page_bytes();
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
         if (are_options_set(environ)) {
+            profile_set_program(headers, header_count);
+            profile_accept = size_class_load;
             options_load(environ, is_secure);
         }
         knobs_start();

@@ -40,6 +40,8 @@ def write_words(target: str, folder: Path) -> list[str]:
         return []
     table = read_options(TOP / "src/config/options.def")
     words = {"HAKMEM_CONF=", "0x", "18446744073709551616"}
+    if target == "profile":
+        words |= {"size_class=", "prewarm=", "profile_format=1", "program_build_id=", "65536", "#"}
     for option in table.options:
         words |= {f"{option.environment}=", f"{option.name}=", f"{option.name}:"}
         words |= {choice.name for choice in option.choices}

@@ -26,7 +26,7 @@ static void expect_variable(const char *variable) {
         }
         lower[i] = (char)tolower((unsigned char)name[i]);
     }
-    expect_setting(lower, count, equals + 1, strlen(equals + 1), false);
+    expect_setting(lower, count, equals + 1, strlen(equals + 1));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {

@@ -32,6 +32,13 @@ static const struct row {
 #include "config/options.def"
 };
 
+// A profile may set it to any of its values.
+enum { ANY = 1, RAISE = 0, LOWER = 0 };
+#define TUNED(option, how) [OPTION_##option] = (how),
+static const bool is_free[OPTION_COUNT] = {
+#include "config/profile.def"
+};
+
 static struct expectation {
     bool seen;
     bool valid;    // the setting that counts is a number within bounds
@@ -51,7 +58,7 @@ static bool is_number(unsigned id) {
            rows[id].type == OPTION_TYPE_BYTES;
 }
 
-static void check_said(void) {
+static unsigned check_said(void) {
     size_t count;
     const char *said = fuzz_stderr_end(&count);
     fuzz_require(strlen(said) == count);
@@ -66,6 +73,7 @@ static void check_said(void) {
         line = end + 1;
     }
     fuzz_require(lines <= LINES_MAX);
+    return lines;
 }
 
 static void check_values(void) {
@@ -87,18 +95,19 @@ static void check_values(void) {
     }
 }
 
-void load_checked(char *const *envp) {
+unsigned load_checked(char *const *envp) {
     fuzz_stderr_begin();
     errno = 55;
     options_load(envp, false);
     fuzz_require(errno == 55);
-    check_said();
+    const unsigned lines = check_said();
     const struct options first = options;
     check_values();
     fuzz_stderr_begin();
     options_load(envp, false);
-    check_said();
+    fuzz_require(check_said() == lines);
     fuzz_require(memcmp(&first, &options, sizeof first) == 0);
+    return lines;
 }
 
 // The value in the options' syntax, read by libc: digits, and for sizes at most one suffix.
@@ -127,24 +136,30 @@ static bool read_number(unsigned id, const char *value, size_t count, uint64_t *
     return true;
 }
 
-void expect_setting(const char *name, size_t name_count, const char *value, size_t count,
-                    bool later_wins) {
+enum setting expect_setting(const char *name, size_t name_count, const char *value, size_t count) {
     for (unsigned id = 0; id < OPTION_COUNT; id++) {
         if (strlen(rows[id].name) != name_count || !is_number(id) ||
             memcmp(rows[id].name, name, name_count) != 0) {
             continue;
         }
         struct expectation *expectation = &expectations[id];
-        const bool counts = later_wins || !expectation->seen;
         uint64_t number = 0;
-        if (counts && count > VALUE_BYTES_MAX) {
-            expectation->unknown = true;
-        } else if (counts && read_number(id, value, count, &number)) {
-            expectation->valid = true;
-            expectation->value = number;
+        if (expectation->seen) {
+            return SETTING_WRONG;
         }
         expectation->seen = true;
+        if (count > VALUE_BYTES_MAX) {
+            expectation->unknown = true;
+            return SETTING_UNSURE;
+        }
+        if (!read_number(id, value, count, &number)) {
+            return SETTING_WRONG;
+        }
+        expectation->valid = true;
+        expectation->value = number;
+        return is_free[id] ? SETTING_RIGHT : SETTING_UNSURE;
     }
+    return SETTING_UNSURE;
 }
 
 void expectations_check(enum option_origin origin) {
@@ -159,6 +174,13 @@ void expectations_check(enum option_origin origin) {
                       (unsigned long long)value_of(id), expectation->valid ? "it is" : "it is not",
                       (unsigned long long)expectation->value);
         }
+    }
+    memset(expectations, 0, sizeof expectations);
+}
+
+void expectations_refuse(enum option_origin origin) {
+    for (unsigned id = 0; id < OPTION_COUNT; id++) {
+        fuzz_require(options_origin((enum option_id)id) != origin);
     }
     memset(expectations, 0, sizeof expectations);
 }

@@ -5,14 +5,17 @@
 
 // options_load() under every check that needs no knowledge of the text: errno is kept, every value
 // lies within its row's bounds, each line of warning is whole and printable, `get` prints what `set`
-// takes, and a second load ends the same.
-void load_checked(char *const *envp);
+// takes, and a second load ends the same. The number of lines of warning.
+unsigned load_checked(char *const *envp);
 
-// Notes a setting "name = value" that the text holds. Of several valid ones the last counts with
-// `later_wins`, else the first of all, valid or not.
-void expect_setting(const char *name, size_t name_count, const char *value, size_t count,
-                    bool later_wins);
+// Notes a setting "name = value" that the text holds. Of several the first counts, valid or not.
+// Whether it is right, as far as it is read here: numbers, which a profile may set as it likes.
+enum setting { SETTING_UNSURE, SETTING_RIGHT, SETTING_WRONG };
+enum setting expect_setting(const char *name, size_t name_count, const char *value, size_t count);
 
 // Every number that the text sets has the expected value and this origin, every other has not; then
 // the expectations are forgotten.
 void expectations_check(enum option_origin origin);
+
+// Nothing has this origin; then the expectations are forgotten.
+void expectations_refuse(enum option_origin origin);

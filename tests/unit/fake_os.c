@@ -381,6 +381,12 @@ bool os_guard(void *start, size_t bytes) {
     return protect("os_guard", start, bytes, FAKE_INACCESSIBLE);
 }
 
+// Not of the machine: the library's own pages.
+bool os_protect(void *start, size_t bytes, bool writable) {
+    real_protect((uintptr_t)start, bytes, writable ? FAKE_WRITABLE : FAKE_READABLE);
+    return true;
+}
+
 bool os_unmap(void *start, size_t bytes) {
     enter();
     const bool done =

@@ -107,11 +107,13 @@ class Preset:
 
 @dataclass(frozen=True)
 class OptionTable:
-    """`aliases`: other names, and the options they mean."""
+    """`aliases`: other names, and the options they mean. `tuned`: what a profile may set, and how
+    (ANY, RAISE, LOWER)."""
 
     options: tuple[Option, ...]
     presets: tuple[Preset, ...]
     aliases: tuple[tuple[str, str], ...] = ()
+    tuned: tuple[tuple[str, str], ...] = ()
 
     def find(self, name: str) -> Option | None:
         own = dict(self.aliases).get(name, name)
@@ -185,6 +187,13 @@ def _number(value: str | int, path: Path) -> int:
     return value
 
 
+def _pairs(path: Path) -> tuple[tuple[str, str], ...]:
+    """A table of two columns; none where the file is not."""
+    if not path.exists():
+        return ()
+    return tuple((str(fields[0]), str(fields[1])) for _, fields in read_rows(path))
+
+
 def read_options(path: Path) -> OptionTable:
     rows = list(read_rows(path))
     choices: dict[str, list[Choice]] = {}
@@ -215,10 +224,8 @@ def read_options(path: Path) -> OptionTable:
         elif kind == "MODE":
             mode, option, value = fields
             presets.append(Preset(str(mode), str(option), _number(value, path)))
-    aliases = (
-        (str(fields[0]), str(fields[1])) for _, fields in read_rows(path.parent / "aliases.def")
-    )
-    return OptionTable(tuple(options), tuple(presets), tuple(aliases))
+    aliases, tuned = (_pairs(path.parent / name) for name in ("aliases.def", "profile.def"))
+    return OptionTable(tuple(options), tuple(presets), aliases, tuned)
 
 
 def read_counters(path: Path) -> tuple[Counter, ...]:

@@ -1,0 +1,12 @@
+// The options that a profile sets (profile.def): staged while it is read, in force once all of it is
+// known to be right. What is wrong costs one line on standard error, and the profile counts for nothing.
+#pragma once
+
+// Reads the profile that HAKMEM_PROFILE names.
+void option_profile_stage(const char *name);
+
+// Over the presets of the mode, before the environment's own settings.
+void option_profile_apply(void);
+
+// Without a profile.
+void option_profile_forget(void);
