@@ -3,47 +3,11 @@
 //
 // Every page of a huge block carries the number of its descriptor in the page map, so that any
 // address inside it is recognised. Freed mappings are kept for a while (huge_cache_bytes,
-// purge_delay_ms), but never so many that kept and live ones together exceed what was live before.
+// purge_delay_ms), but never so many that kept and live ones together exceed what was live before; what a
+// new block needs comes from them as far as they go (heap/kept.h).
 #pragma once
 
-#include "base/atomic.h"
-#include "base/base.h"
-#include "base/list.h"
-#include "os/lock.h"
-
-struct huge {
-    uintptr_t start;
-    size_t usable_bytes;  // multiple of the machine's page
-    size_t mapped_bytes;  // usable and the guard behind it
-    uint64_t freed_ms;
-    uint32_t number;
-    uint8_t state;  // enum huge_state
-    struct list link;
-};
-
-enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
-
-// Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
-// always names a descriptor.
-#define HUGE_CHUNK_COUNT 64
-#define HUGE_CHUNKS_MAX 16384
-
-// All huge blocks. Used in huge.c alone.
-struct huge_table {
-    struct lock lock;
-    bool ready;
-    uint32_t chunk_count;
-    struct list live, kept, unused;
-    uint64_t live_bytes, live_count;
-    uint64_t peak_bytes;  // highest live_bytes so far
-    // Relaxed: written under the lock, read by pacing; pairs with nothing.
-    _Atomic(uint64_t) kept_bytes;
-};
-extern struct huge_table huge_table_state;  // for control/inspect.c
-
-// Apart from the table, which starts with a value: this way only what is used of it is resident.
-// Release when a chunk is published under the lock, acquire on looking a number up.
-extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
+#include "heap/huge_table.h"
 
 // `alignment` is a power of two. NULL when the system has no memory.
 void *huge_alloc(size_t bytes, size_t alignment, bool zero);

@@ -71,14 +71,16 @@ enum os_huge_pages { OS_HUGE_PAGES_DEFAULT, OS_HUGE_PAGES_ALWAYS, OS_HUGE_PAGES_
 // A wish; a refusal is not reported.
 void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish);
 
-// Grows or shrinks a mapping where it lies; false when there is no room behind it.
+// Grows or shrinks a mapping, or its last piece (see os_move()), where it lies; false when there is no room behind it.
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes);
 
 // Address space without access, aligned, to move a mapping to.
 void *os_reserve_aligned(size_t bytes, size_t alignment);
 
-// Moves the pages of a mapping, without copying, to `destination`: new_bytes that were reserved with
-// os_reserve_aligned(). False, with both places as they were, when the system refuses.
+// Moves the pages of a mapping, without copying, to `destination`: new_bytes of the caller's, reserved with
+// os_reserve_aligned() or mapped, whose contents are replaced; what is behind old_bytes reads as zero.
+// Pages that came by one such call are a piece of their own: os_move() and os_resize() work within one
+// piece, all else across them. False, with both places as they were, when the system refuses.
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.

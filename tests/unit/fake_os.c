@@ -21,10 +21,13 @@
 // So that blocks cross the same windows of the page map in every run.
 #define MACHINE_ALIGNMENT MACHINE_BYTES
 
-// A stretch of one state within one mapping. Sorted by address; what lies between is unmapped.
+// A stretch of one state within one mapping. Sorted by address; what lies between is unmapped. Pages that
+// were moved are a piece of their own in the mapping they were moved to: only within a piece can they be
+// moved again or lengthened.
 struct range {
     uintptr_t start, end;
     uint32_t mapping;
+    uint32_t piece;
     enum fake_state state;
     enum os_huge_pages wish;
 };
@@ -193,7 +196,7 @@ static void join_around(uintptr_t start, uintptr_t end) {
         struct range *lower = &machine.ranges[index];
         const struct range *upper = lower + 1;
         if (lower->end == upper->start && lower->mapping == upper->mapping &&
-            lower->state == upper->state && lower->wish == upper->wish) {
+            lower->piece == upper->piece && lower->state == upper->state && lower->wish == upper->wish) {
             lower->end = upper->end;
             drop(index + 1);
         } else {
@@ -235,6 +238,20 @@ static bool within_one(const char *call, uintptr_t start, size_t bytes, unsigned
     return true;
 }
 
+// As within_one(), and within one piece of the mapping.
+static bool within_one_piece(const char *call, uintptr_t start, size_t bytes, unsigned states) {
+    if (!within_one(call, start, bytes, states)) {
+        return false;
+    }
+    const size_t first = first_above(start);
+    for (size_t i = first; i < machine.range_count && machine.ranges[i].start < start + bytes; i++) {
+        if (machine.ranges[i].piece != machine.ranges[first].piece) {
+            return breach("%s: %#zx..%#zx reaches into another piece", call, start, start + bytes);
+        }
+    }
+    return true;
+}
+
 #define ANY_STATE (1u << FAKE_INACCESSIBLE | 1u << FAKE_READABLE | 1u << FAKE_WRITABLE)
 
 // The lowest free place, aligned; 0 when there is none.
@@ -265,8 +282,10 @@ static void *add_mapping(size_t bytes, size_t alignment, enum fake_state state) 
     if (start == 0) {
         return NULL;
     }
-    insert(first_above(start), (struct range){start, start + bytes, ++machine.last_mapping, state,
-                                              OS_HUGE_PAGES_DEFAULT});
+    machine.last_mapping++;
+    insert(first_above(start),
+           (struct range){start, start + bytes, machine.last_mapping, machine.last_mapping, state,
+                          OS_HUGE_PAGES_DEFAULT});
     real_map(start, bytes, state);
     return (void *)start;
 }
@@ -450,23 +469,36 @@ static bool resize(uintptr_t start, size_t old_bytes, size_t new_bytes) {
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     enter();
     bool done = !refuse(OS_MREMAP) &&
-                within_one("os_resize", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE);
+                within_one_piece("os_resize", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE);
     if (done && (new_bytes == 0 || new_bytes % machine.page_bytes != 0)) {
         done = breach("os_resize: to %#zx bytes", new_bytes);
     }
     return answer(done && resize((uintptr_t)start, old_bytes, new_bytes));
 }
 
+static void make_piece(uintptr_t start, size_t bytes) {
+    machine.last_mapping++;
+    for (size_t i = first_above(start);
+         i < machine.range_count && machine.ranges[i].start < start + bytes; i++) {
+        machine.ranges[i].piece = machine.last_mapping;
+    }
+}
+
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
     enter();
-    const bool done = !refuse(OS_MREMAP) &&
-                      within_one("os_move", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE) &&
-                      within_one("os_move (destination)", (uintptr_t)destination, new_bytes,
-                                 1u << FAKE_INACCESSIBLE) &&
-                      (new_bytes >= old_bytes || breach("os_move: to a smaller place")) &&
-                      may_split();
+    const bool done =
+        !refuse(OS_MREMAP) &&
+        within_one_piece("os_move", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE) &&
+        within_one("os_move (destination)", (uintptr_t)destination, new_bytes,
+                   1u << FAKE_INACCESSIBLE | 1u << FAKE_WRITABLE) &&
+        (new_bytes >= old_bytes || breach("os_move: to a smaller place")) && may_split();
     if (done) {
+        split((uintptr_t)destination);
+        split((uintptr_t)destination + new_bytes);
+        make_piece((uintptr_t)destination, new_bytes);
         set_state((uintptr_t)destination, new_bytes, FAKE_WRITABLE);
+        // What is behind the moved pages is new.
+        require_real(syscall(SYS_madvise, destination, new_bytes, MADV_DONTNEED) == 0, "madvise");
         memcpy(destination, start, old_bytes);
         remove_ranges((uintptr_t)start, old_bytes);
     }
@@ -646,8 +678,10 @@ void fake_os_block_behind(const void *address) {
     const uintptr_t place = range->end;
     const size_t next = first_above(place);
     if (next == machine.range_count || machine.ranges[next].start != place) {
-        insert(next, (struct range){place, place + machine.page_bytes, ++machine.last_mapping,
-                                    FAKE_INACCESSIBLE, OS_HUGE_PAGES_DEFAULT});
+        machine.last_mapping++;
+        insert(next, (struct range){place, place + machine.page_bytes, machine.last_mapping,
+                                    machine.last_mapping, FAKE_INACCESSIBLE,
+                                    OS_HUGE_PAGES_DEFAULT});
     }
     leave();
 }

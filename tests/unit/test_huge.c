@@ -149,7 +149,7 @@ static void test_kept_mapping_is_used_again(void **state) {
     assert_true(huge_freed_bytes((uintptr_t)block));
     assert_int_equal(totals().kept_bytes, 10 * MIB);
     const uint64_t maps = fake_os_calls(OS_MMAP);
-    assert_ptr_equal(make(9 * MIB), block);
+    assert_ptr_equal(make(10 * MIB - 100000), block);
     assert_int_equal(fake_os_calls(OS_MMAP), maps);
     assert_int_equal(counted(COUNTER_huge_reuses), 1);
     assert_false(huge_has_kept());
@@ -158,7 +158,7 @@ static void test_kept_mapping_is_used_again(void **state) {
     assert_int_equal(huge_of(block)->usable_bytes, 10 * MIB);
 }
 
-static void test_smallest_kept_mapping_that_wastes_at_most_a_quarter(void **state) {
+static void test_shortest_kept_mapping_that_is_long_enough(void **state) {
     (void)state;
     start();
     char *first = make(10 * MIB);
@@ -167,67 +167,214 @@ static void test_smallest_kept_mapping_that_wastes_at_most_a_quarter(void **stat
     drop(first);
     drop(second);
     drop(third);
-    assert_ptr_equal(make(11 * MIB), second);
-    assert_ptr_equal(make(16 * MIB), third);  // exactly a quarter more
-    assert_int_equal(counted(COUNTER_huge_reuses), 2);
-    make(7 * MIB);  // 10 MiB would waste more: it is made shorter
+    const uint64_t maps = fake_os_calls(OS_MMAP);
+    assert_ptr_equal(make(12 * MIB - 4096), second);
+    // What it is too long by stays kept.
+    assert_ptr_equal(make(16 * MIB), third);
+    assert_ptr_equal(make(7 * MIB + 5000), first);
     assert_int_equal(counted(COUNTER_huge_reuses), 3);
-    assert_int_equal(totals().live_bytes, 12 * MIB + 20 * MIB + 7 * MIB);
+    assert_int_equal(fake_os_calls(OS_MMAP), maps);
+    assert_int_equal(totals().kept_bytes, 4 * MIB + 3 * MIB - PAGE_BYTES);
+    assert_int_equal(totals().live_bytes, 12 * MIB + 16 * MIB + 7 * MIB + PAGE_BYTES);
+    assert_int_equal(totals().live_bytes_max, 42 * MIB);
+}
+
+// A guard cannot be cut off: such a mapping serves as a whole or not at all.
+static void test_kept_mapping_with_a_guard_is_not_cut(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    start();
+    char *block = make(10 * MIB);
+    drop(block);
+    const uint64_t moves = fake_os_calls(OS_MREMAP);
+    assert_ptr_not_equal(make(7 * MIB), block);
+    assert_int_equal(fake_os_calls(OS_MREMAP), moves);
+    huge_purge(0, true);
+    block = make(10 * MIB);
+    drop(block);
+    assert_ptr_equal(make(8 * MIB), block);
     assert_int_equal(totals().kept_bytes, 0);
 }
 
-// Of a kept mapping of another length, the pages are used: only what it lacks is new.
-static void test_kept_mapping_of_another_length(void **state) {
-    (void)state;
-    start();
-    static const size_t lengths[][2] = {
-        {10 * MIB, 20 * MIB}, {20 * MIB, 10 * MIB}, {40 * MIB, 10 * MIB}};
-    for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
-        const size_t before = lengths[i][0], after = lengths[i][1];
-        char *block = make(before);
-        mark(block, before, 5);
-        drop(block);
-        const uint64_t maps = fake_os_calls(OS_MMAP), reuses = counted(COUNTER_huge_reuses);
-        const uint64_t peak = totals().live_bytes_max;
-        char *again = make(after);
-        check_marked(again, before < after ? before : after, 5);
-        check_entries(again, after, true);
-        assert_int_equal(counted(COUNTER_huge_reuses), reuses + 1);
-        // A move reserves its destination, and maps nothing else.
-        assert_true(fake_os_calls(OS_MMAP) <= maps + 1);
-        assert_int_equal(totals().live_bytes, after);
-        assert_int_equal(totals().kept_bytes, 0);
-        assert_int_equal(totals().live_bytes_max, peak < after ? after : peak);
-        mark(again, after, 6);
-        drop(again);
-        huge_purge(0, true);
+// ---- Blocks put together from kept mappings ----
+
+// A block of `bytes` whose first pages come from `count` freed ones of 3, 4, ... MiB.
+static char *make_of_pieces(unsigned count, size_t bytes) {
+    char *freed[HUGE_PIECES_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        freed[i] = make((3 + i) * MIB);
+        mark(freed[i], (3 + i) * MIB, (char)(3 + i));
     }
+    for (unsigned i = 0; i < count; i++) {
+        drop(freed[i]);
+    }
+    char *block = make(bytes);
+    check_entries(block, bytes, true);
+    return block;
 }
 
-static void test_kept_mapping_too_short_to_be_worth_it(void **state) {
+static void test_pages_of_kept_mappings_move(void **state) {
     (void)state;
     start();
-    drop(make(4 * MIB));
-    const uint64_t reuses = counted(COUNTER_huge_reuses);
-    drop(make(16 * MIB + 4096));
-    assert_int_equal(counted(COUNTER_huge_reuses), reuses);
+    char *block = make_of_pieces(3, 13 * MIB);  // of 3, 4 and 5
+    assert_int_equal(fake_os_calls(OS_MREMAP), 3);
+    assert_int_equal(counted(COUNTER_huge_reuses), 1);
+    // The longest first; what they lack is new.
+    check_marked(block, 5 * MIB, 5);
+    check_marked(block + 5 * MIB, 4 * MIB, 4);
+    check_marked(block + 9 * MIB, 3 * MIB, 3);
+    check_marked(block + 12 * MIB, MIB, 0);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(totals().live_bytes_max, 13 * MIB);
+    assert_int_equal(huge_of(block)->seam_count, 3);
+    mark(block, 13 * MIB, 9);
+    // Freed and cut, the pieces serve again, each by itself.
+    drop(block);
+    char *lower = make(7 * MIB);
+    assert_ptr_equal(lower, block);
+    check_marked(lower, 7 * MIB, 9);
+    assert_int_equal(huge_of(lower)->seam_count, 1);
+    drop(lower);
+    block = make(20 * MIB);
+    check_marked(block, 13 * MIB, 9);
+    check_marked(block + 13 * MIB, 7 * MIB, 0);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(huge_table_state.seam_count, 0);
 }
 
-// Whichever call is refused, the request is served by a new mapping or by none, and nothing is lost.
-static void test_kept_mapping_that_cannot_be_resized(void **state) {
+static void test_only_what_is_needed_moves(void **state) {
+    (void)state;
+    start();
+    char *large = make(10 * MIB);
+    char *small = make(6 * MIB);
+    mark(large, 10 * MIB, 1);
+    mark(small, 6 * MIB, 2);
+    drop(large);
+    drop(small);
+    char *block = make(12 * MIB);
+    check_marked(block, 10 * MIB, 1);
+    check_marked(block + 10 * MIB, 2 * MIB, 2);
+    assert_int_equal(totals().kept_bytes, 4 * MIB);
+    assert_ptr_equal(make(4 * MIB), small);
+}
+
+static void test_aligned_block_of_kept_pages(void **state) {
+    (void)state;
+    start();
+    char *freed = make(20 * MIB);
+    mark(freed, 20 * MIB, 1);
+    drop(freed);
+    char *block = huge_alloc(15 * MIB, GIB, false);
+    assert_int_equal((uintptr_t)block % GIB, 0);
+    check_marked(block, 15 * MIB, 1);
+    assert_int_equal(totals().kept_bytes, 5 * MIB);
+}
+
+// Cleared pages are new ones: moving others would be in vain.
+static void test_zeroed_block_is_not_put_together(void **state) {
+    (void)state;
+    start();
+    char *freed = make(10 * MIB);
+    mark(freed, 10 * MIB, 1);
+    drop(freed);
+    const uint64_t moves = fake_os_calls(OS_MREMAP);
+    char *block = huge_alloc(20 * MIB, PAGE_BYTES, true);
+    check_marked(block, 20 * MIB, 0);
+    assert_int_equal(fake_os_calls(OS_MREMAP), moves);
+}
+
+// Few pieces: what the last one leaves is new memory, and the rest of the kept mappings goes.
+static void test_pieces_are_few(void **state) {
+    (void)state;
+    start();
+    static char *freed[HUGE_PIECES_MAX + 4];
+    for (unsigned i = 0; i < ARRAY_COUNT(freed); i++) {
+        freed[i] = make(3 * MIB);
+        mark(freed[i], 3 * MIB, 1);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(freed); i++) {
+        drop(freed[i]);
+    }
+    char *block = make(ARRAY_COUNT(freed) * 3 * MIB);
+    check_marked(block, (HUGE_PIECES_MAX - 2) * 3 * MIB, 1);
+    check_marked(block + (HUGE_PIECES_MAX - 1) * 3 * MIB, 3 * MIB, 0);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_in_range(huge_of(block)->seam_count, HUGE_PIECES_MAX - 2, HUGE_PIECES_MAX - 1);
+}
+
+// Whichever move is refused, the request is served, and nothing is lost.
+static void test_refused_piece_comes_as_new_memory(void **state) {
     (void)state;
     start();
     for (uint64_t nth = 1; nth <= 3; nth++) {
-        drop(make(10 * MIB));
         fake_os_fail(OS_MREMAP, nth, true);
-        char *block = make(20 * MIB);
-        check_entries(block, 20 * MIB, true);
-        fake_os_fail(OS_MREMAP, 0, false);
-        mark(block, 20 * MIB, 1);
+        char *block = make_of_pieces(3, 13 * MIB);
+        fake_os_mend();
+        check_marked(block, nth == 1 ? 0 : 5 * MIB, 5);
+        check_marked(block + (nth == 1 ? 0 : (nth == 2 ? 5 : 9) * MIB), MIB, 0);
+        mark(block, 13 * MIB, 1);
         drop(block);
         huge_purge(0, true);
         assert_int_equal(totals().kept_bytes, 0);
+        assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
     }
+}
+
+static void test_block_of_pieces_grows(void **state) {
+    (void)state;
+    start();
+    for (unsigned refused = 0; refused <= 3; refused++) {
+        char *block = make_of_pieces(3, 13 * MIB);
+        struct huge *huge = huge_of(block);
+        if (refused == 0) {
+            assert_true(huge_resize(huge, 14 * MIB));
+            assert_int_equal(huge->start, (uintptr_t)block);
+        } else {
+            fake_os_block_behind(block + 13 * MIB - 1);
+            // In place, then piece by piece: of the first one a refusal is the end, others are copied.
+            fake_os_fail(OS_MREMAP, 1 + refused, true);
+            assert_int_equal(huge_resize(huge, 14 * MIB), refused != 1);
+            fake_os_mend();
+            if (refused == 1) {
+                assert_int_equal(huge->start, (uintptr_t)block);
+                assert_true(huge_resize(huge, 14 * MIB));
+            }
+            check_entries(block, 13 * MIB, false);
+            block = (char *)huge->start;
+        }
+        check_entries(block, 14 * MIB, true);
+        check_marked(block, 5 * MIB, 5);
+        check_marked(block + 5 * MIB, 4 * MIB, 4);
+        check_marked(block + 9 * MIB, 3 * MIB, 3);
+        check_marked(block + 12 * MIB, 2 * MIB, 0);
+        assert_int_equal(huge_check(), 0);
+        assert_true(huge_resize(huge, 8 * MIB));
+        check_marked(block + 5 * MIB, 3 * MIB, 4);
+        drop(block);
+        huge_purge(0, true);
+        assert_int_equal(huge_table_state.seam_count, 0);
+    }
+}
+
+// A block that grows takes kept pages as well.
+static void test_growth_takes_kept_pages(void **state) {
+    (void)state;
+    start();
+    char *block = make(5 * MIB);
+    char *freed = make(10 * MIB);
+    mark(block, 5 * MIB, 1);
+    mark(freed, 10 * MIB, 2);
+    drop(freed);
+    struct huge *huge = huge_of(block);
+    assert_true(huge_resize(huge, 12 * MIB));
+    block = (char *)huge->start;
+    check_marked(block, 5 * MIB, 1);
+    check_marked(block + 5 * MIB, 7 * MIB, 2);
+    check_entries(block, 12 * MIB, true);
+    assert_int_equal(totals().kept_bytes, 3 * MIB);
+    assert_int_equal(totals().live_bytes_max, 15 * MIB);
+    assert_int_equal(huge_check(), 0);
 }
 
 static void test_reused_block_is_zero_when_asked(void **state) {
@@ -281,13 +428,21 @@ static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
     char *second = make(5 * MIB);
     drop(first);
     assert_int_equal(fake_os_state(first), FAKE_WRITABLE);
+    // The older one goes, as far as needed.
     drop(second);
-    assert_int_equal(fake_os_state(second), FAKE_UNMAPPED);
-    assert_int_equal(totals().kept_bytes, 5 * MIB);
-    options.purge_delay_ms = 0;
-    char *third = make(7 * MIB);
+    assert_int_equal(fake_os_state(second), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(first + 3 * MIB - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(first + 3 * MIB), FAKE_UNMAPPED);
+    assert_int_equal(totals().kept_bytes, 8 * MIB);
+    char *third = make(20 * MIB);
+    mark(third, 20 * MIB, 1);
     drop(third);
-    assert_int_equal(fake_os_state(third), FAKE_UNMAPPED);
+    assert_int_equal(totals().kept_bytes, 8 * MIB);
+    huge_purge(0, true);
+    options.purge_delay_ms = 0;
+    char *fourth = make(7 * MIB);
+    drop(fourth);
+    assert_int_equal(fake_os_state(fourth), FAKE_UNMAPPED);
 }
 
 // Kept and live mappings together stay below what was live before.
@@ -301,17 +456,17 @@ static void test_kept_mappings_make_room(void **state) {
     fake_os_pass_ms(1);
     drop(second);
     assert_int_equal(totals().kept_bytes, 30 * MIB);
-    // An aligned block takes neither: the oldest goes, the other may stay.
-    char *third = huge_alloc(15 * MIB, 8 * MIB, false);
+    // A zeroed block takes neither, being longer: the older one goes in part.
+    char *third = huge_alloc(25 * MIB, PAGE_BYTES, true);
     assert_non_null(third);
-    assert_int_equal(totals().kept_bytes, 10 * MIB);
-    assert_non_null(huge_alloc(14 * MIB, 8 * MIB, false));
-    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(totals().kept_bytes, 5 * MIB);
+    assert_int_equal(fake_os_state(first), FAKE_UNMAPPED);
+    assert_int_equal(fake_os_state(second + 5 * MIB - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(second + 5 * MIB), FAKE_UNMAPPED);
     assert_int_equal(totals().live_bytes_max, 30 * MIB);
-    drop(third);
-    make(40 * MIB);
+    assert_non_null(huge_alloc(40 * MIB, PAGE_BYTES, true));
     assert_int_equal(totals().kept_bytes, 0);
-    assert_int_equal(totals().live_bytes_max, 54 * MIB);
+    assert_int_equal(totals().live_bytes_max, 65 * MIB);
 }
 
 static void test_refused_unmap_is_tried_again(void **state) {
@@ -323,7 +478,8 @@ static void test_refused_unmap_is_tried_again(void **state) {
     assert_int_equal(huge_purge(0, true), 0);
     assert_int_equal(huge_check(), 0);
     assert_int_equal(totals().kept_bytes, 5 * MIB);
-    make(50 * MIB);  // does not wait for room that is not to be had
+    // Does not wait for room that is not to be had.
+    assert_non_null(huge_alloc(50 * MIB, PAGE_BYTES, true));
     fake_os_mend();
     assert_int_equal(huge_purge(0, true), 5 * MIB);
     assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
@@ -407,7 +563,7 @@ static void test_refused_shrink_keeps_the_longer_block(void **state) {
     start();
     char *block = make(20 * MIB);
     mark(block, 20 * MIB, 1);
-    fake_os_fail(OS_MREMAP, 1, false);
+    fake_os_fail(OS_MUNMAP, 1, false);
     assert_true(huge_resize(huge_of(block), 5 * MIB));
     assert_int_equal(huge_of(block)->usable_bytes, 20 * MIB);
     check_marked(block, 20 * MIB, 1);
@@ -599,10 +755,16 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_impossible_requests),
         cmocka_unit_test(test_many_descriptors),
         cmocka_unit_test(test_kept_mapping_is_used_again),
-        cmocka_unit_test(test_smallest_kept_mapping_that_wastes_at_most_a_quarter),
-        cmocka_unit_test(test_kept_mapping_of_another_length),
-        cmocka_unit_test(test_kept_mapping_too_short_to_be_worth_it),
-        cmocka_unit_test(test_kept_mapping_that_cannot_be_resized),
+        cmocka_unit_test(test_shortest_kept_mapping_that_is_long_enough),
+        cmocka_unit_test(test_kept_mapping_with_a_guard_is_not_cut),
+        cmocka_unit_test(test_pages_of_kept_mappings_move),
+        cmocka_unit_test(test_only_what_is_needed_moves),
+        cmocka_unit_test(test_aligned_block_of_kept_pages),
+        cmocka_unit_test(test_zeroed_block_is_not_put_together),
+        cmocka_unit_test(test_pieces_are_few),
+        cmocka_unit_test(test_refused_piece_comes_as_new_memory),
+        cmocka_unit_test(test_block_of_pieces_grows),
+        cmocka_unit_test(test_growth_takes_kept_pages),
         cmocka_unit_test(test_reused_block_is_zero_when_asked),
         cmocka_unit_test(test_kept_until_the_delay_has_passed),
         cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),

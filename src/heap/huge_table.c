@@ -1,0 +1,85 @@
+#include "heap/huge_table.h"
+
+#include "space/metadata.h"
+
+struct huge_table huge_table_state = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
+_Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];  // release and acquire: see huge_table.h
+
+struct huge *huge_numbered(uint32_t number) {
+    if (number / HUGE_CHUNK_COUNT >= HUGE_CHUNKS_MAX) {
+        return NULL;
+    }
+    struct huge *chunk = atomic_load_acquire(&huge_chunks[number / HUGE_CHUNK_COUNT]);
+    return chunk == NULL ? NULL : &chunk[number % HUGE_CHUNK_COUNT];
+}
+
+void huge_table_prepare(void) {
+    struct huge_table *table = &huge_table_state;
+    if (unlikely(!table->ready)) {
+        list_init(&table->live);
+        list_init(&table->kept);
+        list_init(&table->unused);
+        table->ready = true;
+    }
+}
+
+static bool add_descriptors(struct huge_table *table) {
+    if (table->chunk_count == HUGE_CHUNKS_MAX) {
+        return false;
+    }
+    struct huge *chunk = metadata_alloc(HUGE_CHUNK_COUNT * sizeof *chunk);
+    if (chunk == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < HUGE_CHUNK_COUNT; i++) {
+        chunk[i].number = table->chunk_count * HUGE_CHUNK_COUNT + i;
+        list_push_back(&table->unused, &chunk[i].link);
+    }
+    atomic_store_release(&huge_chunks[table->chunk_count], chunk);
+    table->chunk_count++;
+    return true;
+}
+
+struct huge *huge_unused(void) {
+    struct huge_table *table = &huge_table_state;
+    if (list_is_empty(&table->unused) && !add_descriptors(table)) {
+        return NULL;
+    }
+    return CONTAINER_OF(table->unused.next, struct huge, link);
+}
+
+void huge_move_to(struct huge *huge, enum huge_state state) {
+    list_remove(&huge->link);
+    switch (state) {
+    case HUGE_LIVE:
+        list_push_front(&huge_table_state.live, &huge->link);
+        break;
+    case HUGE_KEPT:
+        list_push_front(&huge_table_state.kept, &huge->link);
+        break;
+    case HUGE_UNUSED:
+        huge_forget_seams(huge, huge->start);
+        list_push_back(&huge_table_state.unused, &huge->link);
+        break;
+    }
+    huge->state = (uint8_t)state;
+}
+
+bool huge_has_room_for_piece(const struct huge *huge) {
+    return huge->seam_count + 2u <= ARRAY_COUNT(huge->seams) &&
+           huge_table_state.seam_count + 2u <= HUGE_SEAMS_MAX;
+}
+
+void huge_add_seam(struct huge *huge, uintptr_t address) {
+    if (address != huge_last_piece(huge)) {
+        huge->seams[huge->seam_count++] = address;
+        huge_table_state.seam_count++;
+    }
+}
+
+void huge_forget_seams(struct huge *huge, uintptr_t end) {
+    while (huge->seam_count != 0 && huge_last_piece(huge) >= end) {
+        huge->seam_count--;
+        huge_table_state.seam_count--;
+    }
+}

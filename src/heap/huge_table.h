@@ -1,0 +1,79 @@
+// The descriptors of huge blocks: every one is live, kept for reuse, or unused. What is behind heap/huge.h
+// and heap/kept.h; all functions want the table's lock.
+//
+// A mapping may consist of several pieces: pages that were moved here from kept mappings lie beside pages
+// that were here already. For the program and for unmapping, purging and guarding it is one range; but the
+// system moves and lengthens each piece by itself, so its seams are remembered.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+#include "base/list.h"
+#include "os/lock.h"
+
+// Of one mapping, and seams of all together: each is an entry in the system's list of mappings, of which a
+// process may have 65,530.
+#define HUGE_PIECES_MAX 16
+#define HUGE_SEAMS_MAX 4096
+
+struct huge {
+    uintptr_t start;
+    size_t usable_bytes;  // multiple of the machine's page
+    size_t mapped_bytes;  // usable and the guard behind it
+    uint64_t freed_ms;
+    uint32_t number;
+    uint8_t state;  // enum huge_state
+    uint8_t seam_count;
+    struct list link;
+    uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
+};
+
+enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
+
+// Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
+// always names a descriptor.
+#define HUGE_CHUNK_COUNT 32
+#define HUGE_CHUNKS_MAX 32768
+
+// All huge blocks. Used in huge_table.c, kept.c and huge.c alone.
+struct huge_table {
+    struct lock lock;
+    bool ready;
+    uint32_t chunk_count;
+    uint32_t seam_count;  // of all mappings
+    struct list live, kept, unused;
+    uint64_t live_bytes, live_count;
+    uint64_t peak_bytes;  // highest live_bytes so far
+    // Relaxed: written under the lock, read by pacing; pairs with nothing.
+    _Atomic(uint64_t) kept_bytes;
+};
+extern struct huge_table huge_table_state;  // for control/inspect.c as well
+
+// Apart from the table, which starts with a value: this way only what is used of it is resident.
+// Release when a chunk is published under the lock, acquire on looking a number up.
+extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
+
+// Makes the lists of the table, once.
+void huge_table_prepare(void);
+
+// NULL when no descriptor has the number. Does not want the lock.
+struct huge *huge_numbered(uint32_t number);
+
+// An unused descriptor, still on its list; NULL when the system has no memory.
+struct huge *huge_unused(void);
+
+// To the list of a state. The bytes of lists are the caller's to keep.
+void huge_move_to(struct huge *huge, enum huge_state state);
+
+static inline uintptr_t huge_last_piece(const struct huge *huge) {
+    return huge->seam_count == 0 ? huge->start : huge->seams[huge->seam_count - 1];
+}
+
+// Whether another piece may come to the mapping, between two seams.
+bool huge_has_room_for_piece(const struct huge *huge);
+
+// A seam at an address within the mapping, at or behind the last one; at most HUGE_PIECES_MAX - 1.
+void huge_add_seam(struct huge *huge, uintptr_t address);
+
+// The mapping now ends at `end`: seams from there on are no more.
+void huge_forget_seams(struct huge *huge, uintptr_t end);

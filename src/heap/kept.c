@@ -1,0 +1,184 @@
+#include "heap/kept.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "os/events.h"
+#include "os/os.h"
+#include "space/page_map.h"
+
+// A kept mapping that is longer than wanted by less than this part is not cut: the piece would be of little use.
+#define CUT_PART 16
+// Moving pages costs as much as a few page faults.
+#define MOVED_BYTES_MIN (256 * KIB)
+
+static void add_bytes(int64_t bytes) {
+    atomic_bump_owned(&huge_table_state.kept_bytes, (uint64_t)bytes);
+}
+
+static bool has_guard(const struct huge *huge) {
+    return huge->mapped_bytes != huge->usable_bytes;
+}
+
+// The end of a kept mapping is no longer its own.
+static void shorten(struct huge *huge, size_t bytes) {
+    add_bytes(-(int64_t)bytes);
+    if (bytes == huge->mapped_bytes) {
+        huge_move_to(huge, HUGE_UNUSED);
+        return;
+    }
+    huge->usable_bytes -= bytes;
+    huge->mapped_bytes -= bytes;
+    huge_forget_seams(huge, huge->start + huge->usable_bytes);
+}
+
+// What lies behind `bytes`, a multiple of PAGE_BYTES, becomes a kept mapping of its own.
+static bool cut(struct huge *huge, size_t bytes) {
+    struct huge *rest = has_guard(huge) ? NULL : huge_unused();
+    if (rest == NULL) {
+        return false;
+    }
+    rest->start = huge->start + bytes;
+    rest->usable_bytes = rest->mapped_bytes = huge->usable_bytes - bytes;
+    rest->freed_ms = huge->freed_ms;
+    for (unsigned i = 0; i < huge->seam_count; i++) {
+        if (huge->seams[i] > rest->start) {
+            huge_add_seam(rest, huge->seams[i]);
+        }
+    }
+    huge->usable_bytes = huge->mapped_bytes = bytes;
+    huge_forget_seams(huge, rest->start);
+    // As old as what it was cut from.
+    list_remove(&rest->link);
+    list_push_back(&huge->link, &rest->link);
+    rest->state = HUGE_KEPT;
+    return true;
+}
+
+// The shortest kept mapping of at least `bytes` at a multiple of `alignment`; NULL when there is none.
+static struct huge *find_shortest(size_t bytes, size_t alignment) {
+    struct huge *best = NULL;
+    const struct list *head = &huge_table_state.kept;
+    for (struct list *link = head->next; link != head; link = link->next) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        if (huge->mapped_bytes >= bytes && (huge->start & (alignment - 1)) == 0 &&
+            (best == NULL || huge->mapped_bytes < best->mapped_bytes)) {
+            best = huge;
+        }
+    }
+    return best;
+}
+
+struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
+    struct huge *huge = find_shortest(mapped_bytes, alignment);
+    if (huge == NULL) {
+        return NULL;
+    }
+    const size_t paged_bytes = align_up(mapped_bytes, PAGE_BYTES);
+    const size_t surplus_bytes = huge->mapped_bytes - mapped_bytes;
+    const bool is_cut = surplus_bytes > mapped_bytes / CUT_PART &&
+                        paged_bytes < huge->mapped_bytes && cut(huge, paged_bytes);
+    if (!is_cut && surplus_bytes > mapped_bytes / 4) {
+        return NULL;
+    }
+    add_bytes(-(int64_t)huge->mapped_bytes);
+    return huge;
+}
+
+void kept_add(struct huge *huge, uint64_t now_ms) {
+    huge->freed_ms = now_ms;
+    add_bytes((int64_t)huge->mapped_bytes);
+    huge_move_to(huge, HUGE_KEPT);
+}
+
+// Where the next `bytes` come from: the mapping that is only just long enough, else the longest.
+static struct huge *find_source(size_t bytes) {
+    struct huge *best = NULL;
+    const struct list *head = &huge_table_state.kept;
+    for (struct list *link = head->next; link != head; link = link->next) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        if (has_guard(huge) || huge->usable_bytes < MOVED_BYTES_MIN) {
+            continue;
+        }
+        const bool serves = huge->usable_bytes >= bytes;
+        if (best == NULL || (best->usable_bytes >= bytes
+                                 ? serves && huge->usable_bytes < best->usable_bytes
+                                 : huge->usable_bytes > best->usable_bytes)) {
+            best = huge;
+        }
+    }
+    return best;
+}
+
+// Moves the end of a kept mapping, `bytes` at most and no further than its last piece. Returns the bytes;
+// 0 when the system refuses.
+static size_t move_end(struct huge *source, uintptr_t destination, size_t bytes) {
+    const uintptr_t end = source->start + source->usable_bytes;
+    const size_t moved_bytes = least_u64(bytes, end - huge_last_piece(source));
+    if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes)) {
+        return 0;
+    }
+    shorten(source, moved_bytes);
+    return moved_bytes;
+}
+
+size_t kept_fill(struct huge *huge, size_t from_bytes) {
+    size_t filled_bytes = from_bytes;
+    while (filled_bytes < huge->usable_bytes) {
+        const uintptr_t place = huge->start + filled_bytes;
+        struct huge *source = find_source(huge->usable_bytes - filled_bytes);
+        if (source == NULL || !huge_has_room_for_piece(huge)) {
+            break;
+        }
+        const size_t moved_bytes = move_end(source, place, huge->usable_bytes - filled_bytes);
+        if (moved_bytes == 0) {
+            break;
+        }
+        filled_bytes += moved_bytes;
+        huge_add_seam(huge, place);
+        if (filled_bytes < huge->usable_bytes) {
+            huge_add_seam(huge, huge->start + filled_bytes);
+        }
+    }
+    return filled_bytes - from_bytes;
+}
+
+// Unmaps a kept mapping, or its last `bytes`. False when the system refuses: it stays kept.
+static bool drop_end(struct huge *huge, size_t bytes) {
+    const uintptr_t place = huge->start + huge->mapped_bytes - bytes;
+    if (!os_unmap((void *)place, bytes)) {
+        return false;
+    }
+    event_record(EVENT_huge_unmapped, place, bytes);
+    shorten(huge, bytes);
+    return true;
+}
+
+void kept_trim(uint64_t bytes_max) {
+    const struct list *head = &huge_table_state.kept;
+    uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+    while (kept_bytes > bytes_max) {
+        struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
+        const size_t surplus_bytes = align_up(kept_bytes - bytes_max, PAGE_BYTES);
+        const bool is_whole = has_guard(oldest) || surplus_bytes >= oldest->mapped_bytes;
+        if (!drop_end(oldest, is_whole ? oldest->mapped_bytes : surplus_bytes)) {
+            break;
+        }
+        kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+    }
+}
+
+size_t kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {
+    size_t bytes = 0;
+    const struct list *head = &huge_table_state.kept;
+    struct list *link = head->previous;
+    while (link != head) {
+        struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        const size_t mapped_bytes = huge->mapped_bytes;
+        link = link->previous;
+        // Another thread's clock may be ahead of what this one read.
+        if (age_ms == 0 || now_ms >= huge->freed_ms + age_ms) {
+            bytes += drop_end(huge, mapped_bytes) ? mapped_bytes : 0;
+        }
+    }
+    return bytes;
+}

@@ -1,0 +1,28 @@
+// Mappings of freed huge blocks, kept until the next block needs their pages: where one of them is long
+// enough as it lies, else by moving pages from as many as it takes, so that only what no kept mapping has
+// comes as new memory. All functions want the lock of the table of huge blocks.
+//
+//   kept        AAAAAAAA  BBBBB  CCC          a block of 10 is wanted:
+//   the block   AAAAAAAABB                    A moves as a whole, then the end of B
+//   kept                  BBB    CCC
+#pragma once
+
+#include "heap/huge_table.h"
+
+// A kept mapping of at least `mapped_bytes` (a multiple of the machine's page) at a multiple of
+// `alignment`, off the kept bytes but still on the list; what it is too long by stays kept where that can
+// be cut off, else it is a quarter at most. NULL when there is none.
+struct huge *kept_take(size_t mapped_bytes, size_t alignment);
+
+// A live mapping, whose pages have no entries any more, is kept from now on.
+void kept_add(struct huge *huge, uint64_t now_ms);
+
+// Moves kept pages to a mapping whose bytes from `from_bytes` on are untouched. Returns how many bytes
+// came; what follows them is still untouched.
+size_t kept_fill(struct huge *huge, size_t from_bytes);
+
+// Unmaps kept memory beyond `bytes_max`, the oldest first.
+void kept_trim(uint64_t bytes_max);
+
+// Unmaps kept mappings freed at least `age_ms` before now_ms. Returns the bytes.
+size_t kept_drop_aged(uint64_t now_ms, uint64_t age_ms);
