@@ -60,11 +60,19 @@ typedef bool profile_setting(struct slice name, struct slice value, unsigned lin
 bool profile_parse(struct slice text, profile_setting *setting, struct profile *out,
                    struct profile_error *error);
 
-// Reads the file that HAKMEM_PROFILE names: a path, or a bare name (profile_file.c). The path that
-// was read, or is missing, is in `path`. False, with what is wrong and an error number or 0.
+#define PROFILE_NAME_MAX 64
+#define PROFILE_PATH_MAX 1024
+
+// Says where the file of this library is: into `path`, NUL-terminated; false when that is not known.
+// NULL: nobody knows.
+extern bool (*profile_find_library)(char *path, size_t capacity);
+
+// Reads the file that HAKMEM_PROFILE names: a path, or, without a slash, the name of an installed
+// profile (profile_file.c). What was named is in `path`. False, with what is wrong and an error number
+// or 0.
 struct profile_file {
     struct slice text;
-    char path[1024];
+    char path[PROFILE_PATH_MAX];
     const char *what;
     int error;
 };

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+bool (*profile_find_library)(char *path, size_t capacity);
+
 // Read once at start-up; untouched pages of it cost nothing when there is no profile.
 static char profile_text[PROFILE_BYTES_MAX + 1];
 
@@ -47,9 +49,9 @@ static bool read_descriptor(long descriptor, struct profile_file *file) {
     return true;
 }
 
-static bool read_path(struct profile_file *file) {
+static bool read_path(struct profile_file *file, const char *path) {
     const long descriptor =
-        syscall(SYS_openat, AT_FDCWD, file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0) {
         return errno == ENOENT ? fail(file, "does not exist", 0)
                                : fail(file, "cannot be opened", errno);
@@ -59,13 +61,78 @@ static bool read_path(struct profile_file *file) {
     return done;
 }
 
+// ---- Installed profiles
+
+// Beside the library: where both were installed; in the build tree, the folder of the sources. Then where
+// they were to be installed.
+static const char *const folders[] = {"/" HAKMEM_LIBRARY_TO_PROFILES, "/../../profiles"};
+static const char last_folder[] = HAKMEM_PROFILES;
+static const char suffix[] = ".profile";
+
+static bool is_name(const char *name, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const char c = name[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              (c == '.' && i > 0) || c == '-' || c == '_')) {
+            return false;
+        }
+    }
+    return count <= PROFILE_NAME_MAX;
+}
+
+// Appends; false when there is no room.
+static bool append(char *path, size_t *count, const char *part) {
+    const size_t more = strlen(part);
+    if (*count + more >= PROFILE_PATH_MAX) {
+        return false;
+    }
+    memcpy(path + *count, part, more + 1);
+    *count += more;
+    return true;
+}
+
+// False when the folder has no such profile; else it is read, or what is wrong is said.
+static bool is_in_folder(struct profile_file *file, char *path, size_t count, const char *folder,
+                         bool *done) {
+    if (!append(path, &count, folder) || !append(path, &count, "/") ||
+        !append(path, &count, file->path) || !append(path, &count, suffix)) {
+        return false;
+    }
+    if (syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0) {
+        return false;
+    }
+    *done = read_path(file, path);
+    return true;
+}
+
+static bool read_installed(struct profile_file *file) {
+    char path[PROFILE_PATH_MAX];
+    bool done = false;
+    if (profile_find_library != NULL && profile_find_library(path, sizeof path)) {
+        const size_t count = (size_t)(strrchr(path, '/') - path);
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+            if (is_in_folder(file, path, count, folders[i], &done)) {
+                return done;
+            }
+        }
+    }
+    return is_in_folder(file, path, 0, last_folder, &done) ? done
+                                                           : fail(file, "is not installed", 0);
+}
+
 bool profile_read(const char *name, struct profile_file *file) {
     const size_t count = strlen(name);
-    if (count >= sizeof file->path) {
-        memcpy(file->path, name, sizeof file->path - 1);
-        file->path[sizeof file->path - 1] = '\0';
+    const size_t kept = count < sizeof file->path ? count : sizeof file->path - 1;
+    memcpy(file->path, name, kept);
+    file->path[kept] = '\0';
+    file->what = NULL;
+    file->error = 0;
+    if (kept != count) {
         return fail(file, "is too long for a path", 0);
     }
-    memcpy(file->path, name, count + 1);
-    return read_path(file);
+    if (strchr(name, '/') != NULL) {
+        return read_path(file, file->path);
+    }
+    return is_name(name, count) ? read_installed(file)
+                                : fail(file, "is no name of a profile, nor a path", 0);
 }

@@ -165,6 +165,20 @@ size_t os_file_read_link(const char *path, char *text, size_t capacity) {
     return length > 0 ? (size_t)length : 0;
 }
 
+bool os_file_of_library(char *path, size_t capacity) {
+    if (!os_describe_mapping((uintptr_t)os_file_of_library, path, capacity)) {
+        return false;
+    }
+    // Behind the addresses, the access, the offset, the device and the number.
+    const char *start = __builtin_strchr(path, '/');
+    const size_t length = __builtin_strlen(path);
+    if (start == NULL || length + 1 == capacity) {
+        return false;
+    }
+    __builtin_memmove(path, start, length - (size_t)(start - path) + 1);
+    return true;
+}
+
 uint64_t os_process_id(void) {
     return (uint64_t)syscall(SYS_getpid);
 }

@@ -39,6 +39,10 @@ void os_file_unmap(void *start, size_t bytes);
 size_t os_file_read(const char *path, char *text, size_t capacity);
 size_t os_file_read_link(const char *path, char *text, size_t capacity);
 
+// The path of the file that holds this library, as /proc/self/maps has it, into `path`, NUL-terminated.
+// False when it is not known or too long.
+bool os_file_of_library(char *path, size_t capacity);
+
 uint64_t os_process_id(void);
 uint64_t os_parent_id(void);
 

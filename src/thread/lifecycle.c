@@ -12,6 +12,7 @@
 #include "heap/slab.h"
 #include "heap/slack.h"
 #include "os/events.h"
+#include "os/file.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
@@ -81,6 +82,7 @@ void lifecycle_start(void) {
         if (are_options_set(environ)) {
             profile_set_program(headers, header_count);
             profile_accept = size_class_load;
+            profile_find_library = os_file_of_library;
             options_load(environ, is_secure);
         }
         knobs_start();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -169,6 +170,7 @@ def test_installed_files(prefix: Path) -> None:
         "lib/cmake/hakmem/hakmem-config.cmake",
         "lib/cmake/hakmem/hakmem-config-version.cmake",
         "lib/cmake/hakmem/hakmem-targets.cmake",
+        "share/hakmem/profiles/lean.profile",
         "share/man/man1/hakmem.1",
         "share/man/man3/hakmem.3",
     } <= installed
@@ -179,6 +181,17 @@ def test_installed_files_name_no_build_path(prefix: Path, build: Path) -> None:
         text = path.read_text(encoding="utf-8")
         assert str(build) not in text
         assert str(build.parent.parent) not in text
+
+
+def test_named_profiles_are_found(prefix: Path, build: Path) -> None:
+    """Where they were installed, and in the build tree; a name that is none draws one line."""
+    for library in (prefix / "lib/libhakmem.so.0", build / "libhakmem.so"):
+        shown = run(
+            "/bin/true", LD_PRELOAD=str(library), HAKMEM_PROFILE="lean", HAKMEM_VERBOSE="1"
+        )
+        assert re.search(r"^hakmem: mode +lean +\(profile\)$", shown, re.MULTILINE), shown
+    shown = run("/bin/true", LD_PRELOAD=str(build / "libhakmem.so"), HAKMEM_PROFILE="no-such")
+    assert shown == "hakmem: profile 'no-such' is not installed; the default is used\n"
 
 
 @pytest.fixture(scope="module")

@@ -1,81 +1,10 @@
 // The option parser: precedence, every type, exact warnings, and hostile environments and profiles.
 // Each load runs in a child process, since options are loaded once per process.
-#include "config/options.h"
-#include "config/profile.h"
+#include "loading.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-// What a child saw, in shared memory.
-struct seen {
-    struct options options;
-    struct profile profile;
-    char report[4096];
-    uint8_t origins[OPTION_COUNT];
-    bool set_result;
-    int errno_after;
-};
-
-static struct seen *seen;
-static char said[256 * 1024];
-static char directory[] = "/tmp/hakmem-options-XXXXXX";
-
-enum as {
-    AS_SELF,
-    AS_SECURE,
-    AS_NOBODY,
-};
-
-typedef void child_action(void);
-
-static void load_then(char *const *envp, enum as as, child_action *action) {
-    int log = memfd_create("stderr", 0);
-    assert_true(log >= 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(log, STDERR_FILENO);
-        if (as == AS_NOBODY && geteuid() == 0 && seteuid(65534) != 0) {
-            _exit(99);
-        }
-        errno = 55;
-        options_load(envp, as == AS_SECURE);
-        seen->errno_after = errno;
-        if (action != NULL) {
-            action();
-        }
-        seen->options = options;
-        seen->profile = profile_in_force == NULL ? (struct profile){0} : *profile_in_force;
-        snprintf(seen->report, sizeof seen->report, "%s", options.report);
-        for (unsigned i = 0; i < OPTION_COUNT; i++) {
-            seen->origins[i] = (uint8_t)options_origin((enum option_id)i);
-        }
-        _exit(0);
-    }
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    ssize_t count = pread(log, said, sizeof said - 1, 0);
-    assert_true(count >= 0);
-    said[count] = '\0';
-    close(log);
-    assert_int_equal(seen->errno_after, 55);
-}
-
-#define LOAD(...) load_then((char *[]){__VA_ARGS__ __VA_OPT__(, ) NULL}, AS_SELF, NULL)
 
 static void nothing_set(void **state) {
     (void)state;
@@ -161,24 +90,6 @@ static void mode_presets_lie_below_every_source(void **state) {
     assert_int_equal(seen->options.guard_gaps, 1);
     assert_int_equal(seen->options.random_refill, 1);
     assert_int_equal(seen->options.immediate_double_free, 1);
-}
-
-static void file_write(const char *path, const char *bytes, size_t count) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, count), count);
-    close(fd);
-}
-
-static char profile_path[128];
-static char profile_variable[160];
-
-// Makes a profile file with this text and the variable that names it.
-static char *profile(const char *text) {
-    snprintf(profile_path, sizeof profile_path, "%s/profile", directory);
-    snprintf(profile_variable, sizeof profile_variable, "HAKMEM_PROFILE=%s", profile_path);
-    file_write(profile_path, text, strlen(text));
-    return profile_variable;
 }
 
 static void precedence_of_all_sources(void **state) {
@@ -303,196 +214,6 @@ static void warning_names_the_value_in_force(void **state) {
     LOAD("HAKMEM_PURGE_DELAY_MS=x", "HAKMEM_CONF=purge_delay_ms:7");
     assert_string_equal(said, "hakmem: option HAKMEM_PURGE_DELAY_MS: value 'x' is not a number of "
                               "milliseconds (0..3600000), kept 7\n");
-}
-
-static unsigned line_count(const char *text) {
-    unsigned count = 0;
-    for (; *text != '\0'; text++) {
-        count += *text == '\n';
-    }
-    return count;
-}
-
-// Each of these lines makes a profile worthless, whatever stands before and behind it.
-static void profiles_count_whole_or_not_at_all(void **state) {
-    (void)state;
-    static const struct {
-        const char *line;
-        const char *told;
-    } cases[] = {
-        {"foo=1", "foo '1' is no option"},
-        {"check=7", "check '7' is not a number (0..2)"},
-        {"retain_slabs=3", "retain_slabs '3' is there twice"},
-        {"nonsense", "nonsense has no '=' and value"},
-        {"=5", " '5' is no option"},
-        {"check=\x1b[2J", "check '\\x1b[2J' is not a number (0..2)"},
-        {"ss_os_stats=1", "ss_os_stats '1' is not for a profile to set"},
-        {"report=/tmp", "report '/tmp' is not for a profile to set"},
-        {"snapshot_directory=/tmp", "snapshot_directory '/tmp' is not for a profile to set"},
-        {"leaks_exit_status=3", "leaks_exit_status '3' is not for a profile to set"},
-        {"verbose=1", "verbose '1' is not for a profile to set"},
-        {"profile_format=2", "profile_format '2' is not 1, the format that this library reads"},
-        {"hakmem_version=9.9.9",
-         "hakmem_version '9.9.9' is not " HAKMEM_VERSION ", this library's version"},
-        {"program_build_id=abc", "program_build_id 'abc' is no build-id"},
-        {"program_build_id=0123456789",
-         "program_build_id '0123456789' is not this program's build-id"},
-        {"size_class=17", "size_class '17' is not a multiple of 16 bytes"},
-        {"size_class=0", "size_class '0' is not a size of 16 to 65536 bytes"},
-        {"size_class=65552", "size_class '65552' is not a size of 16 to 65536 bytes"},
-        {"size_class=16:0", "size_class '16:0' does not have 1 to 32 pages to a slab"},
-        {"size_class=4096:33", "size_class '4096:33' does not have 1 to 32 pages to a slab"},
-        {"size_class=16:2", "size_class '16:2' has more than 4096 blocks in a slab"},
-        {"size_class=48\nsize_class=48", "size_class '48' is not above the class before it"},
-        {"size_class=48\nretain_slabs=1", "retain_slabs '1' is there twice"},
-        {"size_class=48", "size_class is the last class, which is to be 65536"},
-        {"prewarm=70000:1", "prewarm '70000:1' is not for a size of 1 to 65536 bytes"},
-        {"prewarm=16:4097", "prewarm '16:4097' is not for 1 to 4096 blocks"},
-        {"prewarm=16:", "prewarm '16:' is not for 1 to 4096 blocks"},
-        {"prewarm=4096:4096", "prewarm '4096:4096' makes it more than 4194304 bytes to have ready"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[256], expected[512];
-        snprintf(text, sizeof text, "mode=lean\nretain_slabs=7\n%s\n# end", cases[i].line);
-        LOAD(profile(text));
-        const unsigned line = 3 + (strchr(cases[i].line, '\n') != NULL);
-        snprintf(expected, sizeof expected,
-                 "hakmem: profile '%s' line %u: %s; the default is used\n", profile_path, line,
-                 cases[i].told);
-        assert_string_equal(said, expected);
-        for (unsigned id = 0; id < OPTION_COUNT; id++) {
-            assert_int_equal(seen->origins[id], OPTION_ORIGIN_DEFAULT);
-        }
-        assert_int_equal(seen->options.mode, mode_fast);
-    }
-}
-
-static void profiles_lower_no_check_and_lift_no_limit(void **state) {
-    (void)state;
-    static const struct {
-        char *mode;
-        const char *line;
-        bool counts;
-    } cases[] = {
-        {"HAKMEM_MODE=fast", "abort=0", false},
-        {"HAKMEM_MODE=fast", "abort=1", true},
-        {"HAKMEM_MODE=fast", "exit_check=0", false},
-        {"HAKMEM_MODE=fast", "watched_operations=15", false},
-        {"HAKMEM_MODE=fast", "watched_operations=16", true},
-        {"HAKMEM_MODE=fast", "quarantine_blocks=5", true},
-        {"HAKMEM_MODE=hardened", "quarantine_blocks=5", false},
-        {"HAKMEM_MODE=hardened", "zero_on_free=0", false},
-        {"HAKMEM_MODE=hardened", "guard_gaps=0", false},
-        {"HAKMEM_MODE=hardened", "slack_check=0", false},
-        {"HAKMEM_MODE=hardened", "immediate_double_free=0", false},
-        {"HAKMEM_MODE=hardened", "random_refill=0", false},
-        {"HAKMEM_MODE=hardened", "mode=fast", true},  // the environment's mode stays
-        {"HAKMEM_MODE=fast", "cache_total_bytes=33M", false},
-        {"HAKMEM_MODE=fast", "cache_total_bytes=32M", true},
-        {"HAKMEM_MODE=lean", "cache_total_bytes=32M", false},
-        {"HAKMEM_MODE=fast", "huge_cache_bytes=65M", false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[128];
-        snprintf(text, sizeof text, "%s\nretain_slabs=7\n", cases[i].line);
-        LOAD(cases[i].mode, profile(text));
-        assert_int_equal(line_count(said), !cases[i].counts);
-        assert_int_equal(seen->options.retain_slabs == 7, cases[i].counts);
-        if (strcmp(cases[i].mode, "HAKMEM_MODE=hardened") == 0) {
-            assert_int_equal(seen->options.mode, mode_hardened);
-            assert_int_equal(seen->options.zero_on_free, 1);
-            assert_int_equal(seen->options.quarantine_blocks, 256);
-        }
-    }
-    // What the environment says itself stays above all.
-    LOAD("HAKMEM_ABORT=0", "HAKMEM_CACHE_TOTAL_BYTES=1M", profile("cache_total_bytes=2M\nabort=1"));
-    assert_string_equal(said, "");
-    assert_int_equal(seen->options.abort, 0);
-    assert_int_equal(seen->options.cache_total_bytes, 1 << 20);
-}
-
-static void comments_and_blanks(void **state) {
-    (void)state;
-    LOAD(profile("#a\n\n \t\r\n retain_slabs = 7 # seven\r\n#\nprofile_format=1\n"
-                 "hakmem_version=" HAKMEM_VERSION "\nsize_class=32#x\nsize_class= 1K : 2 \n"
-                 "size_class=65536\nprewarm=32:10\nprewarm=32:5"));
-    assert_string_equal(said, "");
-    assert_int_equal(seen->options.retain_slabs, 7);
-    assert_int_equal(seen->profile.class_count, 3);
-    assert_int_equal(seen->profile.classes[1].block_bytes, 1024);
-    assert_int_equal(seen->profile.classes[1].slab_pages, 2);
-    assert_int_equal(seen->profile.classes[2].slab_pages, 0);
-    assert_int_equal(seen->profile.prewarm_count, 2);
-    assert_int_equal(seen->profile.prewarm[0].count, 10);
-    LOAD("HAKMEM_RETAIN_SLABS=1");
-    assert_int_equal(seen->profile.class_count, 0);
-}
-
-static void hostile_profiles(void **state) {
-    (void)state;
-    char path[160];
-    char variable[200];
-    static char big[70 * 1024];
-
-    // 64 KiB is taken, one byte more is not, though it holds a valid setting.
-    memset(big, '\n', sizeof big);
-    memcpy(big, "check=1", 7);
-    char *file = profile("");
-    file_write(profile_path, big, 65536);
-    LOAD(file);
-    assert_string_equal(said, "");
-    assert_int_equal(seen->options.check, 1);
-    file_write(profile_path, big, 65537);
-    LOAD(file);
-    assert_non_null(strstr(said, "is larger than 65536 bytes; the default is used\n"));
-    assert_int_equal(line_count(said), 1);
-    assert_int_equal(seen->options.check, 0);
-
-    // Binary.
-    file_write(profile_path, "check=1\n\0\0", 10);
-    LOAD(file);
-    assert_non_null(strstr(said, "is not a text file; the default is used\n"));
-    assert_int_equal(seen->options.check, 0);
-
-    // 64 KiB of one line, and of thousands of wrong lines: one line of warning.
-    memset(big, 'a', 65536);
-    file_write(profile_path, big, 65536);
-    LOAD(file);
-    assert_int_equal(line_count(said), 1);
-    for (size_t i = 0; i + 2 <= 65536; i += 2) {
-        memcpy(big + i, "x\n", 2);
-    }
-    file_write(profile_path, big, 65536);
-    LOAD(file);
-    assert_int_equal(line_count(said), 1);
-
-    // A FIFO without a writer must not be waited for.
-    snprintf(path, sizeof path, "%s/fifo", directory);
-    snprintf(variable, sizeof variable, "HAKMEM_PROFILE=%s", path);
-    assert_int_equal(mkfifo(path, 0600), 0);
-    LOAD(variable);
-    assert_non_null(strstr(said, "fifo' is not a regular file; the default is used\n"));
-    unlink(path);
-
-    // A link to itself, and a name longer than any path.
-    assert_int_equal(symlink(path, path), 0);
-    LOAD(variable);
-    assert_non_null(strstr(said, "cannot be opened (error 40); the default is used\n"));
-    unlink(path);
-    static char long_name[16 * 1024] = "HAKMEM_PROFILE=";
-    memset(long_name + 15, 'p', sizeof long_name - 16);
-    LOAD(long_name);
-    assert_non_null(strstr(said, "ppp...' is too long for a path; the default is used\n"));
-
-    // Unreadable: checked as a user who may not read it.
-    file = profile("check=1\n");
-    assert_int_equal(chmod(profile_path, 0), 0);
-    assert_int_equal(chmod(directory, 0755), 0);
-    char *envp[] = {file, NULL};
-    load_then(envp, AS_NOBODY, NULL);
-    assert_non_null(strstr(said, "cannot be opened (error 13); the default is used\n"));
-    assert_int_equal(seen->options.check, 0);
-    unlink(profile_path);
 }
 
 static void hostile_values(void **state) {
@@ -687,18 +408,6 @@ static void random_environments(void **state) {
     }
 }
 
-static int setup(void **state) {
-    (void)state;
-    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return seen == MAP_FAILED || mkdtemp(directory) == NULL;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    unlink(profile_path);
-    return rmdir(directory);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_set),
@@ -711,10 +420,6 @@ int main(void) {
         cmocka_unit_test(secure_ignores_the_environment),
         cmocka_unit_test(exact_warnings),
         cmocka_unit_test(warning_names_the_value_in_force),
-        cmocka_unit_test(profiles_count_whole_or_not_at_all),
-        cmocka_unit_test(profiles_lower_no_check_and_lift_no_limit),
-        cmocka_unit_test(comments_and_blanks),
-        cmocka_unit_test(hostile_profiles),
         cmocka_unit_test(hostile_values),
         cmocka_unit_test(flood_of_unknown_names_is_cut),
         cmocka_unit_test(other_names_are_those_of_options),
@@ -723,5 +428,5 @@ int main(void) {
         cmocka_unit_test(verbose_prints_every_option_with_its_origin),
         cmocka_unit_test(random_environments),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, loading_setup, loading_teardown);
 }

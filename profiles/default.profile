@@ -1,0 +1,2 @@
+# What hakmem does without a profile: a name for it, to start from.
+profile_format=1

@@ -1,0 +1,8 @@
+# The slowest calls first: fewer steps that take long. Memory that fell free stays for ten seconds, so that
+# hardly a call waits for the system to give pages back or bring them in, and refills are short.
+profile_format=1
+purge_delay_ms=10000
+slab_purge_delay_ms=20000
+retain_slabs=16
+decay_interval_ms=1000
+refill_blocks=31
