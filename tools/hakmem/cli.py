@@ -20,6 +20,7 @@ from hakmem.commands import (
     serve_metrics,
     soak,
     top,
+    tune,
     version,
 )
 from hakmem.commands import set as set_
@@ -32,6 +33,7 @@ examples:
   hakmem report 4242 -o heap.html          draw it as one page
   hakmem top                               watch all that use hakmem, live
   hakmem bench --quick                     measure it against other allocators
+  hakmem tune -- python3 app.py            learn a profile, and prove that it is better
   hakmem options                           list what can be set
   hakmem doctor                            check this machine
 
@@ -60,6 +62,7 @@ COMMANDS = (
     serve_metrics,
     bench,
     soak,
+    tune,
     options,
     doctor,
     version,

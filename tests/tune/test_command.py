@@ -1,0 +1,103 @@
+"""Whole tunings, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hakmem.options import read_options
+from hakmem.project import find_project
+from hakmem.tune.profile_file import read
+from tests.cli.support import HAKMEM, Outcome, call, library
+from tests.inspect.support.targets import preloaded
+
+OPTIONS = read_options(find_project().options_table)
+SIZE = 8208  # a size that the default table rounds up by a fifth
+MIB = 1 << 20
+
+
+def tune(*words: str | int | Path, cwd: Path) -> Outcome:
+    chosen = ["--library", library()] if "--pid" not in words else []
+    return call([*HAKMEM, "tune", *map(str, chosen), *map(str, words)], cwd=cwd)
+
+
+def demand(program: Path, blocks: int, size: int, mapped: int) -> list[str | int | Path]:
+    return ["--", program, blocks, size, mapped, 60]
+
+
+def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None:
+    command = demand(demand_program, 3000, SIZE, 0)
+    done = tune(
+        "--goal", "memory", "--runs", 5, "-o", "a.profile", "--json", *command, cwd=tmp_path
+    )
+    assert done.status == 0, done.stderr
+    profile = read(tmp_path / "a.profile", OPTIONS)
+    assert SIZE in [size for size, _ in profile.size_classes]
+    assert profile.version == find_project().version
+    assert profile.build_id
+    text = (tmp_path / "a.profile").read_text()
+    assert str(demand_program) in text
+    assert "interleaved pairs" in text
+    facts = json.loads(done.stdout)
+    assert facts["schema"] == "hakmem.tune/1"
+    assert facts["better"] is True
+    assert facts["measured"]["rss"]["high"] < 0.95
+    assert facts["recording"]["exact_sizes"] is True
+    assert facts["recording"]["requests"][str(SIZE)] >= 2900
+    assert facts["output"] == "a.profile"
+
+
+def test_where_nothing_helps_nothing_is_written(demand_program: Path, tmp_path: Path) -> None:
+    command = demand(demand_program, 10, 64, 64 * MIB)
+    done = tune("--goal", "memory", "--runs", 3, "-o", "a.profile", *command, cwd=tmp_path)
+    assert done.status == 3, done.stderr
+    assert "no profile is written" in done.stderr
+    assert done.stdout == b""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path) -> None:
+    words = [str(demand_program), "3000", str(SIZE), "0", "60000"]
+    process = subprocess.Popen(words, env=preloaded(HAKMEM_RESEARCH="1"))
+    try:
+        done = tune(
+            "--pid", process.pid, "--for", "300ms", "--any-build", "-o", "a.profile", cwd=tmp_path
+        )
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    assert done.status == 0, done.stderr
+    assert "NOT measured" in done.stderr
+    assert "NOT measured" in (tmp_path / "a.profile").read_text()
+    profile = read(tmp_path / "a.profile", OPTIONS)
+    assert SIZE in [size for size, _ in profile.size_classes]
+    assert profile.build_id == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name a program to run, or a process with --pid"),
+        (["--pid", "1", "--", "true"], "not both"),
+        (["--pid", "abc"], "'abc' is no process"),
+        (["--pid", "99999999"], "99999999"),
+        (["--runs", "2", "--", "true"], "'2' is no number of pairs"),
+        (["--for", "soon", "--pid", "1"], "'soon' is no duration"),
+        (["-o", "/nowhere/a.profile", "--", "true"], "there is no directory /nowhere"),
+        (["-o", ".", "--", "true"], "is a directory"),
+        (["--", "no-such-program"], "no such program in PATH"),
+        (["--", "false"], "the program ended with status 1"),
+        (["--", "sh", "-c", "echo lost >&2; kill -9 $$"], "signal 9; its last words: lost"),
+        (["--timeout", "200ms", "--", "sleep", "60"], "still running after"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], complaint: str, tmp_path: Path) -> None:
+    done = tune(*words, cwd=tmp_path)
+    assert done.status == 2, done.stderr
+    assert complaint in done.stderr
+    assert done.stdout == b""
+    assert "Traceback" not in done.stderr

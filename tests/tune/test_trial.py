@@ -1,0 +1,98 @@
+"""Verdicts on made-up runs: only what the interval proves counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from hakmem.tune.execution import Run
+from hakmem.tune.profile_file import Profile
+from hakmem.tune.proposal import Change, Goal, compose
+from hakmem.tune.trial import Comparison, compare, is_better, screen
+from harness.figures import Ratio
+
+LEANER = Change("leaner", "takes less", {"retain_slabs": "0"})
+FASTER = Change("faster", "takes less long", {"retain_slabs": "9"})
+SLOW = Change("slow", "takes less, but long", {"purge_delay_ms": "0"})
+NOISE = Change("noise", "does nothing", {"purge_delay_ms": "7"})
+COSTS = {"retain_slabs=0": (0.8, 1.0), "retain_slabs=9": (1.0, 0.8), "purge_delay_ms=0": (0.7, 1.5)}
+
+
+def fake(noise: tuple[float, ...] = (1.0,)) -> Callable[[Profile], Run]:
+    """Runs that cost what COSTS says of the settings, times noise that comes round."""
+    turns = itertools.cycle(noise)
+
+    def once(profile: Profile) -> Run:
+        rss, seconds = 1e8, 1.0
+        for setting in profile.settings:
+            by_rss, by_time = COSTS.get(f"{setting.name}={setting.value}", (1.0, 1.0))
+            rss, seconds = rss * by_rss, seconds * by_time
+        seconds *= next(turns)
+        return Run(seconds, seconds, int(rss), 100, ())
+
+    return once
+
+
+@pytest.mark.parametrize(
+    ("goal", "kept"),
+    [
+        (Goal.MEMORY, {"leaner"}),
+        (Goal.TIME, {"faster"}),
+        (Goal.BALANCED, {"leaner"}),
+    ],
+)
+def test_screening_keeps_what_serves_the_goal(goal: Goal, kept: set[str]) -> None:
+    tried = [LEANER, SLOW, NOISE] + ([FASTER] if goal is Goal.TIME else [])
+    found = screen(fake(), tried, goal, "cpu", "", "")
+    assert {each.change.name for each in found if each.kept} == kept
+
+
+def of(rss: tuple[float, float, float], time: tuple[float, float, float]) -> Comparison:
+    """Median, low and high of both ratios."""
+    return Comparison(Ratio(*rss, pairs=9), Ratio(*time, pairs=9), (), ())
+
+
+SAME = (1.0, 0.99, 1.01)
+
+
+@pytest.mark.parametrize(
+    ("rss", "time", "goals"),
+    [
+        ((0.9, 0.89, 0.91), SAME, {"memory", "balanced"}),
+        (SAME, (0.9, 0.88, 0.95), {"time", "balanced"}),
+        ((0.9, 0.89, 0.91), (0.9, 0.88, 0.95), {"memory", "time", "balanced"}),
+        (SAME, SAME, set()),
+        ((0.9, 0.7, 1.01), SAME, set()),  # the interval holds 1
+        ((0.995, 0.994, 0.996), SAME, set()),  # certain, but next to nothing
+        ((0.8, 0.79, 0.81), (1.2, 1.1, 1.3), set()),  # leaner, but slower
+        ((1.2, 1.1, 1.3), (0.8, 0.79, 0.81), set()),  # faster, but larger
+        ((0.9, 0.89, 0.91), (1.01, 0.9, 1.2), {"memory", "balanced"}),  # noise alone is no loss
+    ],
+)
+def test_only_what_is_proved_counts(
+    rss: tuple[float, float, float], time: tuple[float, float, float], goals: set[str]
+) -> None:
+    assert {goal.value for goal in Goal if is_better(of(rss, time), goal)} == goals
+
+
+def test_pairs_cancel_what_disturbs_both() -> None:
+    """A machine that gets slower and slower makes both runs of a pair slower."""
+    drift = tuple(1 + place / 10 for place in range(22) for _ in range(2))
+    found = compare(fake(drift), compose([FASTER]), 11, "cpu")
+    assert found.time.median == pytest.approx(0.8, rel=0.03)
+    assert found.time.high < 0.85
+
+
+def test_noise_proves_nothing() -> None:
+    noise = (1.0, 1.3, 0.8, 1.1, 0.9, 1.25, 1.05, 0.85)
+    found = compare(fake(noise), compose([NOISE]), 9, "cpu")
+    assert not any(is_better(found, goal) for goal in Goal)
+
+
+def test_of_two_values_the_later_holds() -> None:
+    profile = compose([SLOW, NOISE], {"noise": "measured"})
+    assert [(each.name, each.value, each.reason) for each in profile.settings] == [
+        ("purge_delay_ms", "7", "measured")
+    ]

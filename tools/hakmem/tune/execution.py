@@ -1,0 +1,193 @@
+"""One run of the program on hakmem: what it cost, and what every process of it reported."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from hakmem import preload, schema
+from hakmem.errors import HakmemError, UsageError
+from hakmem.watch import Watch
+
+LAST_WORDS = 300  # characters of standard error that a message repeats
+# The C library's own files, where the largest process of a run is looked for.
+END_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """The program with its arguments, resolved once, and the library it runs on."""
+
+    path: str
+    words: tuple[str, ...]
+    library: str
+
+    @property
+    def name(self) -> str:
+        return Path(self.words[0]).name
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run cost. `peak_rss_bytes` is that of the largest process; times are those of all
+    processes that were waited for."""
+
+    wall_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+    minor_faults: int
+    reports: tuple[schema.Report, ...]
+
+    @property
+    def largest(self) -> schema.Report | None:
+        """The report of the process with the highest peak."""
+        return max(self.reports, key=lambda report: report.peak_rss_bytes, default=None)
+
+
+class Companion(Protocol):
+    """Somebody who looks at the processes of a run while it lasts."""
+
+    def look(self, pids: frozenset[int]) -> float:
+        """One look; returns the seconds until the next one."""
+
+
+class RunFailedError(UsageError):
+    """The program cannot be tuned: it failed, hung, or never ran on hakmem."""
+
+
+def prepare(words: Sequence[str], library: Path) -> Command:
+    """Refuses what cannot run on hakmem, with the reason."""
+    try:
+        target = preload.examine(words[0], os.environ)
+        preload.require_same_architecture(target, library)
+    except HakmemError as error:
+        raise UsageError(str(error)) from None
+    if any(character in str(library.absolute()) for character in ": \t\n$"):
+        raise UsageError(f"{library}: LD_PRELOAD takes no path with a space or a colon")
+    return Command(target.path, tuple(words), str(library.absolute()))
+
+
+def _environment(command: Command, directory: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """The caller's, but for what would set hakmem up in another way than this run is to be."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")
+    }
+    return {
+        **inherited,
+        **settings,
+        "HAKMEM_REPORT": str(directory),
+        "LD_PRELOAD": preload.preload_value(command.library, os.environ.get("LD_PRELOAD")),
+    }
+
+
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+@contextmanager
+def _report_directory() -> Iterator[Path]:
+    shared = Path("/dev/shm")
+    parent = str(shared) if os.access(shared, os.W_OK | os.X_OK) else None
+    directory = Path(tempfile.mkdtemp(prefix="hakmem-tune-", dir=parent))
+    # A program started by root may change its user, and must still be able to write.
+    directory.chmod(0o1733 if os.geteuid() == 0 else 0o700)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Observer:
+    """Watches the processes of a run from a thread of its own; stop() returns when it is done."""
+
+    def __init__(self, pid: int, companion: Companion | None) -> None:
+        self.watch = Watch(pid)
+        self._companion = companion
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._observe, daemon=True)
+        self._thread.start()
+
+    def _observe(self) -> None:
+        while not self._stopped.is_set():
+            self.watch.look()
+            pause_s = self.watch.interval_s
+            if self._companion is not None:
+                pause_s = self._companion.look(frozenset(self.watch.alive))
+            self._stopped.wait(pause_s)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, float, int]:
+    """Exit status, processor seconds and minor faults of the program and what it waited for."""
+    # Not by waiting: while it is looked at, its stops would be reported to this thread as well.
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        ended = bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+    if not ended:
+        raise RunFailedError(f"the program is still running after {timeout_s:.0f} s (--timeout)")
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime, usage.ru_minflt
+
+
+def _last_words(errors: BinaryIO) -> str:
+    errors.seek(0)
+    text = errors.read().decode(errors="replace").strip()
+    return f"; its last words: {text[-LAST_WORDS:]}" if text else ""
+
+
+def run(
+    command: Command,
+    settings: Mapping[str, str],
+    timeout_s: float,
+    companion: Companion | None = None,
+) -> Run:
+    """Runs the program once to its end, with nothing on its standard input; what it writes is
+    dropped. What it leaves running is ended. RunFailedError when it fails."""
+    with _report_directory() as directory, tempfile.TemporaryFile() as errors:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command.words,
+            executable=command.path,
+            env=_environment(command, directory, settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        observer = _Observer(process.pid, companion)
+        try:
+            status, cpu_s, minor_faults = _wait(process, timeout_s)
+            wall_s = time.monotonic() - started
+        finally:
+            _end(process.pid)
+            observer.stop()
+            process.wait()
+        if status != 0:
+            how = f"status {status}" if status > 0 else f"signal {-status}"
+            raise RunFailedError(f"the program ended with {how}{_last_words(errors)}")
+        reports = tuple(schema.read_reports(directory))
+    if not reports:
+        raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
+    peaks = [report.peak_rss_bytes for report in reports]
+    served = {report.exe for report in reports}
+    peaks += [image.peak_rss_bytes for image in observer.watch.images() if image.exe in served]
+    return Run(wall_s, cpu_s, max(peaks), minor_faults, reports)

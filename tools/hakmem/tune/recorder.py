@@ -1,0 +1,152 @@
+"""Looks at the processes of a run, or at one that runs already, while research mode counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hakmem.errors import UsageError
+from hakmem.inspect.control import Control
+from hakmem.inspect.errors import InspectError
+from hakmem.inspect.model import Snapshot
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.targets import take_frozen
+from hakmem.tune import execution
+from hakmem.tune.execution import Command
+from hakmem.tune.recording import Moment, Recording, conclude, moment_of
+from hakmem.watch import is_alive
+
+# What the library is told while a program is recorded.
+SETTINGS = {"HAKMEM_RESEARCH": "1", "HAKMEM_REQUEST_SIZES": "1"}
+# Between two looks, and at least as long as they take together.
+PAUSE_S = 0.01
+PAUSE_LONG_S = 0.1
+# A process that cannot be read so often is none of ours.
+FAILURES_MOST = 20
+
+
+@dataclass
+class _Subject:
+    """One process, looked at again and again."""
+
+    session: Session
+    began: float
+    moments: list[Moment] = field(default_factory=list)
+    last: Snapshot | None = None
+    threads: int = 0
+    may_freeze: bool = True
+
+    def look(self) -> None:
+        snapshot = self._take()
+        self.last = snapshot
+        self.threads = max(self.threads, sum(heap.state == "in use" for heap in snapshot.heaps))
+        at_s = time.monotonic() - self.began
+        self.moments.append(moment_of(snapshot, at_s, resident_bytes(self.session.source.pid)))
+
+    def _take(self) -> Snapshot:
+        """Of a process that stands still, where that is allowed: one that takes a lock for each
+        operation leaves a reader little else."""
+        if self.may_freeze:
+            try:
+                return take_frozen(self.session, residency=False)
+            except InspectError:
+                self.may_freeze = is_alive(self.session.source.pid) and self.last is not None
+                if not is_alive(self.session.source.pid):
+                    raise
+        return self.session.take(residency=False)
+
+    def conclude(self) -> Recording:
+        if self.last is None:
+            raise UsageError("nothing could be seen of the program: it ran for too short a time")
+        seconds = time.monotonic() - self.began
+        return conclude(self.moments, self.last, self.threads, seconds)
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process now; 0 when it is gone."""
+    import os
+    from pathlib import Path
+
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Recorder:
+    """A companion of a run: each process that uses hakmem is looked at as often as it may."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[int, _Subject] = {}
+        self.failures: dict[int, int] = {}
+
+    def look(self, pids: frozenset[int]) -> float:
+        began = time.monotonic()
+        for pid in sorted(pids):
+            if self.failures.get(pid, 0) < FAILURES_MOST:
+                self._look_at(pid)
+        return max(PAUSE_S, time.monotonic() - began)
+
+    def _look_at(self, pid: int) -> None:
+        try:
+            if pid not in self.subjects:
+                self.subjects[pid] = _Subject(Session(ProcessSource(pid)), time.monotonic())
+            self.subjects[pid].look()
+            self.failures.pop(pid, None)
+        except (InspectError, OSError):
+            # Not loaded yet, gone, or another program meanwhile.
+            self.failures[pid] = self.failures.get(pid, 0) + 1
+            subject = self.subjects.get(pid)
+            if subject is not None and subject.last is None:
+                subject.session.close()
+                del self.subjects[pid]
+
+    def close(self) -> None:
+        for subject in self.subjects.values():
+            subject.session.close()
+
+    def largest(self) -> Recording:
+        """Of the process that asked for most at its peak."""
+        seen = [subject for subject in self.subjects.values() if subject.last is not None]
+        if not seen:
+            raise UsageError(
+                "nothing could be seen of the program: it has to run for some tenths of a second"
+            )
+        return max(
+            (subject.conclude() for subject in seen),
+            key=lambda recording: recording.peak.requested_bytes,
+        )
+
+
+def record_command(command: Command, timeout_s: float) -> tuple[Recording, execution.Run]:
+    """Runs the program once in research mode."""
+    recorder = Recorder()
+    try:
+        done = execution.run(command, SETTINGS, timeout_s, recorder)
+        return recorder.largest(), done
+    finally:
+        recorder.close()
+
+
+def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Recording:
+    """Looks at a running process for so long, with research mode on meanwhile; `wait` sleeps, and
+    returns True to stop at once. The process is left as it was."""
+    source = ProcessSource(pid)
+    with Session(source) as session:
+        control = Control(source, session.layout)
+        was_on = session.take(residency=False).research
+        control.set_option("research", 1)
+        subject = _Subject(session, time.monotonic())
+        try:
+            while time.monotonic() - subject.began < for_s:
+                began = time.monotonic()
+                subject.look()
+                if wait(max(PAUSE_LONG_S, time.monotonic() - began)):
+                    break
+        finally:
+            if was_on is None or not was_on.enabled:
+                control.set_option("research", 0)
+        return subject.conclude()

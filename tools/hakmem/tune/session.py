@@ -1,0 +1,144 @@
+"""The whole of a tuning: recording, screening, proof. What is said on the way goes to standard
+error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import NoteSegment
+
+from hakmem.tune import report, trial
+from hakmem.tune.execution import Command
+from hakmem.tune.profile_file import Profile
+from hakmem.tune.proposal import Change, Goal, changes, compose
+from hakmem.tune.recorder import record_command
+from hakmem.tune.recording import Recording
+from hakmem.tune.trial import Comparison, Screened
+
+# How much longer a recorded run takes than another, about.
+RECORDING_TIMES = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for. `pairs`: of the proof; `timeout_s`: of one run; `any_build`: the profile
+    is to serve every build of the program."""
+
+    goal: Goal
+    pairs: int
+    metric: str
+    timeout_s: float
+    any_build: bool
+    version: str
+
+
+@dataclass
+class Outcome:
+    """`comparison` is None when there was nothing to prove; `profile` is what was proved or failed
+    to be."""
+
+    recording: Recording
+    proposed: Sequence[Change]
+    screened: list[Screened] = field(default_factory=list)
+    comparison: Comparison | None = None
+    profile: Profile = field(default_factory=Profile)
+    is_better: bool = False
+
+
+def say(text: str) -> None:
+    """A line for people: standard output is for the profile."""
+    sys.stderr.write(f"hakmem tune: {text}\n")
+    sys.stderr.flush()
+
+
+def build_id(path: str) -> str:
+    """The GNU build id of a program's file; empty when there is none to read."""
+    try:
+        with Path(path).open("rb") as file:
+            for segment in ELFFile(file).iter_segments("PT_NOTE"):
+                assert isinstance(segment, NoteSegment)
+                for note in segment.iter_notes():
+                    if note["n_type"] == "NT_GNU_BUILD_ID":
+                        return str(note["n_desc"])
+    except (OSError, ELFError):
+        pass
+    return ""
+
+
+class Progress:
+    """One line that is written over, where somebody looks."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+
+    def step(self) -> None:
+        self.done += 1
+        if sys.stderr.isatty():
+            end = "\n" if self.done >= self.total else ""
+            sys.stderr.write(f"\r{self.done}/{self.total} runs{end}")
+            sys.stderr.flush()
+
+
+def _announce(seconds: float, runs: int, tried: Sequence[Change], plan: Plan) -> None:
+    say(
+        f"{len(tried)} changes to try in {runs} runs, then {plan.pairs} pairs, at most twice: "
+        f"about {seconds * (runs + 3 * plan.pairs):.0f} s, at {seconds:.1f} s a run"
+    )
+
+
+def tune(command: Command, plan: Plan) -> Outcome:
+    """Records, proposes, and measures; RunFailedError when the program cannot be run."""
+    began = time.monotonic()
+    progress = Progress(0)
+    with trial.runner(command, plan.timeout_s, lambda: progress.step()) as once:
+        once(Profile())  # the first run of a program finds cold files
+        seconds = once(Profile()).wall_s
+        say(f"recording, about {RECORDING_TIMES * seconds:.0f} s")
+        recording, _ = record_command(command, plan.timeout_s * RECORDING_TIMES)
+        say(report.describe(recording))
+        identity = "" if plan.any_build else build_id(recording.exe)
+        tried = changes(recording, plan.goal)
+        outcome = Outcome(recording, tried)
+        runs = 2 * trial.SCREEN_PAIRS * len(tried)
+        _announce(seconds, runs, tried, plan)
+        progress = Progress(runs + 2 * plan.pairs)
+        outcome.screened = trial.screen(once, tried, plan.goal, plan.metric, identity, plan.version)
+        for each in outcome.screened:
+            say(report.screened_text(each, plan.metric))
+        _prove(outcome, once, plan, identity)
+    say(f"done in {time.monotonic() - began:.0f} s")
+    return outcome
+
+
+def _without_costliest(found: Sequence[Screened]) -> list[Screened]:
+    """What is left when the change that cost most time goes."""
+    worst = max(found, key=lambda each: each.time)
+    return [each for each in found if each is not worst]
+
+
+def _prove(
+    outcome: Outcome, once: trial.Runner, plan: Plan, identity: str
+) -> None:
+    """Fresh runs, so that what looked best by chance does not count as better. When it costs time,
+    once more without what cost most."""
+    kept = [each for each in outcome.screened if each.kept]
+    for _ in range(2):
+        if not kept:
+            return
+        told = report.reasons(kept, plan.metric)
+        outcome.profile = compose(
+            [each.change for each in kept], told, build_id=identity, version=plan.version
+        )
+        outcome.comparison = trial.compare(once, outcome.profile, plan.pairs, plan.metric)
+        say(report.gain_text(outcome.comparison, plan.metric))
+        outcome.is_better = trial.is_better(outcome.comparison, plan.goal)
+        if outcome.is_better or trial.not_worse(outcome.comparison.time):
+            return
+        kept = _without_costliest(kept)
