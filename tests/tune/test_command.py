@@ -50,6 +50,17 @@ def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None
     assert facts["output"] == "a.profile"
 
 
+def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Path) -> None:
+    (tmp_path / "good.profile").write_text(f"size_class=16\nsize_class={SIZE}\nsize_class=65536\n")
+    (tmp_path / "bad.profile").write_text("size_class=16\nsize_class=16384\nsize_class=65536\n")
+    other = demand(demand_program, 2000, SIZE, 0)
+    good = tune("--check", "good.profile", "--goal", "memory", "--runs", 5, *other, cwd=tmp_path)
+    assert good.status == 0, good.stderr
+    bad = tune("--check", "bad.profile", "--runs", 5, "--json", *other, cwd=tmp_path)
+    assert bad.status == 1, bad.stderr
+    assert json.loads(bad.stdout)["measured"]["rss"]["low"] > 1.1
+
+
 def test_where_nothing_helps_nothing_is_written(demand_program: Path, tmp_path: Path) -> None:
     command = demand(demand_program, 10, 64, 64 * MIB)
     done = tune("--goal", "memory", "--runs", 3, "-o", "a.profile", *command, cwd=tmp_path)
@@ -89,6 +100,8 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
         (["--for", "soon", "--pid", "1"], "'soon' is no duration"),
         (["-o", "/nowhere/a.profile", "--", "true"], "there is no directory /nowhere"),
         (["-o", ".", "--", "true"], "is a directory"),
+        (["--check", "none.profile", "--", "true"], "none.profile"),
+        (["--check", "x", "-o", "y", "--", "true"], "takes no --pid and no --output"),
         (["--", "no-such-program"], "no such program in PATH"),
         (["--", "false"], "the program ended with status 1"),
         (["--", "sh", "-c", "echo lost >&2; kill -9 $$"], "signal 9; its last words: lost"),

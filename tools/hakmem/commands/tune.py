@@ -16,14 +16,18 @@ from hakmem.project import Project, find_project
 from hakmem.report.durations import seconds
 
 if TYPE_CHECKING:
+    from hakmem.tune.execution import Command
     from hakmem.tune.profile_file import Profile
+    from hakmem.tune.session import Plan
 
+EXIT_WORSE = 1
 EXIT_NOT_BETTER = 3
 GOALS = ("time", "memory", "balanced")
 EXAMPLES = """\
 examples:
   hakmem tune --goal memory --output app.profile -- python3 app.py
   hakmem tune --runs 21 --metric wall -- sh -c './serve & load && kill $!'
+  hakmem tune --check app.profile -- python3 app.py other-input
   hakmem tune --pid 4242 --for 60s --output server.profile   a proposal, without a restart
   HAKMEM_PROFILE=./app.profile hakmem run -- python3 app.py
 
@@ -32,8 +36,8 @@ It is recorded once in research mode, then changes that may help are tried one b
 seemed to help is measured against the default in fresh interleaved pairs. The profile is written
 only when the 95 % interval says that it is better.
 
-Exit status: 0 a profile was written, 2 the program cannot be tuned or the usage is wrong, 3 no
-profile was found that is better.
+Exit status: 0 a profile was written (with --check: it is better), 1 it is worse (--check), 2 the
+program cannot be tuned or the usage is wrong, 3 no profile was found that is better.
 """
 
 
@@ -83,6 +87,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--timeout", metavar="TIME", type=seconds, default=300.0, help="of one run (5m)"
     )
+    parser.add_argument(
+        "--check",
+        metavar="FILE",
+        type=Path,
+        help="learn nothing: measure this profile against the default, on input it was not "
+        "learned from, for instance",
+    )
     parser.add_argument("--pid", metavar="PID", help="look at a running process instead")
     parser.add_argument(
         "--for",
@@ -104,6 +115,10 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError("name a program to run, or a process with --pid; not both")
     if options.pid is not None and not (options.pid.isascii() and options.pid.isdecimal()):
         raise UsageError(f"--pid {options.pid!r} is no process")
+    if options.check is not None and (options.pid is not None or options.output is not None):
+        raise UsageError(
+            "--check measures a profile that exists: it takes no --pid and no --output"
+        )
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise UsageError(f"{options.output}: there is no directory {options.output.parent}")
     if options.output is not None and options.output.is_dir():
@@ -118,6 +133,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.pid is not None:
             return _propose(options, project)
+        if options.check is not None:
+            return _check(options, project)
         return _tune(options, project)
     except HakmemError as error:
         # The statuses of `run` would be mistaken for the program's own.
@@ -139,15 +156,20 @@ def _write(profile: Profile, options: argparse.Namespace) -> Path | None:
     return None
 
 
-def _tune(options: argparse.Namespace, project: Project) -> int:
-    from hakmem.tune import execution, report, session
-    from hakmem.tune.proposal import Goal
+def _command(options: argparse.Namespace, project: Project) -> Command:
+    from hakmem.tune import execution
 
     library = options.library if options.library is not None else ensure_library(project)
     if not library.is_file():
         raise UsageError(f"there is no library {library}")
-    words = [options.program, *options.arguments]
-    plan = session.Plan(
+    return execution.prepare([options.program, *options.arguments], library)
+
+
+def _plan(options: argparse.Namespace, project: Project) -> Plan:
+    from hakmem.tune.proposal import Goal
+    from hakmem.tune.session import Plan
+
+    return Plan(
         goal=Goal(options.goal),
         pairs=options.runs,
         metric=options.metric,
@@ -155,7 +177,32 @@ def _tune(options: argparse.Namespace, project: Project) -> int:
         any_build=options.any_build,
         version=project.version,
     )
-    outcome = session.tune(execution.prepare(words, library), plan)
+
+
+def _check(options: argparse.Namespace, project: Project) -> int:
+    from hakmem.options import read_options
+    from hakmem.tune import profile_file, report, session, trial
+
+    profile = profile_file.read(options.check, read_options(project.options_table))
+    if profile.is_empty:
+        raise UsageError(f"{options.check}: changes nothing")
+    plan = _plan(options, project)
+    found = session.check(_command(options, project), profile, plan)
+    better, worse = trial.is_better(found, plan.goal), trial.is_worse(found)
+    if options.json:
+        facts = report.check_json(found, plan.goal, plan.metric, better=better, worse=worse)
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    verdict = "better" if better else "worse" if worse else "neither better nor worse"
+    session.say(f"{options.check} is {verdict} than the default for the goal {plan.goal.value}")
+    return 0 if better else EXIT_WORSE if worse else EXIT_NOT_BETTER
+
+
+def _tune(options: argparse.Namespace, project: Project) -> int:
+    from hakmem.tune import report, session
+
+    words = [options.program, *options.arguments]
+    plan = _plan(options, project)
+    outcome = session.tune(_command(options, project), plan)
     profile, written = outcome.profile, None
     if outcome.is_better and outcome.comparison is not None:
         about = report.measured_about(

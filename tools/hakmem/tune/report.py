@@ -169,6 +169,27 @@ def _change_json(change: Change) -> Json:
     }
 
 
+def _measured_json(found: Comparison) -> Json:
+    return {
+        "rss": ratio_json(found.rss),
+        "time": ratio_json(found.time),
+        "profile_runs": _runs_json(found.ours),
+        "default_runs": _runs_json(found.default),
+    }
+
+
+def check_json(found: Comparison, goal: Goal, metric: str, *, better: bool, worse: bool) -> Json:
+    """What measuring an existing profile found."""
+    return {
+        "schema": SCHEMA,
+        "goal": goal.value,
+        "metric": metric,
+        "measured": _measured_json(found),
+        "better": better,
+        "worse": worse,
+    }
+
+
 def as_json(
     recording: Recording,
     goal: Goal,
@@ -192,14 +213,7 @@ def as_json(
             {"name": each.change.name, "rss": each.rss, "time": each.time, "kept": each.kept}
             for each in screened
         ],
-        "measured": None
-        if comparison is None
-        else {
-            "rss": ratio_json(comparison.rss),
-            "time": ratio_json(comparison.time),
-            "profile_runs": _runs_json(comparison.ours),
-            "default_runs": _runs_json(comparison.default),
-        },
+        "measured": _measured_json(comparison) if comparison is not None else None,
         "better": better,
         "profile": render(profile) if not profile.is_empty else None,
         "output": str(written) if written is not None else None,

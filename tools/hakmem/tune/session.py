@@ -86,10 +86,11 @@ class Progress:
             sys.stderr.flush()
 
 
-def _announce(seconds: float, runs: int, tried: Sequence[Change], plan: Plan) -> None:
+def _announce(seconds: float, runs: tuple[int, int], tried: Sequence[Change], plan: Plan) -> None:
+    least, most = seconds * (runs[0] + 2 * plan.pairs), seconds * (runs[1] + 4 * plan.pairs)
     say(
-        f"{len(tried)} changes to try in {runs} runs, then {plan.pairs} pairs, at most twice: "
-        f"about {seconds * (runs + 3 * plan.pairs):.0f} s, at {seconds:.1f} s a run"
+        f"{len(tried)} changes to try in {runs[0]} to {runs[1]} runs, then {plan.pairs} pairs, at "
+        f"most twice: {least:.0f} to {most:.0f} s, at {seconds:.1f} s a run"
     )
 
 
@@ -107,7 +108,8 @@ def tune(command: Command, plan: Plan) -> Outcome:
         tried = changes(recording, plan.goal)
         outcome = Outcome(recording, tried)
         runs = 2 * trial.SCREEN_PAIRS * len(tried)
-        _announce(seconds, runs, tried, plan)
+        most = runs + 2 * trial.SCREEN_PAIRS_MORE * len(tried)
+        _announce(seconds, (runs, most), tried, plan)
         progress = Progress(runs + 2 * plan.pairs)
         outcome.screened = trial.screen(once, tried, plan.goal, plan.metric, identity, plan.version)
         for each in outcome.screened:
@@ -117,15 +119,24 @@ def tune(command: Command, plan: Plan) -> Outcome:
     return outcome
 
 
+def check(command: Command, profile: Profile, plan: Plan) -> Comparison:
+    """Measures a profile that exists against the default, without learning anything."""
+    progress = Progress(2 * plan.pairs + 2)
+    with trial.runner(command, plan.timeout_s, progress.step) as once:
+        once(Profile())
+        once(profile)
+        found = trial.compare(once, profile, plan.pairs, plan.metric)
+    say(report.gain_text(found, plan.metric))
+    return found
+
+
 def _without_costliest(found: Sequence[Screened]) -> list[Screened]:
     """What is left when the change that cost most time goes."""
     worst = max(found, key=lambda each: each.time)
     return [each for each in found if each is not worst]
 
 
-def _prove(
-    outcome: Outcome, once: trial.Runner, plan: Plan, identity: str
-) -> None:
+def _prove(outcome: Outcome, once: trial.Runner, plan: Plan, identity: str) -> None:
     """Fresh runs, so that what looked best by chance does not count as better. When it costs time,
     once more without what cost most."""
     kept = [each for each in outcome.screened if each.kept]
