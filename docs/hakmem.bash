@@ -2,7 +2,7 @@
 _hakmem() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} words=
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='run inspect report record diff set top export serve-metrics bench soak options doctor version'
+        words='run inspect report record diff set top export serve-metrics bench soak tune options doctor version'
     else
         case $verb in
             run) words='--help -q --quiet --json --summary-file --mode --set --library' ;;
@@ -16,6 +16,7 @@ _hakmem() {
             serve-metrics) words='--help --listen' ;;
             bench) words='--help --quick --workloads --reps --cpu --seed --scale --counts --no-counts --instructions --programs --allocators --allocator --output --baseline --metric --html --json' ;;
             soak) words='--help --minutes --allocator --threads --seed --interval-ms --output --json --leak --slowdown' ;;
+            tune) words='--help --runs --goal --metric -o --output --any-build --timeout --check --pid --for --json --library' ;;
             options) words='--help --json' ;;
             doctor) words='--help --json --library' ;;
             version) words='--help --json' ;;
