@@ -15,7 +15,6 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
-#include "thread/remote.h"
 #include "thread/research.h"
 
 // Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
@@ -361,9 +360,8 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
         free_checked(slab, block);
     } else if (unlikely(cache == NULL)) {
         late_free(slab, block);
-    } else if (atomic_load_relaxed(&slab->heap) != &cache->heap ||
-               !cache_free_slow(cache, slab, block)) {
-        remote_free(cache, slab, block);
+    } else {
+        cache_free_slow(cache, slab, block);
     }
 }
 
@@ -433,47 +431,15 @@ SLOW_PATH static void free_slowest(void *block) {
     }
 }
 
-// A small block of another heap: to the remote table. False for anything else, or when it is time
-// for a tick.
-static bool free_foreign(struct thread_cache *cache, void *block) {
-    const uintptr_t address = (uintptr_t)block;
-    if (unlikely(cache_is_diverted(cache) || address > cache->address_max)) {
-        return false;
-    }
-    if (++cache->remote_since_tick > REMOTE_FREES_PER_TICK) {
-        cache->remote_since_tick = 0;
-        return false;
-    }
-    const uint32_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
-    if (entry == PAGE_ENTRY_NONE || page_entry_kind(entry) >= SIZE_CLASS_COUNT) {
-        return false;
-    }
-    struct run *slab = arena_find_inline(address);
-    if (unlikely(slab == NULL || !run_is_slab(slab))) {
-        return false;
-    }
-    remote_free(cache, slab, block);
-    return true;
-}
-
-// All that is not the thread's last remote word: own blocks at the end of a node, other remote words.
-MIDDLE_PATH static void free_elsewhere(struct thread_cache *cache, void *block) {
-    const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
-    if (class_index < SIZE_CLASS_COUNT ? cache_push_depot(cache, class_index, block)
-                                       : free_foreign(cache, block)) {
-        return;
-    }
-    free_slowest(block);
-}
-
 MIDDLE_PATH void free_slow(void *block) {
-    // Before the looks for whose it is: programs free NULL as often as blocks.
+    // First: programs free NULL as often as blocks.
     if (block == NULL) {
         return;
     }
     struct thread_cache *cache = thread_cache;
-    if (!cache_free_neighbour(cache, (uintptr_t)block) && !remote_adopt(cache, (uintptr_t)block)) {
-        free_elsewhere(cache, block);
+    const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
+    if (class_index >= SIZE_CLASS_COUNT || !cache_push_depot(cache, class_index, block)) {
+        free_slowest(block);
     }
 }
 

@@ -4,9 +4,9 @@
 //               empty -> depot -> refill from a slab of the thread's heap         thread/cache.c
 //               above 64 KiB -> run of pages; above 2 MiB -> mapping of its own   heap/large.c, huge.c
 //
-//   free(p)     page map entry of p: this thread's heap? -> push on the magazine  (fast)
-//               full -> depot -> flush to the slabs                               thread/cache.c
-//               another heap's -> remote table; large; huge; else misuse          alloc.c
+//   free(p)     page map entry of p: its class -> push on the thread's magazine   (fast)
+//               full -> depot -> flush to the slabs, of this heap or another      thread/cache.c
+//               no small block: large; huge; else misuse                          alloc.c
 #pragma once
 
 #include "thread/cache.h"
@@ -21,7 +21,7 @@ FAST_PATH void *alloc(size_t bytes) {
     if (unlikely(bytes > SMALL_BYTES_MAX)) {
         return alloc_slow(bytes);
     }
-    void *block = cache_pop(cache, size_class_index(bytes));
+    void *block = cache_pop(cache, size_class_number(bytes));
     if (unlikely(block == NULL)) {
         return alloc_slow(bytes);
     }
@@ -30,8 +30,7 @@ FAST_PATH void *alloc(size_t bytes) {
 
 FAST_PATH bool dealloc_hit(void *block) {
     struct thread_cache *cache = thread_cache;
-    const uint64_t class_index = cache_owned_class(cache, (uintptr_t)block);
-    return likely(class_index < SIZE_CLASS_COUNT) && likely(cache_push(cache, class_index, block));
+    return likely(cache_push(cache, cache->address_max, block));
 }
 
 FAST_PATH void dealloc(void *block) {

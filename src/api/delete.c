@@ -4,7 +4,7 @@
 // those without. A program that replaces the other one gets their calls too. Two things make that
 // free of charge for everybody else. The linker binds the library's own calls to the library, but
 // not those of the eight forms in replaceable.list: their addresses here are those in force in the
-// process. And the hit path of a form that is defined by another compares with delete_entry, which
+// process. And the hit path of a form that is defined by another compares with delete_address_max, which
 // matches nothing until the slow path has seen that nothing is replaced.
 #include "api/alloc.h"
 
@@ -48,19 +48,19 @@ static bool delete_array_aligned_is_replaced(void) {
 
 FAST_PATH bool delete_hit(void *block) {
     struct thread_cache *cache = thread_cache;
-    const uint64_t class_index = cache_deleted_class(cache, (uintptr_t)block);
-    return likely(class_index < SIZE_CLASS_COUNT) && likely(cache_push(cache, class_index, block));
+    return likely(cache_push(cache, cache->delete_address_max, block));
 }
 
 static bool deletes_are_trusted(void) {
-    return thread_cache->delete_entry == thread_cache->id_entry;
+    return thread_cache->deletes_trusted != 0;
 }
 
 // From now on this thread's deletes hit as its frees do. A thread without a cache of its own never
 // hits, and asks each time.
 static void trust_deletes(void) {
     if (cache_is_real(thread_cache) && !delete_array_is_replaced()) {
-        thread_cache->delete_entry = thread_cache->id_entry;
+        thread_cache->deletes_trusted = 1;
+        thread_cache->delete_address_max = thread_cache->address_max;
     }
 }
 

@@ -17,7 +17,6 @@
 #include "os/os.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
-#include "thread/remote.h"
 
 // Where statistics and leaks go at exit: many programs close standard error before they end.
 static int exit_descriptor = 2;
@@ -80,7 +79,6 @@ static void verify_frees(void) {
     if (!cache_is_real(cache)) {
         return;
     }
-    remote_publish(cache);
     cache_empty(cache);
     lock_acquire(&cache->heap.lock);
     heap_collect(&cache->heap);

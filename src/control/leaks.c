@@ -5,7 +5,6 @@
 #include "heap/guarded_report.h"
 #include "os/file.h"
 #include "thread/lifecycle.h"
-#include "thread/remote.h"
 
 static void settle_heap(struct heap *heap) {
     lock_acquire(&heap->lock);
@@ -17,7 +16,6 @@ static void settle_heap(struct heap *heap) {
 // Free blocks that are not yet in their slab's bitmap would count as live.
 static void settle(void) {
     if (cache_is_real(thread_cache)) {
-        remote_publish(thread_cache);
         cache_empty(thread_cache);
     }
     settle_heap(late_heap());

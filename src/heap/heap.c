@@ -113,7 +113,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
     }
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
-    event_record_if_asked(EVENT_refill, page_entry(heap->id, (uint32_t)class_index), got);
+    event_record_if_asked(EVENT_refill, page_entry_slab(heap->id, class_index), got);
     return got;
 }
 
@@ -138,9 +138,9 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             source->empty_count -= slab_is_empty(slab);
             target->empty_count += slab_is_empty(slab);
             atomic_store_relaxed(&slab->heap, to);
-            page_map_set(slab->start, slab->page_count, page_entry(to->id, (uint32_t)class_index));
+            page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
             heap_count(to, COUNTER_slabs_moved, 1);
-            event_record(EVENT_slab_moved, slab->start, page_entry(to->id, slab->class_index));
+            event_record(EVENT_slab_moved, slab->start, page_entry_slab(to->id, class_index));
             return true;
         }
         link = link->next;
@@ -214,6 +214,7 @@ struct batch {
     unsigned word;
     uint64_t bits;
     struct slab_word place;
+    unsigned sent_count;  // blocks that went to other heaps
 };
 
 static void batch_put(struct heap *heap, struct batch *batch) {
@@ -223,7 +224,7 @@ static void batch_put(struct heap *heap, struct batch *batch) {
     if (unlikely(atomic_load_relaxed(&batch->slab->heap) != heap)) {
         heap_publish(batch->slab, batch->word, batch->bits);
         heap_count(heap, COUNTER_remote_publishes, 1);
-        heap_count(heap, COUNTER_remote_blocks, bit_count(batch->bits));
+        batch->sent_count += bit_count(batch->bits);
         batch->slab = NULL;  // its last block may have gone home
     } else if (!put_bits(heap, batch->slab, batch->word, batch->bits)) {
         batch->slab = NULL;
@@ -271,7 +272,8 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     }
     batch_put(heap, &batch);
     heap_count(heap, COUNTER_flushes, 1);
-    heap_count(heap, COUNTER_flushed_blocks, count);
+    heap_count(heap, COUNTER_flushed_blocks, count - batch.sent_count);
+    heap_count(heap, COUNTER_remote_blocks, batch.sent_count);
     event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
@@ -304,6 +306,15 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
         push_remote(heap, slab);
     }
     report_double_frees(slab, word, before & bits);
+}
+
+void heap_publish_block(struct run *slab, void *block) {
+    const int index = slab_index(slab, (uintptr_t)block);
+    if (unlikely(index < 0)) {
+        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
+        return;
+    }
+    heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
 }
 
 // Hands an announcement that reached the wrong heap on to the right one.
@@ -499,7 +510,7 @@ static bool check_owner(struct check *check, const struct heap *heap, const stru
     for (unsigned page = 0; page < slab->page_count; page++) {
         check_equal(check, "each page's entry is heap and class",
                     page_map_get(slab->start + page * PAGE_BYTES),
-                    page_entry(heap->id, (uint32_t)class_index));
+                    page_entry_slab(heap->id, class_index));
     }
     return check->violations == before;
 }

@@ -59,7 +59,7 @@ static inline void heap_count(struct heap *heap, enum counter counter, uint64_t 
     atomic_bump_owned(&heap->counters.value[counter], amount);
 }
 
-// All functions below want the lock, except heap_publish and heap_has_remote.
+// All functions below want the lock, except heap_publish, heap_publish_block and heap_has_remote.
 
 // Takes 1..`want` (at most 63) blocks of a class into blocks[], lowest addresses first; makes a
 // slab when none has one. Returns how many; 0 when the system has no memory.
@@ -72,7 +72,7 @@ bool heap_has_blocks(const struct heap *heap, uint64_t class_index);
 // held. False when there is none.
 bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 
-// Puts blocks back that the heap's own thread freed; those of other heaps go there, as by heap_publish().
+// Puts blocks back that the heap's own thread freed; those of other heaps go home, as by heap_publish().
 // Each is checked: a pointer that is no block, or one the slab holds already, is reported as misuse and
 // left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
@@ -87,6 +87,9 @@ static inline bool heap_has_remote(const struct heap *heap) {
 // Any thread: hands the blocks `bits` of word `word` of a foreign slab to its heap. The caller owns
 // these blocks. Reports those that are free already.
 void heap_publish(struct run *slab, unsigned word, uint64_t bits);
+
+// The same for one block. Reports a pointer that is none.
+void heap_publish_block(struct run *slab, void *block);
 
 // Frees one block of a slab of this heap at once, with every check and through the quarantine. Reports a
 // pointer that is no block in use. The lock is held.

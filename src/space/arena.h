@@ -59,7 +59,7 @@ struct run {
     uint8_t tail_dirty;    // 1: the pages behind fresh_index may hold memory of a former run
     uint64_t summary;      // bit w: word w of free_bits is not zero
     // Relaxed: the words have one writer at a time, the holder of the heap's lock; other threads
-    // read them to recognise a double free (see thread/remote.c). Pairs with nothing.
+    // read them to recognise a double free (see heap_put). Pairs with nothing.
     _Atomic(uint64_t) *free_bits;
 
     // Line of the remote freers.

@@ -1,13 +1,13 @@
-// The page map: for each 64 KiB page of the address space, 32 bits that say whose it is.
+// The page map: for each 64 KiB page of the address space, 32 bits that say what it is and whose.
 //
 //   31                      8 7            0
 //  +-------------------------+--------------+
-//  | heap id, or huge number | size class,  |    0: not a page of this heap
-//  |  (24 bits)              | or a kind    |
+//  | heap id, or huge number | kind         |    0: not a page of this heap
+//  |  (24 bits)              |              |
 //  +-------------------------+--------------+
 //
-// malloc's other half, free, reads one entry and compares it with its heap's id: what remains is
-// the size class when the block is its own, and something not below SIZE_CLASS_COUNT otherwise.
+// malloc's other half, free, reads one entry: of a slab's page the kind tells the size class, and with it
+// the magazine that takes the block, whoever's heap the slab belongs to (see thread/cache.h).
 //
 // Normally flat: 8 GiB of address space for addresses of 47 bits, 16 GiB for 48, reserved without
 // write access and made writable in windows of 64 KiB (16,384 entries: 1 GiB of addresses) as the
@@ -30,21 +30,32 @@
 #define HEAP_ID_SHIFT 8
 #define HEAP_ID_MAX ((1u << 24) - 2)
 
-// Kinds of page that are not a slab's. Never below SIZE_CLASS_COUNT.
 enum page_kind {
-    PAGE_KIND_LARGE = 0xf0,
-    PAGE_KIND_HUGE = 0xf1,
-    PAGE_KIND_GUARDED = 0xf2,
+    PAGE_KIND_NONE,
+    PAGE_KIND_SLAB,  // of size class 0; the others follow, as size_class_number() counts them
+    PAGE_KIND_LARGE = PAGE_KIND_SLAB + SIZE_CLASS_COUNT,
+    PAGE_KIND_HUGE,
+    PAGE_KIND_GUARDED,
+    PAGE_KIND_COUNT,
 };
 
 #define PAGE_ENTRY_NONE 0u
 
-static inline uint32_t page_entry(uint32_t number, uint32_t class_or_kind) {
-    return number << HEAP_ID_SHIFT | class_or_kind;
+static inline uint32_t page_entry(uint32_t number, uint32_t kind) {
+    return number << HEAP_ID_SHIFT | kind;
+}
+
+static inline uint32_t page_entry_slab(uint32_t heap_id, uint64_t class_index) {
+    return page_entry(heap_id, PAGE_KIND_SLAB + (uint32_t)class_index);
 }
 
 static inline uint32_t page_entry_kind(uint32_t entry) {
     return entry & 0xff;
+}
+
+// The size class of a slab's page; SIZE_CLASS_COUNT or more for any other.
+static inline uint32_t page_entry_class(uint32_t entry) {
+    return page_entry_kind(entry) - PAGE_KIND_SLAB;
 }
 
 static inline uint32_t page_entry_number(uint32_t entry) {

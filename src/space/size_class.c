@@ -2,10 +2,11 @@
 
 static const struct size_class_table built_in
     __attribute__((section(".rodata.hakmem_size_class_table"))) = {
-        .of_16 =
+        .number_of_16 =
             {
-                [0] = 0,
-#define SIZE_CLASS(index, previous, bytes, pages) [(previous) / 16 + 1 ...(bytes) / 16] = (index),
+                [0] = 1,
+#define SIZE_CLASS(index, previous, bytes, pages) \
+    [(previous) / 16 + 1 ...(bytes) / 16] = (index) + 1,
 #include "space/size_class.def"
 #undef SIZE_CLASS
             },

@@ -35,8 +35,9 @@ struct size_class {
 // SIZE_CLASS_<bytes> says. Rows behind the last class repeat it, and serve nobody.
 #define SIZE_CLASS_TABLE_ALIGN 4096
 struct size_class_table {
-    // Class of a request of n bytes, 0 <= n <= SMALL_BYTES_MAX, at [(n + 15) / 16].
-    _Alignas(SIZE_CLASS_TABLE_ALIGN) uint8_t of_16[SMALL_BYTES_MAX / 16 + 1];
+    // 1 + class of a request of n bytes, 0 <= n <= SMALL_BYTES_MAX, at [(n + 15) / 16]: the fast paths count
+    // the classes from 1, as the page map does, where 0 is no class.
+    _Alignas(SIZE_CLASS_TABLE_ALIGN) uint8_t number_of_16[SMALL_BYTES_MAX / 16 + 1];
     uint8_t count;  // of classes
     struct size_class rows[SIZE_CLASS_COUNT];
 };
@@ -53,8 +54,12 @@ const char *size_class_load(const struct profile *profile);
 // been read by profile_parse().
 void size_class_build(struct size_class_table *table, const struct profile *profile);
 
-FAST_PATH uint64_t size_class_index(size_t bytes) {
-    return size_class_table.of_16[(bytes + 15) >> 4];
+FAST_PATH uint64_t size_class_number(size_t bytes) {
+    return size_class_table.number_of_16[(bytes + 15) >> 4];
+}
+
+static inline uint64_t size_class_index(size_t bytes) {
+    return size_class_number(bytes) - 1;
 }
 
 // Smallest class that holds `bytes` at addresses aligned to `alignment` (a power of two, at most

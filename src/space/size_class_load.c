@@ -35,12 +35,12 @@ static struct size_class row_of(struct profile_class class) {
 }
 
 void size_class_build(struct size_class_table *table, const struct profile *profile) {
-    unsigned filled = 0;  // entries of of_16
+    unsigned filled = 0;  // entries of number_of_16
     for (unsigned i = 0; i < SIZE_CLASS_COUNT; i++) {
         const unsigned index = i < profile->class_count ? i : profile->class_count - 1;
         table->rows[i] = row_of(profile->classes[index]);
         for (; filled <= table->rows[i].block_bytes / 16; filled++) {
-            table->of_16[filled] = (uint8_t)i;
+            table->number_of_16[filled] = (uint8_t)(i + 1);
         }
     }
     table->count = (uint8_t)profile->class_count;

@@ -16,16 +16,13 @@ INSPECTABLE(no_node, cache_no_node);
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
-static struct remote_entry no_remote_entry;  // never in use
-
 bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
 
-#define CACHE_WITHOUT_HEAP                                                              \
-    {                                                                                   \
-        .top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP},                                 \
-        .shadow_top = {[0 ... SIZE_CLASS_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
-        .diverted = 1, .id_entry = UINT64_MAX, .delete_entry = DELETE_ENTRY_NONE,       \
-        .remote_last = &no_remote_entry,                                                \
+#define CACHE_WITHOUT_HEAP                                                             \
+    {                                                                                  \
+        .top = {[0 ... PAGE_KIND_COUNT - 1] = NO_TOP},                                 \
+        .shadow_top = {[0 ... PAGE_KIND_COUNT - 1] = NO_TOP}, .page_map = no_page_map, \
+        .diverted = 1,                                                                 \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
 const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
@@ -34,27 +31,31 @@ __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exe
     (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
 
 static void ***tops(struct thread_cache *cache) {
-    return cache_is_diverted(cache) ? cache->shadow_top : cache->top;
+    return cache_class_tops(cache_is_diverted(cache) ? cache->shadow_top : cache->top);
+}
+
+static void **top_of(struct thread_cache *cache, uint64_t class_index) {
+    return slot_load(tops(cache), class_index);
 }
 
 static void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
     slot_store(tops(cache), class_index, top);
 }
 
+static void switch_tops_off(void ***tops_of_kinds) {
+    for (size_t kind = 0; kind < PAGE_KIND_COUNT; kind++) {
+        slot_store(tops_of_kinds, kind, NO_TOP);
+    }
+}
+
 void cache_init(struct thread_cache *cache, uint32_t id) {
     heap_init(&cache->heap, id);
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        slot_store(cache->top, i, NO_TOP);
-        slot_store(cache->shadow_top, i, NO_TOP);
-    }
+    switch_tops_off(cache->top);
+    switch_tops_off(cache->shadow_top);
     // Without the flat map the fast path of free must not look anything up.
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
-    cache->remote_shift = 64 - REMOTE_ENTRIES_LOG2;
-    cache->id_entry = page_entry(id, 0);
-    cache->delete_entry = DELETE_ENTRY_NONE;
     cache->checked = heap_checks_frees();
-    cache->remote_last = cache->remote;
     cache_divert(cache, cache->checked || option_live(research) != 0);
 }
 
@@ -333,7 +334,7 @@ static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (cache_is_diverted(cache)) {
         // The fast path never saw the blocks that are here.
-        void **top = slot_load(cache->shadow_top, class_index);
+        void **top = top_of(cache, class_index);
         if (top[-1] != NULL) {
             set_top(cache, class_index, top - 1);
             return top[-1];
@@ -354,10 +355,14 @@ void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {
     return alloc_magazine(cache, class_index);
 }
 
-static bool free_to_heap(struct thread_cache *cache, struct run *slab, void *block) {
+// False when the slab is another heap's.
+static bool free_to_own_heap(struct thread_cache *cache, struct run *slab, void *block) {
     struct heap *heap = &cache->heap;
+    if (atomic_load_relaxed(&slab->heap) != heap) {
+        return false;
+    }
     lock_acquire(&heap->lock);
-    // The slab may have moved to another heap since the caller looked.
+    // The slab may have moved to another heap meanwhile.
     const bool is_own = atomic_load_relaxed(&slab->heap) == heap;
     if (likely(is_own)) {
         heap_free_checked(heap, slab, block);
@@ -366,21 +371,29 @@ static bool free_to_heap(struct thread_cache *cache, struct run *slab, void *blo
     return is_own;
 }
 
-bool cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
+static void free_home(struct thread_cache *cache, struct run *slab, void *block) {
+    if (!free_to_own_heap(cache, slab, block)) {
+        heap_publish_block(slab, block);
+        heap_count(&cache->heap, COUNTER_remote_publishes, 1);
+        heap_count(&cache->heap, COUNTER_remote_blocks, 1);
+    }
+}
+
+void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
     const uint64_t class_index = slab->class_index;
     struct magazine *magazine = &cache->magazines[class_index];
     if (!has_node(cache, class_index)) {
-        return free_to_heap(cache, slab, block);
+        free_home(cache, slab, block);
+        return;
     }
-    void **top = slot_load(tops(cache), class_index);
+    void **top = top_of(cache, class_index);
     if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
         note_slow_path(cache, magazine);
         make_room(cache, class_index);
-        top = slot_load(tops(cache), class_index);
+        top = top_of(cache, class_index);
     }
     *top = block;
     set_top(cache, class_index, top + 1);
-    return true;
 }
 
 // ---- Maintenance ----
@@ -391,7 +404,7 @@ static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {
     if (magazine->node == NULL) {
         return 0;
     }
-    void **top = slot_load(tops(cache), class_index);
+    void **top = top_of(cache, class_index);
     return (unsigned)(top - (magazine->node + floor_of(magazine) + 1));
 }
 
@@ -433,7 +446,6 @@ static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
 }
 
 void cache_adjust(struct thread_cache *cache) {
-    cache->remote_shift = 64 - (capacity_is_crowded() ? REMOTE_CROWDED_LOG2 : REMOTE_ENTRIES_LOG2);
     if (unlikely(capacity_is_exceeded(cache->capacity_bytes))) {
         for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
             if (cache->magazines[i].node != NULL) {
@@ -475,29 +487,25 @@ void cache_divert(struct thread_cache *cache, bool diverted) {
     }
     void ***from = diverted ? cache->top : cache->shadow_top;
     void ***to = diverted ? cache->shadow_top : cache->top;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        slot_store(to, i, slot_load(from, i));
-        slot_store(from, i, NO_TOP);
+    for (size_t kind = 0; kind < PAGE_KIND_COUNT; kind++) {
+        slot_store(to, kind, slot_load(from, kind));
     }
+    switch_tops_off(from);
     atomic_store_relaxed(&cache->diverted, diverted);
-    cache->remote_last = diverted ? &no_remote_entry : cache->remote;
 }
 
 void cache_forget(struct thread_cache *cache) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i] = (struct magazine){0};
-        slot_store(cache->top, i, NO_TOP);
-        slot_store(cache->shadow_top, i, NO_TOP);
     }
-    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
-        cache->remote[i] = (struct remote_entry){0};
-    }
+    switch_tops_off(cache->top);
+    switch_tops_off(cache->shadow_top);
     cache->capacity_bytes = 0;
 }
 
 bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,
                              uintptr_t address) {
-    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
+    void **top = top_of((struct thread_cache *)(uintptr_t)cache, class_index);
     for (unsigned i = 0; i < FREED_LATELY && top[-1] != NULL; i++) {
         top--;
         if ((uintptr_t)*top == address) {
@@ -511,7 +519,7 @@ uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_inde
     const struct magazine *magazine = &cache->magazines[class_index];
     // Field by field as found: the owner may be changing them. The top's place in its node is
     // meaningful whichever node it is.
-    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
+    void **top = top_of((struct thread_cache *)(uintptr_t)cache, class_index);
     if (top == NO_TOP) {
         return 0;
     }
@@ -525,7 +533,7 @@ uint64_t cache_structure_bytes(const struct thread_cache *cache) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         // A class with full nodes mostly has an empty one at hand as well.
         const unsigned full = parked(&cache->magazines[i]);
-        void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), i);
+        void **top = top_of((struct thread_cache *)(uintptr_t)cache, i);
         nodes += top == NO_TOP ? 0 : 1 + full + (full != 0);
     }
     return sizeof *cache + nodes * NODE_BYTES;
@@ -535,7 +543,7 @@ static void check_magazine(struct check *check, const struct thread_cache *cache
                            uint64_t class_index) {
     const struct magazine *magazine = &cache->magazines[class_index];
     const unsigned floor = floor_of(magazine);
-    void **top = slot_load(tops((struct thread_cache *)(uintptr_t)cache), class_index);
+    void **top = top_of((struct thread_cache *)(uintptr_t)cache, class_index);
     void **first = magazine->node + floor + 1;
     check->structure = "magazine of class";
     check->where = class_index;
@@ -575,11 +583,5 @@ size_t cache_check(const struct thread_cache *cache) {
     check.where = cache->heap.id;
     check_equal(&check, "capacity_bytes == bytes the magazines may cache", cache->capacity_bytes,
                 capacity_bytes);
-    for (size_t i = 0; i < REMOTE_ENTRIES; i++) {
-        const struct remote_entry *entry = &cache->remote[i];
-        check_that(&check, (entry->bits == 0) == (entry->place.bytes == 0),
-                   "a remote entry has a place exactly when it has blocks", entry->bits,
-                   entry->place.bytes);
-    }
     return check.violations;
 }

@@ -1,4 +1,6 @@
-// The thread cache: what malloc and free touch. Per size class a magazine of free blocks.
+// The thread cache: what malloc and free touch. Per size class a magazine of free blocks, of whatever heap:
+// free takes a block into the calling thread's magazine without a look whose it is, and each goes home when
+// it leaves the magazine the other way (heap_put). Why: docs/decisions/0015-free-without-an-owner.md.
 //
 //   node, 512 bytes, aligned to 512            top[c]
 //  +------+------+------+------+------+------+--v---+------+ ... +------+
@@ -14,7 +16,8 @@
 // A class without a node has top at the end of one constant node whose last slot is NULL: empty and
 // full at once. So has every class of a thread without a cache, and every class of a cache whose
 // operations are diverted (hardened and research mode): each call then takes the slow path by
-// itself, and "not diverted" costs nothing.
+// itself, and "not diverted" costs nothing. The tops are indexed by the kind of page, as the page map has
+// it: the kinds that are no slab's have a top at that node for ever, so that free need not tell them.
 #pragma once
 
 #include "base/atomic.h"
@@ -26,13 +29,6 @@
 #include "thread/capacity.h"
 
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
-#define REMOTE_ENTRIES_LOG2 6
-#define REMOTE_ENTRIES (1u << REMOTE_ENTRIES_LOG2)
-// So few entries are in use among many threads: one that sleeps holds back the blocks of others in them.
-#define REMOTE_CROWDED_LOG2 2
-// A thread that only frees what others allocated ticks when it has filled a word, and after so many
-// frees that were scattered.
-#define REMOTE_FREES_PER_TICK 64
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
@@ -51,17 +47,6 @@ struct magazine {
     uint8_t active;      // 1: took the slow path since the last decay
 };
 
-// thread_cache.delete_entry while operator delete is not trusted: no page map entry, and no id_entry.
-#define DELETE_ENTRY_NONE (UINT64_MAX - 1)
-
-// A word of remote frees on its way to its slab: up to 64 blocks for one atomic operation.
-struct remote_entry {
-    struct run *slab;
-    uint32_t word;
-    uint64_t bits;           // 0: the entry is unused, and place.bytes is 0
-    struct slab_word place;  // what `bits` names keeps the slab alive
-};
-
 enum cache_state {
     CACHE_UNUSED,  // waits for a thread; empty
     CACHE_IN_USE,  // belongs to a living thread
@@ -71,20 +56,17 @@ enum cache_state {
 struct thread_cache {
     // What the fast paths read, in the order they read it. The tops are written by the owning
     // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
-    void **top[SIZE_CLASS_COUNT];
+    void **top[PAGE_KIND_COUNT];
     uintptr_t address_max;        // highest address the page map may be asked for; 0: NULL only
     page_entry_atomic *page_map;  // flat map
-    uint64_t id_entry;            // page_entry(heap.id, 0)
-    uint64_t delete_entry;        // the same for operator delete once it is trusted: api/delete.c
+    uintptr_t
+        delete_address_max;  // address_max once operator delete is trusted, before 0: api/delete.c
 
     // Slow path, the owning thread's.
     _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
     uint64_t clock_ms;                               // what that look said
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity_cost()
-    uint32_t remote_since_tick;                      // remote frees without a neighbour
-    uint32_t adoptions;                              // remote frees kept, modulo 2^32 (remote.h)
-    uint32_t remote_shift;                           // 64 - log2 of the entries in use
     uint32_t growths_seen;                           // arena_growths at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
@@ -93,15 +75,14 @@ struct thread_cache {
     _Atomic(uint8_t) diverted;
     uint8_t researched;       // 1: operations are counted and timed (research.h)
     uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
+    uint8_t deletes_trusted;  // 1: operator delete may be free (api/delete.c)
     uint8_t exit_rounds;      // times the thread's exit handler has run
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()
     struct guarded_sampler sampler;
     struct magazine magazines[SIZE_CLASS_COUNT];
     // As `top`, while diverted.
-    void **shadow_top[SIZE_CLASS_COUNT];
-    struct remote_entry remote[REMOTE_ENTRIES];
-    struct remote_entry *remote_last;  // the entry that served last; an unused one while diverted
+    void **shadow_top[PAGE_KIND_COUNT];
     // NULL until the first research. Release when made by the owner; the acquire is readers' outside of the process.
     _Atomic(struct research *) research;
 
@@ -141,64 +122,42 @@ static inline bool cache_is_real(const struct thread_cache *cache) {
 
 // ---- The fast paths ----
 
-// A block of the class, or NULL when the magazine is empty.
-FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_index) {
-    void **top = slot_load(cache->top, class_index);
+// Of tops by kind, those of the size classes.
+static inline void ***cache_class_tops(void ***tops_of_kinds) {
+    return tops_of_kinds + PAGE_KIND_SLAB;
+}
+
+// A block of the class with this number (size_class_number()), or NULL when the magazine is empty.
+FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_number) {
+    void **top = slot_load(cache->top, class_number);
     void *block = top[-1];
     if (likely(block != NULL)) {
-        slot_store(cache->top, class_index, top - 1);
+        slot_store(cache->top, class_number, top - 1);
     }
     return block;
 }
 
-FAST_PATH uint64_t cache_class_by(const struct thread_cache *cache, const uint64_t *id_entry,
-                                  uintptr_t address) {
-    if (unlikely(address > cache->address_max)) {
-        return SIZE_CLASS_COUNT;
+// False when the node is full, and when the address is in no slab.
+FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, void *block) {
+    if (unlikely((uintptr_t)block > address_max)) {
+        return false;
     }
-    const uint64_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
-    return entry ^ *id_entry;
-}
-
-// The size class of an address whose block belongs to this cache's heap; SIZE_CLASS_COUNT or more
-// for any other address.
-FAST_PATH uint64_t cache_owned_class(const struct thread_cache *cache, uintptr_t address) {
-    return cache_class_by(cache, &cache->id_entry, address);
-}
-
-// The same while operator delete is trusted to mean free; until then SIZE_CLASS_COUNT or more.
-FAST_PATH uint64_t cache_deleted_class(const struct thread_cache *cache, uintptr_t address) {
-    return cache_class_by(cache, &cache->delete_entry, address);
-}
-
-// False when the node is full.
-FAST_PATH bool cache_push(struct thread_cache *cache, uint64_t class_index, void *block) {
-    void **top = slot_load(cache->top, class_index);
+    const uint32_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
+    const uint64_t kind = page_entry_kind(entry);
+    void **top = slot_load(cache->top, kind);
     if (unlikely(((uintptr_t)top & (NODE_BYTES - 1)) == 0)) {
         return false;
     }
     *top = block;
-    slot_advance(cache->top, class_index);
+    slot_advance(cache->top, kind);
     return true;
 }
 
-// Frees a block of another heap that is a neighbour of the one freed last: of the same 64 blocks, so
-// that neither the page map nor the slab's descriptor is needed. False when it is no neighbour, or
-// the last of the 64, or misuse.
-FAST_PATH bool cache_free_neighbour(struct thread_cache *cache, uintptr_t address) {
-    struct remote_entry *entry = cache->remote_last;
-    if (!slab_word_contains(&entry->place, address)) {
-        return false;
-    }
-    const uint64_t mask = slab_word_bit(&entry->place, address);
-    const uint64_t bits = entry->bits | mask;
-    if (unlikely(bits == UINT64_MAX || mask == 0 ||
-                 ((entry->bits | atomic_load_relaxed(entry->place.held)) & mask) != 0)) {
-        cache->remote_since_tick = REMOTE_FREES_PER_TICK;
-        return false;
-    }
-    entry->bits = bits;
-    return true;
+// The size class of an address in a slab, as far as the cache can tell; else SIZE_CLASS_COUNT or more.
+static inline uint64_t cache_class_of(const struct thread_cache *cache, uintptr_t address) {
+    return address > cache->address_max
+               ? SIZE_CLASS_COUNT
+               : page_entry_class(atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]));
 }
 
 // Looking through the whole magazine would cost realloc-heavy programs dearly; most uses of a freed
@@ -210,7 +169,8 @@ bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_in
 // Whether the block is among the last few that this thread freed into the magazine.
 FAST_PATH bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index,
                                   uintptr_t address) {
-    void *const *top = slot_load(((struct thread_cache *)(uintptr_t)cache)->top, class_index);
+    struct thread_cache *own = (struct thread_cache *)(uintptr_t)cache;
+    void *const *top = slot_load(cache_class_tops(own->top), class_index);
     const uintptr_t last = (uintptr_t)(top - 1) % NODE_BYTES / sizeof(void *);
     if (unlikely(last < FREED_LATELY - 1 || cache_is_diverted(cache))) {
         return cache_freed_lately_slow(cache, class_index, address);
@@ -240,9 +200,9 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
 // the system has no memory.
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
 
-// Frees a block of a slab of this cache's heap when the magazine is full, diverted or not there yet.
-// Reports a pointer that is none. False when the slab is another heap's by now: nothing is done then.
-bool cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
+// Frees a block of a slab, of whatever heap, when the magazine is full, diverted or not there yet. Where the
+// class has no magazine, the block goes home at once: a pointer that is none is then reported.
+void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
 
 // Fits the cache to the number of threads there are: at the thread's start, and at each decay.
 void cache_adjust(struct thread_cache *cache);

@@ -12,8 +12,6 @@ static _Atomic(uint64_t) capacity_total;
 
 // The part of a share that is left when cache_total_bytes is used up.
 #define OVERDRAWN_PART 8
-// Threads are many when a share is less than this part of cache_heap_bytes.
-#define CROWDED_PART 8
 
 void capacity_join(uint64_t bytes) {
     atomic_bump_owned(&cache_count_in_use, 1u);
@@ -95,8 +93,4 @@ void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {
 bool capacity_is_exceeded(uint64_t bytes) {
     const uint64_t share = share_bytes();
     return share < option_live(cache_heap_bytes) && bytes > 2 * share;
-}
-
-bool capacity_is_crowded(void) {
-    return share_bytes() < option_live(cache_heap_bytes) / CROWDED_PART;
 }

@@ -50,6 +50,3 @@ void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity);
 
 // Whether a cache may hold much more than the share that its thread has now.
 bool capacity_is_exceeded(uint64_t bytes);
-
-// Whether threads are so many that one share is a small part of cache_heap_bytes.
-bool capacity_is_crowded(void);

@@ -16,7 +16,8 @@ static bool is_in_magazine(struct thread_cache *cache, uint64_t class_index, uin
         return false;
     }
     void **first = magazine->node + atomic_load_relaxed(&magazine->floor) + 1;
-    void **top = slot_load(cache_is_diverted(cache) ? cache->shadow_top : cache->top, class_index);
+    void ***tops = cache_is_diverted(cache) ? cache->shadow_top : cache->top;
+    void **top = slot_load(cache_class_tops(tops), class_index);
     bool found = is_between(first, top, address);
     for (void **full = magazine->depot; !found && full != NULL; full = (void **)full[0]) {
         found = is_between(full + 1, full + NODE_SLOTS, address);
@@ -36,8 +37,8 @@ enum block_holder holder_find(const struct run *slab, uintptr_t start) {
     if (cache->checked) {
         return HOLDER_PROGRAM;  // then no thread has magazines
     }
-    if (heap != &cache->heap) {
-        return HOLDER_UNKNOWN;
+    if (is_in_magazine(cache, slab->class_index, start)) {
+        return HOLDER_CACHE;
     }
-    return is_in_magazine(cache, slab->class_index, start) ? HOLDER_CACHE : HOLDER_PROGRAM;
+    return heap == &cache->heap ? HOLDER_PROGRAM : HOLDER_UNKNOWN;
 }

@@ -19,7 +19,6 @@
 #include "thread/holder.h"
 #include "thread/knobs.h"
 #include "thread/migration.h"
-#include "thread/remote.h"
 #include "thread/research.h"
 
 extern char **environ;
@@ -164,7 +163,6 @@ void lifecycle_detach(void) {
     if (!cache_is_real(cache)) {
         return;
     }
-    remote_publish(cache);
     cache_empty(cache);
     lock_acquire(&cache->heap.lock);
     heap_collect(&cache->heap);
@@ -192,12 +190,7 @@ void *late_alloc(uint64_t class_index) {
 }
 
 void late_free(struct run *slab, void *block) {
-    const int index = slab_index(slab, (uintptr_t)block);
-    if (index < 0) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
-    }
-    heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
+    heap_publish_block(slab, block);
     count_event(COUNTER_late_operations, 1);
     count_event(COUNTER_remote_publishes, 1);
     count_event(COUNTER_remote_blocks, 1);
@@ -248,7 +241,7 @@ size_t lifecycle_check(void) {
 // ---- fork ----
 //
 // The forking thread takes every lock, in rank order, so that the child's copy of each structure is
-// whole. Magazines and remote tables are their threads' alone and under no lock: the kernel copies
+// whole. Magazines are their threads' alone and under no lock: the kernel copies
 // pages one after another while other threads run, so the child may find the pointer without the
 // slot it points behind. The child therefore forgets the magazines of the threads it has lost; their
 // blocks, a cache's worth each, stay in use there for good.

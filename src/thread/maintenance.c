@@ -7,7 +7,6 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/migration.h"
-#include "thread/remote.h"
 #include "thread/research.h"
 
 // A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected,
@@ -87,7 +86,6 @@ static void purge_due(uint64_t now_ms) {
 size_t maintenance_reclaim(void) {
     struct thread_cache *own = thread_cache;
     if (cache_is_real(own) && !own->checked) {
-        remote_publish(own);
         cache_empty(own);
     }
     // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
@@ -124,7 +122,6 @@ static void look_at_clock(struct thread_cache *cache) {
     cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);
     heap_count(&cache->heap, COUNTER_ticks, 1);
-    remote_publish(cache);
     research_follow(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;

@@ -86,14 +86,14 @@ static enum research_level small_level(const struct thread_cache *cache,
 
 static enum research_level level(const struct thread_cache *cache, const struct research_mark *mark,
                                  uint32_t entry) {
-    switch (entry == PAGE_ENTRY_NONE ? 0xff : page_entry_kind(entry)) {
+    switch (page_entry_kind(entry)) {
     case PAGE_KIND_LARGE:
         return RESEARCH_LARGE;
     case PAGE_KIND_HUGE:
         return RESEARCH_HUGE;
     case PAGE_KIND_GUARDED:
         return RESEARCH_GUARDED;
-    case 0xff:
+    case PAGE_KIND_NONE:
         return RESEARCH_FAILED;
     default:
         return page_entry_number(entry) == cache->heap.id ? small_level(cache, mark)
@@ -102,7 +102,7 @@ static enum research_level level(const struct thread_cache *cache, const struct 
 }
 
 static bool is_small(uint32_t entry) {
-    return entry != PAGE_ENTRY_NONE && page_entry_kind(entry) < SIZE_CLASS_COUNT;
+    return page_entry_class(entry) < SIZE_CLASS_COUNT;
 }
 
 // ---- Lives
@@ -173,8 +173,8 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
     histogram_add(&tables->alloc_ticks, ticks - mark->ticks);
     histogram_add(&tables->request_bytes, bytes);
     if (is_small(entry)) {
-        atomic_bump_owned(&tables->allocs[page_entry_kind(entry)], 1u);
-        atomic_bump_owned(&tables->requested_bytes[page_entry_kind(entry)], bytes);
+        atomic_bump_owned(&tables->allocs[page_entry_class(entry)], 1u);
+        atomic_bump_owned(&tables->requested_bytes[page_entry_class(entry)], bytes);
         research_note_request(arena_find((uintptr_t)block), block, bytes);
     }
     // A block that came from another heap's slab came through the magazine as well.
@@ -219,7 +219,7 @@ void research_free_end(struct thread_cache *cache, const struct research_mark *m
     const enum research_level at = level(cache, mark, mark->entry);
     atomic_bump_owned(&tables->free_levels[at], 1u);
     if (is_small(mark->entry)) {
-        atomic_bump_owned(&tables->frees[page_entry_kind(mark->entry)], 1u);
+        atomic_bump_owned(&tables->frees[page_entry_class(mark->entry)], 1u);
     }
     if (at == RESEARCH_REMOTE) {
         add_flow(tables, page_entry_number(mark->entry));

@@ -11,7 +11,7 @@
 #include "thread/cache.h"
 
 // Where an operation ended: in the magazine's node, in its depot, in the heap's slabs (a refill or a flush), in
-// a slab that was made for it or another heap's remote table; the others are kinds of block.
+// a slab that was made for it; a free of another heap's block, wherever it ended; the others are kinds of block.
 enum research_level {
     RESEARCH_NODE,
     RESEARCH_DEPOT,

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "concurrency.h"
-#include "thread/remote.h"
 
 // ---- Storm: every thread allocates, and frees what any thread allocated
 
@@ -48,7 +47,7 @@ static void storm_in_one_class(struct worker *worker) {
             block_delete(old);
         }
         if (i % 64 == 0 && !thread_cache->checked) {
-            remote_publish(thread_cache);
+            cache_empty(thread_cache);
         }
     }
 }
@@ -71,7 +70,6 @@ static void storm_of_short_slabs(struct worker *worker) {
             block_delete(old);
         }
         if (i % 2 == 0 && !thread_cache->checked) {
-            remote_publish(thread_cache);
             cache_empty(thread_cache);
         }
     }
@@ -194,7 +192,7 @@ static void test_producers_and_consumers(void **state) {
     queue.producing = PRODUCERS;
     run_workers(PRODUCERS + CONSUMERS, produce_or_consume);
     assert_int_equal(queue.count, 0);
-    // What is out at most: the queue, remote tables of 64 words of 64 blocks, and two thread caches.
+    // What is out at most: the queue, and what four thread caches hold.
     print_message("producers' slabs: at most %llu KiB\n",
                   (unsigned long long)queue.slab_bytes_max / 1024);
     assert_true(queue.slab_bytes_max < 24 * MIB);
@@ -265,7 +263,7 @@ static void free_pairs(struct worker *worker) {
         hakmem_dealloc(pairs[i]);
     }
     if (!thread_cache->checked) {
-        remote_publish(thread_cache);
+        cache_empty(thread_cache);
     }
 }
 

@@ -1,5 +1,4 @@
-// The thread cache: magazines against a model, want of memory, modes, and the table of frees to other
-// heaps.
+// The thread cache: magazines against a model, want of memory, modes, and blocks of other heaps.
 #include "isolate.h"
 
 #include <string.h>
@@ -10,7 +9,6 @@
 #include "heap/slab.h"
 #include "space/metadata.h"
 #include "thread/knobs.h"
-#include "thread/remote.h"
 #include "two_caches.h"
 
 enum { OUT_MAX = 30000 };
@@ -174,25 +172,27 @@ static void test_new_thread_has_nothing(void **state) {
     struct thread_cache *none = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
     assert_false(cache_is_real(none));
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        assert_null(cache_pop(none, i));
+        assert_null(cache_pop(none, i + 1));
         assert_null(cache_pop_depot(none, i));
-        assert_false(cache_push(none, i, none));
         assert_false(cache_push_depot(none, i, none));
         assert_int_equal(cache_block_count(none, i), 0);
     }
-    // It owns no address, NULL least of all.
-    assert_true(cache_owned_class(none, 0) >= SIZE_CLASS_COUNT);
-    assert_true(cache_owned_class(none, (uintptr_t)take(SIZE_CLASS_64)) >= SIZE_CLASS_COUNT);
+    // It takes no address, NULL least of all.
+    void *const addresses[] = {NULL, take(SIZE_CLASS_64), none};
+    for (unsigned i = 0; i < ARRAY_COUNT(addresses); i++) {
+        assert_false(cache_push(none, none->address_max, addresses[i]));
+        assert_true(cache_class_of(none, (uintptr_t)addresses[i]) >= SIZE_CLASS_COUNT);
+    }
 }
 
-static void test_owned_class(void **state) {
+static void test_class_of_an_address(void **state) {
     (void)state;
     start();
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const uintptr_t block = (uintptr_t)take(i);
-        assert_int_equal(cache_owned_class(cache, block), i);
-        assert_int_equal(cache_owned_class(cache, block + 1), i);
-        assert_true(cache_owned_class(other, block) >= SIZE_CLASS_COUNT);
+        assert_int_equal(cache_class_of(cache, block), i);
+        assert_int_equal(cache_class_of(cache, block + 1), i);
+        assert_int_equal(cache_class_of(other, block), i);
     }
     static const uintptr_t foreign[] = {0,
                                         16,
@@ -201,7 +201,8 @@ static void test_owned_class(void **state) {
                                         UINT64_MAX,
                                         UINT64_C(0xffff888000000000)};
     for (size_t i = 0; i < ARRAY_COUNT(foreign); i++) {
-        assert_true(cache_owned_class(cache, foreign[i]) >= SIZE_CLASS_COUNT);
+        assert_true(cache_class_of(cache, foreign[i]) >= SIZE_CLASS_COUNT);
+        assert_false(cache_push(cache, cache->address_max, (void *)foreign[i]));
     }
 }
 
@@ -315,10 +316,10 @@ static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
     options.research = 1;
     start();
     for (unsigned i = 0; i < 10; i++) {
-        assert_null(cache_pop(cache, SIZE_CLASS_64));
+        assert_null(cache_pop(cache, SIZE_CLASS_64 + 1));
         void *block = cache_alloc_slow(cache, SIZE_CLASS_64);
         assert_non_null(block);
-        assert_false(cache_push(cache, SIZE_CLASS_64, block));
+        assert_false(cache_push(cache, cache->address_max, block));
         cache_free_slow(cache, arena_find((uintptr_t)block), block);
         assert_ptr_equal(cache_alloc_slow(cache, SIZE_CLASS_64), block);
     }
@@ -334,7 +335,7 @@ static void test_checked_cache_holds_nothing(void **state) {
     void *block = take(SIZE_CLASS_64);
     assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
     assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 1);
-    assert_false(cache_push(cache, SIZE_CLASS_64, block));
+    assert_false(cache_push(cache, cache->address_max, block));
 }
 
 // ---- Emptying and forgetting ----
@@ -345,9 +346,7 @@ static void test_empty_gives_all_blocks_back(void **state) {
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         churn(i, size_classes[i].block_bytes > 8 * KIB ? 20 : 400, 4);
     }
-    void *foreign = take_from(other, SIZE_CLASS_64);
-    remote_free(cache, arena_find((uintptr_t)foreign), foreign);
-    remote_publish(cache);
+    give(SIZE_CLASS_64, take_from(other, SIZE_CLASS_64));
     cache_empty(cache);
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         assert_int_equal(cache_block_count(cache, i), 0);
@@ -362,181 +361,109 @@ static void test_forget(void **state) {
     (void)state;
     start();
     churn(SIZE_CLASS_64, 500, 4);
-    void *foreign = take_from(other, SIZE_CLASS_64);
-    remote_free(cache, arena_find((uintptr_t)foreign), foreign);
+    give(SIZE_CLASS_64, take_from(other, SIZE_CLASS_64));
     const uint64_t used = used_blocks(cache, SIZE_CLASS_64);
     cache_forget(cache);
     check();
     assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
     assert_int_equal(used_blocks(cache, SIZE_CLASS_64), used);
-    remote_publish(cache);
+    cache_empty(cache);
     assert_false(heap_has_remote(&other->heap));
     churn(SIZE_CLASS_64, 500, 4);
 }
 
 // ---- Frees to other heaps ----
 
-static void free_remote(void *block) {
-    remote_free(cache, arena_find((uintptr_t)block), block);
+static void free_slowly(void *block) {
+    cache_free_slow(cache, arena_find((uintptr_t)block), block);
 }
 
-static void test_neighbours_need_no_look_up(void **state) {
+// Whoever frees it: what enters a magazine is handed out again, and leaves for its own heap.
+static void test_foreign_blocks_are_handed_out_again(void **state) {
     (void)state;
     start();
-    const uint64_t classes[] = {SIZE_CLASS_16, SIZE_CLASS_48, SIZE_CLASS_1024, SIZE_CLASS_32768};
-    for (unsigned i = 0; i < sizeof classes / sizeof *classes; i++) {
-        const size_t block_bytes = size_classes[classes[i]].block_bytes;
-        const size_t count = size_classes[classes[i]].block_count;
-        const unsigned group = count < 64 ? (unsigned)count : 64;
-        const uint64_t before = counted(cache, COUNTER_remote_publishes);
-        char *blocks[65];
-        for (unsigned k = 0; k < group; k++) {
-            blocks[k] = take_from(other, classes[i]);
-        }
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0]));
-        free_remote(blocks[0]);
-        // Not the same block again, no other start, no address around the group.
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0]));
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1] + 8));
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1] + block_bytes - 1));
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0] - block_bytes));
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[0] + group * block_bytes));
-        assert_false(cache_free_neighbour(cache, 0));
-        for (unsigned k = group - 1; k > 0; k--) {
-            const bool fills = group == 64 && k == 1;
-            assert_int_equal(cache_free_neighbour(cache, (uintptr_t)blocks[k]), !fills);
-            if (fills) {
-                free_remote(blocks[k]);
-            }
-        }
-        // A word that went is no longer looked at, even where its bits were all of a slab's.
-        remote_publish(cache);
-        assert_int_equal(counted(cache, COUNTER_remote_publishes), before + 1);
-        assert_false(cache_free_neighbour(cache, (uintptr_t)blocks[1]));
-        assert_int_equal(heap_collect(&other->heap), group);
+    void *foreign[3];
+    for (unsigned i = 0; i < 3; i++) {
+        foreign[i] = take_from(other, SIZE_CLASS_64);
+        give(SIZE_CLASS_64, foreign[i]);
     }
-    assert_int_equal(counted(cache, COUNTER_misuses), 0);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 3);
+    assert_ptr_equal(take(SIZE_CLASS_64), foreign[2]);
+    give(SIZE_CLASS_64, foreign[2]);
+    assert_int_equal(counted(cache, COUNTER_refills), 0);
     check();
-}
-
-static void test_neighbour_that_its_slab_holds(void **state) {
-    (void)state;
-    start();
-    char *first = take_from(other, SIZE_CLASS_64), *second = take_from(other, SIZE_CLASS_64);
-    void *back = second;
-    heap_put(&other->heap, &back, 1);
-    free_remote(first);
-    assert_false(cache_free_neighbour(cache, (uintptr_t)second));
-    remote_publish(cache);
-    assert_int_equal(heap_collect(&other->heap), 1);
-    check();
-}
-
-static void test_diverted_caches_know_no_neighbour(void **state) {
-    (void)state;
-    options.research = 1;
-    start();
-    char *first = take_from(other, SIZE_CLASS_64), *second = take_from(other, SIZE_CLASS_64);
-    free_remote(first);
-    assert_false(cache_free_neighbour(cache, (uintptr_t)second));
-    free_remote(second);
-    remote_publish(cache);
-    assert_int_equal(heap_collect(&other->heap), 2);
-    check();
-}
-
-// What the thread frees of others it hands out again, as long as it allocates of the class itself.
-static void test_foreign_blocks_are_kept_for_the_next_allocations(void **state) {
-    (void)state;
-    start();
-    void *foreign[3] = {take_from(other, SIZE_CLASS_64), take_from(other, SIZE_CLASS_64),
-                        take_from(other, SIZE_CLASS_64)};
-    assert_false(remote_adopt(cache, (uintptr_t)foreign[0]));  // no magazine yet
-    void *own = take(SIZE_CLASS_64);
-    take(SIZE_CLASS_64);  // so that there is room
-    take(SIZE_CLASS_64);
-    assert_true(remote_adopt(cache, (uintptr_t)foreign[0]));
-    assert_false(remote_adopt(cache, (uintptr_t)foreign[0]));  // the same again
-    assert_false(remote_adopt(cache, (uintptr_t)foreign[1] + 16));
-    assert_false(remote_adopt(cache, 0));
-    assert_false(remote_adopt(cache, (uintptr_t)&own));
-    assert_true(remote_adopt(cache, (uintptr_t)foreign[1]));
-    assert_ptr_equal(take(SIZE_CLASS_64), foreign[1]);
-    assert_ptr_equal(take(SIZE_CLASS_64), foreign[0]);
-    // One that its slab holds is no block in use.
-    heap_put(&other->heap, &foreign[2], 1);
-    assert_false(remote_adopt(cache, (uintptr_t)foreign[2]));
-    assert_true(remote_adopt(cache, (uintptr_t)foreign[0]));
-    assert_true(remote_adopt(cache, (uintptr_t)foreign[1]));
-    give(SIZE_CLASS_64, own);
-    check();
-    // They leave the cache for their own heap.
     cache_empty(cache);
-    assert_int_equal(heap_collect(&other->heap), 2);
-    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 2);
+    assert_int_equal(heap_collect(&other->heap), 3);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 0);
+    cache_empty(other);
+    assert_int_equal(used_blocks(other, SIZE_CLASS_64), 0);
     check();
 }
 
-static void test_some_foreign_blocks_go_home(void **state) {
+// With blocks of its own among them: each goes to the heap it is of.
+static void test_mixed_blocks_part_at_the_flush(void **state) {
     (void)state;
     start();
-    take(SIZE_CLASS_64);
-    void *blocks[64];
-    for (unsigned i = 0; i < 64; i++) {
-        blocks[i] = take_from(other, SIZE_CLASS_64);
-    }
-    unsigned kept = 0;
-    for (unsigned i = 0; i < 64; i++) {
-        take(SIZE_CLASS_64);  // so that there is room
-        kept += remote_adopt(cache, (uintptr_t)blocks[i]);
-    }
-    assert_int_equal(kept, 64 - 64 / ADOPTIONS_PER_RETURN);
-    check();
-}
-
-static void test_a_thread_that_only_frees_keeps_nothing(void **state) {
-    (void)state;
-    start();
-    void *own[200];
-    for (unsigned i = 0; i < 200; i++) {
+    enum { COUNT = 40 };
+    void *own[COUNT], *foreign[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
         own[i] = take(SIZE_CLASS_64);
+        foreign[i] = take_from(other, SIZE_CLASS_64);
     }
-    void *foreign = take_from(other, SIZE_CLASS_64);
-    assert_true(remote_adopt(cache, (uintptr_t)foreign));
-    cache->magazines[SIZE_CLASS_64].refilled = 0;  // as after an overflow
-    assert_false(remote_adopt(cache, (uintptr_t)take_from(other, SIZE_CLASS_64)));
-    for (unsigned i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         give(SIZE_CLASS_64, own[i]);
+        give(SIZE_CLASS_64, foreign[i]);
     }
+    cache_empty(cache);
+    assert_int_equal(used_blocks(cache, SIZE_CLASS_64), 0);
+    assert_int_equal(heap_collect(&other->heap), COUNT);
     check();
 }
 
-static void test_diverted_caches_adopt_nothing(void **state) {
+static void test_a_thread_that_only_frees_keeps_little(void **state) {
     (void)state;
-    options.research = 1;
     start();
-    take(SIZE_CLASS_64);
-    assert_false(remote_adopt(cache, (uintptr_t)take_from(other, SIZE_CLASS_64)));
+    enum { COUNT = 5000 };
+    give(SIZE_CLASS_64, take_from(other, SIZE_CLASS_64));
+    const uint32_t first = capacity(SIZE_CLASS_64);
+    for (unsigned i = 1; i < COUNT; i++) {
+        give(SIZE_CLASS_64, take_from(other, SIZE_CLASS_64));
+        assert_true(cache_block_count(cache, SIZE_CLASS_64) <= first);
+    }
+    assert_int_equal(capacity(SIZE_CLASS_64), first);
+    assert_in_range(counted(cache, COUNTER_remote_blocks), COUNT - first, COUNT);
     check();
 }
 
-static void test_64_frees_are_one_publication(void **state) {
+static void test_neighbours_are_one_publication(void **state) {
     (void)state;
     start();
-    static void *blocks[64];
-    for (unsigned i = 0; i < 64; i++) {
+    void *blocks[32];
+    for (unsigned i = 0; i < 32; i++) {
         blocks[i] = take_from(other, SIZE_CLASS_64);
     }
-    assert_int_equal((uintptr_t)blocks[0] % (64 * 64), 0);
-    for (unsigned i = 0; i < 63; i++) {
-        free_remote(blocks[i]);
+    for (unsigned i = 0; i < 32; i++) {
+        give(SIZE_CLASS_64, blocks[i * 5 % 32]);
     }
     assert_false(heap_has_remote(&other->heap));
-    free_remote(blocks[63]);
+    cache_empty(cache);
     assert_true(heap_has_remote(&other->heap));
     assert_int_equal(counted(cache, COUNTER_remote_publishes), 1);
-    assert_int_equal(counted(cache, COUNTER_remote_blocks), 64);
-    assert_int_equal(heap_collect(&other->heap), 64);
+    assert_int_equal(counted(cache, COUNTER_remote_blocks), 32);
+    assert_int_equal(heap_collect(&other->heap), 32);
+    check();
+}
+
+// A class without a magazine: each block goes home at once.
+static void test_foreign_blocks_of_a_watched_class(void **state) {
+    (void)state;
+    start();
+    options.watched_operations = 4;
+    void *block = take_from(other, SIZE_CLASS_64);
+    free_slowly(block);
+    assert_int_equal(heap_collect(&other->heap), 1);
+    assert_int_equal(counted(cache, COUNTER_remote_blocks), 1);
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
     check();
 }
 
@@ -545,17 +472,19 @@ static void test_remote_frees_of_many_slabs(void **state) {
     start();
     enum { COUNT = 20000 };
     static void *blocks[COUNT];
+    static uint64_t class_of[COUNT];
     uint64_t random_state = test_seed();
     for (unsigned i = 0; i < COUNT; i++) {
-        blocks[i] = take_from(other, random_next(&random_state) % 30);
+        class_of[i] = random_next(&random_state) % 30;
+        blocks[i] = take_from(other, class_of[i]);
     }
     for (unsigned i = COUNT; i-- > 0;) {
         const unsigned place = (unsigned)(random_next(&random_state) % (i + 1));
-        void *block = blocks[place];
+        give(class_of[place], blocks[place]);
         blocks[place] = blocks[i];
-        free_remote(block);
+        class_of[place] = class_of[i];
     }
-    remote_publish(cache);
+    cache_empty(cache);
     assert_int_equal(counted(cache, COUNTER_remote_blocks), COUNT);
     assert_int_equal(heap_collect(&other->heap), COUNT);
     cache_empty(other);
@@ -569,29 +498,50 @@ static uint64_t misuses(void) {
     return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
 }
 
+// At once as long as the class has no magazine.
+static void test_remote_misuse_of_a_watched_class(void **state) {
+    (void)state;
+    options.abort = 0;
+    start();
+    options.watched_operations = 100;
+    stderr_begin();
+    char *block = take_from(other, SIZE_CLASS_64);
+    free_slowly(block + 16);
+    assert_int_equal(misuses(), 1);
+    free_slowly(block);
+    free_slowly(block);  // on its way back
+    assert_int_equal(misuses(), 2);
+    heap_collect(&other->heap);
+    free_slowly(block);  // held by its slab
+    assert_int_equal(misuses(), 3);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_int_equal(used_blocks(other, SIZE_CLASS_64), 0);
+    check();
+}
+
+// At the flush otherwise.
 static void test_remote_misuse(void **state) {
     (void)state;
     options.abort = 0;
     start();
     stderr_begin();
     char *block = take_from(other, SIZE_CLASS_64);
-    struct run *slab = arena_find((uintptr_t)block);
-    free_remote(block + 16);
-    assert_int_equal(misuses(), 1);
-    remote_free(cache, slab, (char *)slab->start + 63 * 64);  // never handed out
-    const uint64_t after = misuses();
-    free_remote(block);
-    free_remote(block);  // still in the table
-    assert_int_equal(misuses(), after + 1);
-    remote_publish(cache);
-    free_remote(block);  // on its way back
-    remote_publish(cache);
-    assert_int_equal(misuses(), after + 2);
+    give(SIZE_CLASS_64, block + 16);
+    give(SIZE_CLASS_64, block);
+    give(SIZE_CLASS_64, block);
+    assert_int_equal(misuses(), 0);
+    cache_empty(cache);
+    assert_int_equal(misuses(), 2);
+    give(SIZE_CLASS_64, block);
+    cache_empty(cache);  // on its way back
+    assert_int_equal(misuses(), 3);
     heap_collect(&other->heap);
     cache_empty(other);
-    free_remote(block);  // held by its slab
-    assert_int_equal(misuses(), after + 3);
+    give(SIZE_CLASS_64, block);
+    cache_empty(cache);  // held by its slab
+    assert_int_equal(misuses(), 4);
     assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_int_equal(used_blocks(other, SIZE_CLASS_64), 0);
     check();
 }
 
@@ -605,7 +555,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_last_freed_is_first_reused),
         cmocka_unit_test(test_fresh_blocks_come_in_rising_order),
         cmocka_unit_test(test_new_thread_has_nothing),
-        cmocka_unit_test(test_owned_class),
+        cmocka_unit_test(test_class_of_an_address),
         cmocka_unit_test(test_freed_lately),
         cmocka_unit_test(test_without_memory_for_a_node),
         cmocka_unit_test(test_without_memory_for_another_node),
@@ -615,15 +565,13 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_checked_cache_holds_nothing),
         cmocka_unit_test(test_empty_gives_all_blocks_back),
         cmocka_unit_test(test_forget),
-        cmocka_unit_test(test_neighbours_need_no_look_up),
-        cmocka_unit_test(test_neighbour_that_its_slab_holds),
-        cmocka_unit_test(test_diverted_caches_know_no_neighbour),
-        cmocka_unit_test(test_foreign_blocks_are_kept_for_the_next_allocations),
-        cmocka_unit_test(test_some_foreign_blocks_go_home),
-        cmocka_unit_test(test_a_thread_that_only_frees_keeps_nothing),
-        cmocka_unit_test(test_diverted_caches_adopt_nothing),
-        cmocka_unit_test(test_64_frees_are_one_publication),
+        cmocka_unit_test(test_foreign_blocks_are_handed_out_again),
+        cmocka_unit_test(test_mixed_blocks_part_at_the_flush),
+        cmocka_unit_test(test_a_thread_that_only_frees_keeps_little),
+        cmocka_unit_test(test_neighbours_are_one_publication),
+        cmocka_unit_test(test_foreign_blocks_of_a_watched_class),
         cmocka_unit_test(test_remote_frees_of_many_slabs),
+        cmocka_unit_test(test_remote_misuse_of_a_watched_class),
         cmocka_unit_test(test_remote_misuse),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

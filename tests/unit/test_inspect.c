@@ -226,7 +226,8 @@ static void walk_caches(struct walk *walk) {
             const char *node = pointer(magazine, "magazine", "node");
             if (node != NULL) {
                 uintptr_t top;
-                memcpy(&top, element(cache, "thread_cache", "top", i), sizeof top);
+                memcpy(&top, element(cache, "thread_cache", "top", constant("page_kind_slab") + i),
+                       sizeof top);
                 walk->cached_blocks +=
                     (top - (uintptr_t)node) / 8 - 1 - number(magazine, "magazine", "floor") +
                     number(magazine, "magazine", "depot_count") * (constant("node_slots") - 1);
@@ -368,7 +369,7 @@ static void a_slab_that_moves_leaves_an_event(void **state) {
     lock_release(&from.lock);
     assert_int_equal(count_events("slab_moved", &event), 1);
     assert_int_equal(number(event, "event", "a"), (uintptr_t)block);
-    assert_int_equal(number(event, "event", "b"), page_entry(101, 3));
+    assert_int_equal(number(event, "event", "b"), page_entry_slab(101, 3));
 }
 
 static void frequent_events_are_recorded_when_asked_for(void **state) {

@@ -14,7 +14,6 @@
 #include "heap/slab.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
-#include "thread/remote.h"
 
 static void check(void) {
     assert_int_equal(check_all(), 0);
@@ -193,7 +192,7 @@ static void test_ended_thread_leaves_only_what_is_in_use(void **state) {
     for (unsigned i = 0; i < made.count; i++) {
         hakmem_dealloc(made.blocks[i]);
     }
-    remote_publish(thread_cache);
+    cache_empty(thread_cache);
     assert_true(heap_has_remote(&made.cache->heap));
     // And taken back by its successor.
     struct made next;
@@ -213,7 +212,7 @@ static void test_ended_thread_frees_to_others(void **state) {
     (void)state;
     void *block = hakmem_alloc(100);
     run_thread(free_it, block);
-    // It was in that thread's table, which its end has emptied.
+    // It was in that thread's cache, which its end has emptied.
     assert_true(heap_has_remote(&thread_cache->heap));
     lock_acquire(&thread_cache->heap.lock);
     assert_int_equal(heap_collect(&thread_cache->heap), 1);
@@ -450,7 +449,6 @@ static int use_orphan_in_child(void) {
         require(*(unsigned char *)others.blocks[i] == (unsigned char)i);
         hakmem_dealloc(others.blocks[i]);
     }
-    remote_publish(thread_cache);
     cache_empty(thread_cache);
     require(used_blocks(&others.cache->heap) == used - others.count);
     require(check_all() == 0);

@@ -85,17 +85,25 @@ static void test_tick_decays_the_cache(void **state) {
     assert_int_equal(cache_block_count(thread_cache, SIZE_CLASS_64), cached - cached / 2);
 }
 
-static void test_tick_publishes_remote_frees(void **state) {
+// What a thread that stopped freeing still has of others' goes home as it decays.
+static void test_tick_sends_blocks_of_others_home(void **state) {
     (void)state;
     start();
+    options.decay_interval_ms = 100;
     lock_acquire(&late_heap()->lock);
-    void *block = NULL;
-    assert_int_equal(heap_take(late_heap(), SIZE_CLASS_64, 1, &block), 1);
+    void *blocks[8];
+    assert_int_equal(heap_take(late_heap(), SIZE_CLASS_64, 8, blocks), 8);
     lock_release(&late_heap()->lock);
-    hakmem_dealloc(block);
+    for (unsigned i = 0; i < 8; i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    tick_after(99);
     assert_false(heap_has_remote(late_heap()));
-    tick_after(0);
+    tick_after(1);
     assert_true(heap_has_remote(late_heap()));
+    lock_acquire(&late_heap()->lock);
+    assert_int_equal(heap_collect(late_heap()), 4);
+    lock_release(&late_heap()->lock);
 }
 
 static void test_tick_purges_runs_that_are_due(void **state) {
@@ -225,7 +233,7 @@ static void test_remote_frees_to_an_idle_heap_are_collected(void **state) {
     for (unsigned i = 0; i < 10; i++) {
         hakmem_dealloc(idle.kept[i]);
     }
-    tick_after(1);  // published
+    cache_empty(thread_cache);
     assert_true(heap_has_remote(&idle.cache->heap));
     tick_after(100);
     assert_false(heap_has_remote(&idle.cache->heap));
@@ -350,7 +358,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_looks_at_the_clock_only_now_and_then),
         cmocka_unit_test(test_tick_decays_the_cache),
-        cmocka_unit_test(test_tick_publishes_remote_frees),
+        cmocka_unit_test(test_tick_sends_blocks_of_others_home),
         cmocka_unit_test(test_tick_purges_runs_that_are_due),
         cmocka_unit_test(test_tick_purges_kept_mappings),
         cmocka_unit_test(test_tick_purges_sparse_slabs),

@@ -11,7 +11,6 @@
 #include "heap/slab.h"
 #include "thread/lifecycle.h"
 #include "thread/migration.h"
-#include "thread/remote.h"
 
 enum { BLOCKS = 200, BLOCK_BYTES = 1000 };
 
@@ -48,7 +47,7 @@ static void free_blocks(const struct worker *worker, unsigned first) {
     for (unsigned i = first; i < BLOCKS; i += 2) {
         hakmem_dealloc(worker->blocks[i]);
     }
-    remote_publish(thread_cache);
+    cache_empty(thread_cache);
 }
 
 static uint64_t counted(enum counter counter) {

@@ -139,7 +139,7 @@ static void make_table(struct profile *profile, unsigned count, uint64_t *random
 }
 
 static void require_serves(const struct size_class_table *table, size_t bytes) {
-    const unsigned index = table->of_16[(bytes + 15) / 16];
+    const unsigned index = table->number_of_16[(bytes + 15) / 16] - 1u;
     assert_true(index < table->count);
     assert_true(table->rows[index].block_bytes >= bytes);
     assert_true(index == 0 || table->rows[index - 1].block_bytes < bytes);
@@ -188,7 +188,7 @@ static void test_loaded_table_is_in_force_and_cannot_be_written(void **state) {
     const pid_t child = fork();
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
-        *(volatile uint8_t *)&size_class_table.of_16[1] = 1;
+        *(volatile uint8_t *)&size_class_table.number_of_16[1] = 1;
         _exit(0);
     }
     int status = 0;

@@ -14,7 +14,6 @@
 #include "hakmem.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
-#include "thread/remote.h"
 
 enum { BLOCK_COUNT = 3000 };
 
@@ -155,7 +154,7 @@ static void test_blocks_of_an_ended_thread_are_live(void **state) {
     for (unsigned i = 0; i < 500; i++) {
         hakmem_dealloc(made[i]);
     }
-    remote_publish(thread_cache);
+    cache_empty(thread_cache);
     check_equations();
     maintenance_reclaim();
     block_count = block_bytes = 0;

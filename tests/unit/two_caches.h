@@ -28,7 +28,7 @@ static inline void start(void) {
 
 // What alloc.h does, without ticks.
 static inline void *take_from(struct thread_cache *from, uint64_t class_index) {
-    void *block = cache_pop(from, class_index);
+    void *block = cache_pop(from, class_index + 1);
     if (block == NULL) {
         block = cache_pop_depot(from, class_index);
     }
@@ -36,9 +36,10 @@ static inline void *take_from(struct thread_cache *from, uint64_t class_index) {
 }
 
 static inline void give_to(struct thread_cache *to, uint64_t class_index, void *block) {
-    assert_int_equal(page_map_flat == NULL ? class_index : cache_owned_class(to, (uintptr_t)block),
+    assert_int_equal(page_map_flat == NULL ? class_index : cache_class_of(to, (uintptr_t)block),
                      class_index);
-    if (!cache_push(to, class_index, block) && !cache_push_depot(to, class_index, block)) {
+    if (!cache_push(to, to->address_max, block) &&
+        (page_map_flat == NULL || !cache_push_depot(to, class_index, block))) {
         cache_free_slow(to, arena_find((uintptr_t)block), block);
     }
 }

@@ -1,5 +1,5 @@
 """What each block of the slabs is: bits copied from their bitmaps, and set for what lies in thread
-caches, remote tables and quarantines."""
+caches and quarantines."""
 
 from __future__ import annotations
 
@@ -65,6 +65,8 @@ class BlockReader:
         picture.held_blocks = np.bincount(owners, minlength=count).astype(np.int64)
         sizes = self.layout.block_bytes[classes].astype(np.float64)
         picture.held_bytes = np.bincount(owners, sizes, count).astype(np.int64)
+        strangers = picture.runs["heap_id"][at[0]] != picture.heaps["id"][owners]
+        picture.pending_blocks = np.bincount(owners[strangers], minlength=count).astype(np.int64)
         self._set(picture, BlockState.CACHED, rows, *at)
 
     def mark_quarantined(self, picture: Picture, rows: Rows) -> None:
@@ -105,30 +107,6 @@ class BlockReader:
         word = picture.runs["word"][row].astype(np.int64) + block // 64
         bits = np.left_shift(ONE, (block % 64).astype(np.uint64))
         np.bitwise_or.at(picture.planes[state], word, bits)
-
-    def mark_entries(self, picture: Picture, rows: Rows) -> None:
-        held = picture.held
-        if held is None:
-            return
-        entries = held.entries
-        bits = np.bitwise_count(entries["bits"].astype(np.uint64)).astype(np.float64)
-        count = len(picture.caches)
-        picture.pending_blocks = np.bincount(held.entry_owners, bits, count).astype(np.int64)
-        if len(entries) == 0 or len(picture.runs) == 0:
-            return
-        order = np.argsort(picture.run_places)
-        places = picture.run_places[order]
-        found = np.minimum(np.searchsorted(places, entries["slab"]), len(places) - 1)
-        row = order[found]
-        counts = picture.runs["block_count"][row].astype(np.int64)
-        word = entries["word"].astype(np.int64)
-        good = (places[found] == entries["slab"]) & (word < (counts + 63) // 64)
-        picture.strays += int((~good).sum())
-        good &= is_member(rows, row, len(picture.runs))
-        target = picture.runs["word"][row[good]].astype(np.int64) + word[good]
-        np.bitwise_or.at(
-            picture.planes[BlockState.REMOTE], target, entries["bits"][good].astype(np.uint64)
-        )
 
 
 def separate(picture: Picture) -> None:

@@ -57,8 +57,8 @@ def _arguments(kind: np.void, first: int, second: int, layout: Layout) -> dict[s
         if unit == PAGE_ENTRY:
             shift = layout.root.constant("heap_id_shift")
             found["heap"] = value >> shift
-            index = value & ((1 << shift) - 1)
-            if index < len(layout.size_classes):
+            index = (value & ((1 << shift) - 1)) - layout.class_tops.start
+            if 0 <= index < len(layout.size_classes):
                 found["block_bytes"] = layout.size_classes[index].block_bytes
         elif unit:
             found[unit] = value

@@ -1,4 +1,4 @@
-"""What thread caches hold: the blocks in magazines and depots, and the remote frees on their way.
+"""What thread caches hold: the blocks in magazines and depots.
 
 A cache belongs to its thread, which pops and pushes without a lock. Its tops are read before and
 after the nodes they point into; what moved meanwhile is said."""
@@ -23,12 +23,10 @@ Caches = npt.NDArray[Any]
 @dataclass
 class Held:
     """`pointers` are the blocks in magazines and depots, `owners` whose: the row of each in the
-    table of caches. `entries` are rows of remote_entry in use, `entry_owners` whose."""
+    table of caches."""
 
     pointers: Addresses
     owners: npt.NDArray[np.int64]
-    entries: npt.NDArray[Any]
-    entry_owners: npt.NDArray[np.int64]
     node_count: npt.NDArray[np.int64]  # of each cache
     moved_blocks: int  # that came or went while this was read
 
@@ -37,7 +35,7 @@ def _tops(layout: Layout, caches: Caches) -> Addresses:
     tops: Addresses = np.where(
         caches["diverted"][:, None] != 0, caches["shadow_top"], caches["top"]
     )
-    return tops
+    return tops[:, layout.class_tops]
 
 
 def _read_tops(
@@ -47,7 +45,8 @@ def _read_tops(
     before = _tops(layout, caches)
     if len(places) == 0:
         return before
-    offsets = [offset_of(layout.cache, name) for name in ("top", "shadow_top")]
+    first = layout.class_tops.start * 8
+    offsets = [offset_of(layout.cache, name) + first for name in ("top", "shadow_top")]
     diverted = caches["diverted"] != 0
     addresses = places + np.where(diverted, np.uint64(offsets[1]), np.uint64(offsets[0]))
     data, readable = source.gather(addresses, before.shape[1] * 8)
@@ -84,13 +83,9 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
     after = _read_tops(layout, source, places[in_use], chosen)
     changed = np.abs((after.astype(np.int64) - tops.astype(np.int64)) // 8)
     moved = int(np.minimum(changed[has_node], slots).sum())
-    entries = chosen["remote"]
-    used_rows, used = np.nonzero(entries["bits"] != 0)
     return Held(
         pointers=np.concatenate([*parts, depot_pointers]).astype(np.uint64),
         owners=np.concatenate([*owners, depot_owners]),
-        entries=entries[used_rows, used],
-        entry_owners=in_use[used_rows],
         node_count=node_count,
         moved_blocks=moved,
     )

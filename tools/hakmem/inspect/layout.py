@@ -48,12 +48,10 @@ STRUCTURES = {
     "bin": ("slab_count",),
     "heap": ("lock", "id", "quarantine", "counters", "bins"),
     "magazine": ("node", "depot", "spare", "depot_count", "floor"),
-    "remote_entry": ("slab", "word", "bits"),
     "thread_cache": (
         "top",
         "shadow_top",
         "magazines",
-        "remote",
         "diverted",
         "state",
         "thread_id",
@@ -126,6 +124,9 @@ class Layout:
         self.cache = root.structure("thread_cache")
         self.size_classes = self._size_classes()
         self.block_bytes = np.array([row.block_bytes for row in self.size_classes], np.uint64)
+        # Of the tops, which are by kind of page, those of the size classes.
+        first = root.constant("page_kind_slab")
+        self.class_tops = slice(first, first + len(self.size_classes))
         self._require_counts()
 
     def _size_classes(self) -> tuple[SizeClass, ...]:
@@ -153,12 +154,13 @@ class Layout:
         shapes = {
             "bins": self.heap["bins"].shape,
             "magazines": self.cache["magazines"].shape,
-            "top": self.cache["top"].shape,
-            "shadow_top": self.cache["shadow_top"].shape,
         }
         for name, shape in shapes.items():
             if shape != (count,):
                 raise DamagedError(f"the target's {name} are not one for each size class")
+        for name in ("top", "shadow_top"):
+            if len(self.cache[name].shape) != 1 or self.cache[name].shape[0] < self.class_tops.stop:
+                raise DamagedError(f"the target's {name} has not one for each size class")
         if self.superslab["runs"].shape != (SUPERSLAB_PAGES,):
             raise DamagedError("the target's superslabs have not one run for each page")
 

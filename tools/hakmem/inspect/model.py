@@ -170,8 +170,8 @@ class Heap:
     """`state`: "in use" by a living thread, "unused" (waits for one), "orphan" (its thread was left
     behind by fork) or "late" (the heap of calls without a thread cache). `thread_id` is the
     kernel's, in the process's own namespace; 0 when there is none. Blocks are those of the heap's
-    slabs, wherever those blocks are cached; `pending_blocks` are blocks of other heaps that this
-    thread freed and still collects."""
+    slabs, wherever those blocks are cached; `pending_blocks` are the blocks of other heaps that its
+    thread freed and has in its magazines."""
 
     id: int
     state: str

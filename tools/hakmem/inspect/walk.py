@@ -236,7 +236,6 @@ class Walker:
         self._take_owners(picture, rows, raw)
         picture.strays = 0
         self.blocks.mark_held(picture, rows)
-        self.blocks.mark_entries(picture, rows)
         self.blocks.mark_quarantined(picture, rows)
         same = readable & (raw["kind"] == layout.run_slab)
         same &= raw["class_index"] == runs["class_index"][rows]

@@ -185,7 +185,7 @@ def heaps(snapshot: Snapshot) -> str:
          Column("slabs"), Column("slab bytes"), Column("live"),
          Column("use of the slabs", "text", sortable=False), Column("cached"), Column("free"),
          Column("remote", hint="blocks freed by other threads, not yet back in this heap's slabs"),
-         Column("pending", hint="blocks of other heaps, freed by this thread and still collected"),
+         Column("pending", hint="blocks of other heaps, freed by this thread and in its cache"),
          Column("structures", hint="of the thread cache")],
         rows,
         caption="Heaps and their threads",
