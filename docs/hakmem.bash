@@ -6,7 +6,7 @@ _hakmem() {
     else
         case $verb in
             run) words='--help -q --quiet --json --summary-file --mode --set --library' ;;
-            inspect) words='--help --json --blocks --freeze --events --heap --all' ;;
+            inspect) words='--help --json --blocks --freeze --events --decisions --signals --heap --all' ;;
             report) words='--help -o --output --series --freeze' ;;
             record) words='--help --every --for -o --output' ;;
             diff) words='--help --fail-above --fail-above-percent --json --all' ;;

@@ -25,7 +25,9 @@ Table = dict[str, Any]
 # The calls that a heap is made of. Others belong to the loader, to threads or to the C library.
 CALLS = ("mmap", "munmap", "madvise", "mremap")
 NEVER_MS, AT_ONCE_MS = "3600000", "0"
+# Nothing that goes by time.
 STEADY = {
+    "HAKMEM_LEARN": "0",
     "HAKMEM_HUGE_PAGES": "never",
     "HAKMEM_DECAY_INTERVAL_MS": NEVER_MS,
     "HAKMEM_PURGE_DELAY_MS": NEVER_MS,

@@ -10,6 +10,7 @@
 #include "config/profile.h"
 #include "control/inspect.h"
 #include "control/leaks.h"
+#include "control/learner.h"
 #include "control/report.h"
 #include "control/snapshot.h"
 #include "control/stats.h"
@@ -24,7 +25,8 @@ static int exit_descriptor = 2;
 #if defined(__GLIBC__)
 // What pthread_atfork is there, which is itself a piece of every library, at the far end of its code. The handle is
 // that of the library whose unloading takes the handlers away: this one stays.
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                      void *handle);
 
 static void at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
     __register_atfork(prepare, parent, child, NULL);
@@ -51,6 +53,7 @@ static void after_fork_in_child(void) {
 // malloc works before this runs (other libraries' constructors come first or later as the loader
 // likes); here is what needs the C library ready.
 __attribute__((constructor)) static void start(void) {
+    learner_start();
     lifecycle_start();
     if (profile_in_force != NULL) {
         inspect_start();

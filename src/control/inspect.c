@@ -5,6 +5,7 @@
 #include "config/options.h"
 #include "config/profile.h"
 #include "control/inspect.h"
+#include "control/learner.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/large.h"
@@ -75,6 +76,15 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"large_bytes_max", LARGE_BYTES_MAX},
     {"page_map_bytes", PAGE_MAP_BYTES},
     {"event_count", EVENT_COUNT},
+    {"knob_cap", POLICY_KNOB_cap},
+    {"knob_budget", POLICY_KNOB_budget},
+    {"knob_prewarm", POLICY_KNOB_prewarm},
+    {"signal_churn", POLICY_SIGNAL_churn},
+    {"signal_gain", POLICY_SIGNAL_gain},
+    {"signal_idle", POLICY_SIGNAL_idle},
+    {"signal_demand", POLICY_SIGNAL_demand},
+    {"signal_density", POLICY_SIGNAL_density},
+    {"signal_first_use", POLICY_SIGNAL_first_use},
     {"histogram_steps", HISTOGRAM_STEPS},
     {"histogram_buckets", HISTOGRAM_BUCKETS},
     {"research_sample", RESEARCH_SAMPLE},
@@ -192,6 +202,7 @@ static struct hakmem_inspect_global globals[] HOT = {
     ONE("page_map_flat", POINTER, "", page_map_flat),
     ONE("events", EMBEDDED, "events", events),
     ONE("control", EMBEDDED, "control", control),
+    ONE("decision_log", EMBEDDED, "decision_log", decision_log),
     ONE("research_lives", POINTER, "research_lives", research_lives),
     SEVERAL("no_node", POINTER, "", cache_no_node),
     SEVERAL("page_map_windows", POINTER, "window", page_map_windows),

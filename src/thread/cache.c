@@ -6,7 +6,6 @@
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
-#include "thread/knobs.h"
 
 // The node of a class that has none: its last slot is NULL and top is behind it.
 static void *const no_node[NODE_SLOTS] __attribute__((aligned(512))) = {NULL};
@@ -56,6 +55,7 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
     cache->address_max = page_map_flat == NULL ? 0 : ((uintptr_t)1 << ADDRESS_BITS) - 1;
     cache->page_map = page_map_flat == NULL ? no_page_map : page_map_flat;
     cache->checked = heap_checks_frees();
+    cache->learner_window = LEARNER_WINDOW_EVENTS;
     cache_divert(cache, cache->checked || option_live(research) != 0);
 }
 
@@ -103,7 +103,8 @@ static void install_node(struct thread_cache *cache, uint64_t class_index, void 
 // The class's first node; false when there is no memory for it, or the thread's share has no room.
 static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    const uint32_t capacity = capacity_start(&cache->capacity_bytes, class_index);
+    const uint32_t capacity =
+        capacity_start(&cache->capacity_bytes, cache->budget_bytes, class_index);
     if (unlikely(capacity == 0)) {
         return false;
     }
@@ -147,6 +148,19 @@ static void give_to_heap(struct thread_cache *cache, void *const *blocks, unsign
     lock_release(&cache->heap.lock);
 }
 
+static void note_refill(struct thread_cache *cache, struct magazine *magazine, unsigned count) {
+    magazine->refilled = 1;
+    magazine->signals.refills++;
+    magazine->signals.refilled_blocks += (uint16_t)count;
+    cache->learner_events++;
+}
+
+static void note_flush(struct thread_cache *cache, struct magazine *magazine, unsigned count) {
+    magazine->signals.flushes++;
+    magazine->signals.flushed_blocks += (uint16_t)count;
+    cache->learner_events++;
+}
+
 // Fills the empty node and returns one more block.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
@@ -167,7 +181,7 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
         *top++ = blocks[i];
     }
     set_top(cache, class_index, top);
-    magazine->refilled = 1;
+    note_refill(cache, magazine, got);
     return blocks[0];
 }
 
@@ -241,6 +255,7 @@ static void flush_full_node(struct thread_cache *cache, uint64_t class_index, bo
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
     const unsigned flushed = only_frees ? count - count / 8 : (count + 1) / 2;
+    note_flush(cache, magazine, flushed);
     give_to_heap(cache, first, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
     set_top(cache, class_index, first + (count - flushed));
@@ -269,7 +284,8 @@ static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
 // The capacity of a class that refills and overflows in turn. False when it is at its limit.
 static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    const uint32_t raised = capacity_raise(&cache->capacity_bytes, class_index, magazine->capacity);
+    const uint32_t raised = capacity_raise(&cache->capacity_bytes, cache->budget_bytes, class_index,
+                                           magazine->capacity, magazine->limit);
     if (raised == 0) {
         return false;
     }
@@ -297,6 +313,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
     magazine->refilled = 0;
     if (magazine->depot != NULL) {
         // An older node goes, the one just filled is warm.
+        note_flush(cache, magazine, NODE_BLOCKS_MAX);
         flush_depot_node(cache, class_index);
         if (park_node(cache, class_index)) {
             return;
@@ -428,6 +445,40 @@ static void empty_magazine(struct thread_cache *cache, uint64_t class_index) {
         flush_node(cache, class_index, held);
     }
     magazine->depot_low = 0;
+}
+
+// Fits depot and node to a capacity that is less than they were made for.
+static void fit_to_capacity(struct thread_cache *cache, uint64_t class_index) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    while (magazine->depot != NULL &&
+           (parked(magazine) + 1) * NODE_BLOCKS_MAX > magazine->capacity) {
+        flush_depot_node(cache, class_index);
+    }
+    magazine->depot_low = (uint16_t)least_u64(magazine->depot_low, parked(magazine));
+    const uint8_t floor = floor_for(magazine->capacity);
+    if (floor <= floor_of(magazine)) {
+        return;
+    }
+    const unsigned held = node_count(cache, class_index);
+    const unsigned kept = held < magazine->capacity ? held : magazine->capacity;
+    if (held > kept) {
+        flush_node(cache, class_index, held - kept);
+    }
+    void **node = magazine->node;
+    __builtin_memmove(node + floor + 1, node + floor_of(magazine) + 1, kept * sizeof *node);
+    __builtin_memset(node, 0, (size_t)(floor + 1) * sizeof *node);
+    atomic_store_relaxed(&magazine->floor, floor);
+    install_node(cache, class_index, node, kept);
+}
+
+void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    magazine->limit = blocks;
+    if (magazine->capacity > blocks) {
+        magazine->capacity =
+            capacity_lower(&cache->capacity_bytes, class_index, magazine->capacity, blocks);
+        fit_to_capacity(cache, class_index);
+    }
 }
 
 // The class starts anew at its next use.

@@ -27,6 +27,7 @@
 #include "space/page_map.h"
 #include "space/size_class.h"
 #include "thread/capacity.h"
+#include "thread/knobs.h"
 
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 
@@ -37,6 +38,7 @@ struct magazine {
     void **depot;       // stack of full nodes
     void **spare;       // an empty node, or NULL
     uint32_t capacity;  // blocks the class may cache, depot included
+    uint32_t limit;     // knob: what the capacity may grow to; 0: to cache_class_bytes
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
     // nothing.
     _Atomic(uint16_t) depot_count;
@@ -45,6 +47,7 @@ struct magazine {
     uint16_t watched;    // operations of the class while it had no node, up to watched_operations
     uint8_t refilled;    // 1: refilled since it last overflowed: the capacity was too small
     uint8_t active;      // 1: took the slow path since the last decay
+    struct class_signals signals;
 };
 
 enum cache_state {
@@ -67,6 +70,10 @@ struct thread_cache {
     uint64_t clock_ms;                               // what that look said
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity_cost()
+    uint64_t budget_bytes;                           // knob: most of that; 0: cache_heap_bytes
+    struct learner *learner;                         // control/learner.c's, or NULL
+    uint32_t learner_events;                         // refills and flushes since it looked last
+    uint32_t learner_window;                         // how many of them make it look again
     uint32_t growths_seen;                           // arena_growths at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
@@ -203,6 +210,9 @@ void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
 // Frees a block of a slab, of whatever heap, when the magazine is full, diverted or not there yet. Where the
 // class has no magazine, the block goes home at once: a pointer that is none is then reported.
 void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
+
+// Turns the knob of the class to `blocks`, at least 1; if it caches more, it gives back what is beyond.
+void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks);
 
 // Fits the cache to the number of threads there are: at the thread's start, and at each decay.
 void cache_adjust(struct thread_cache *cache);

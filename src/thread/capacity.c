@@ -33,11 +33,10 @@ static uint64_t share_bytes(void) {
     return option_live(cache_total_bytes) / threads;
 }
 
-// What this thread's cache may hold.
-static uint64_t allowed_bytes(void) {
+uint64_t capacity_allowed(uint64_t budget) {
     const bool overdrawn = atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
     const uint64_t share = overdrawn ? share_bytes() / OVERDRAWN_PART : share_bytes();
-    return least_u64(option_live(cache_heap_bytes), share);
+    return least_u64(budget != 0 ? budget : option_live(cache_heap_bytes), share);
 }
 
 // A size as it is for a cache of cache_heap_bytes, in proportion to what is allowed.
@@ -61,8 +60,8 @@ static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, u
     return capacity;
 }
 
-uint32_t capacity_start(uint64_t *bytes, uint64_t class_index) {
-    const uint64_t allowed = allowed_bytes();
+uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) {
+    const uint64_t allowed = capacity_allowed(budget);
     const uint64_t used = *bytes + NODE_BYTES;
     const uint64_t room = allowed > used ? allowed - used : 0;
     const uint64_t most = least_u64(room, in_proportion(option_live(cache_class_bytes), allowed));
@@ -75,15 +74,21 @@ uint32_t capacity_start(uint64_t *bytes, uint64_t class_index) {
     return change(bytes, class_index, 0, (uint32_t)greatest_u64(count, prewarm));
 }
 
-uint32_t capacity_raise(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {
-    const uint64_t allowed = allowed_bytes();
-    const uint32_t most =
-        blocks_in(in_proportion(option_live(cache_class_bytes), allowed), class_index);
+uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
+                        uint32_t limit) {
+    const uint64_t allowed = capacity_allowed(budget);
+    const uint64_t class_bytes =
+        limit != 0 ? limit * block_bytes(class_index) : option_live(cache_class_bytes);
+    const uint32_t most = blocks_in(in_proportion(class_bytes, allowed), class_index);
     const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)capacity);
     if (raised <= capacity || *bytes + (raised - capacity) * block_bytes(class_index) > allowed) {
         return 0;
     }
     return change(bytes, class_index, capacity, raised);
+}
+
+uint32_t capacity_lower(uint64_t *bytes, uint64_t class_index, uint32_t capacity, uint32_t lower) {
+    return change(bytes, class_index, capacity, lower);
 }
 
 void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {

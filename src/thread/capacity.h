@@ -2,7 +2,8 @@
 // with the node that the class needs for it.
 //
 // A class starts low, and doubles while it refills and overflows in turn, up to cache_class_bytes; all
-// classes of a cache together have at most cache_heap_bytes. Among many threads each has an equal share of
+// classes of a cache together have at most cache_heap_bytes. Where that saves slow paths the learner lets both be more
+// (thread/knobs.h). Among many threads each has an equal share of
 // cache_total_bytes, if that is less, and what a class starts with and may reach is less in proportion.
 // Most of many threads sleep, and nobody can take from a sleeping thread what it caches (see
 // docs/decisions/0004-cache-of-idle-threads.md); so the bounds hold while it runs:
@@ -37,13 +38,22 @@ void capacity_leave(uint64_t bytes);
 // In the child of a fork: of all caches, only the calling thread's counts, if it has one.
 void capacity_only(bool has_cache, uint64_t bytes);
 
-// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache.
+// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `budget`: most
+// bytes of the cache, before sharing; 0: cache_heap_bytes.
 
 // The capacity of a class that had none; 0 when the thread's share has no room for one block.
-uint32_t capacity_start(uint64_t *bytes, uint64_t class_index);
+uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index);
 
-// Twice the capacity, or what the limits leave of it; 0 when it is at its limit.
-uint32_t capacity_raise(uint64_t *bytes, uint64_t class_index, uint32_t capacity);
+// Twice the capacity, or what the limits leave of it; 0 when it is at its limit. `limit`: most blocks of the class; 0: as
+// many as cache_class_bytes has room for.
+uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
+                        uint32_t limit);
+
+// Less than it was.
+uint32_t capacity_lower(uint64_t *bytes, uint64_t class_index, uint32_t capacity, uint32_t lower);
+
+// What the cache of a thread whose classes together may have `budget` bytes may hold now.
+uint64_t capacity_allowed(uint64_t budget);
 
 // Takes the class's capacity back.
 void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity);

@@ -5,6 +5,7 @@
 #include "config/profile.h"
 
 struct knobs knobs;
+struct knobs_hooks knobs_hooks;
 
 void knobs_set_prewarm(uint64_t class_index, uint64_t blocks) {
     atomic_store_relaxed(&knobs.prewarm[class_index],

@@ -17,6 +17,38 @@ struct knobs {
 
 extern struct knobs knobs;
 
+// What happened to one class of one cache since the learner looked last; modulo 2^16 where there is no learner.
+struct class_signals {
+    uint16_t refills, flushes;
+    uint16_t refilled_blocks, flushed_blocks;
+};
+
+// The learner looks at a cache whenever it has refilled and flushed so many times; where there is nothing to decide more
+// seldom, as long as the signals can count.
+#define LEARNER_WINDOW_EVENTS 128
+#define LEARNER_WINDOW_EVENTS_MAX 1024
+
+struct thread_cache;
+
+// What the control layer has to say to a thread's own cache.
+typedef void knobs_hook(struct thread_cache *cache);
+
+struct knobs_hooks {
+    // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
+    // run already; they follow then. Pairs with nothing.
+    _Atomic(knobs_hook *) window;  // after a window of events; no lock is held
+    _Atomic(knobs_hook *)
+        thread_end;  // the thread gives its cache up, signals and all; the registry's lock is held
+};
+extern struct knobs_hooks knobs_hooks;
+
+static inline void knobs_call(_Atomic(knobs_hook *) *place, struct thread_cache *cache) {
+    knobs_hook *hook = atomic_load_relaxed(place);
+    if (hook != NULL) {
+        hook(cache);
+    }
+}
+
 // As the options say. Before the first cache is made.
 void knobs_start(void);
 

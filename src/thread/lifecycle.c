@@ -171,6 +171,7 @@ void lifecycle_detach(void) {
     thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_ended_thread;
     event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
     lock_acquire(&registry.lock);
+    knobs_call(&knobs_hooks.thread_end, cache);
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;
     registry.unused = cache;

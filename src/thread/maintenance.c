@@ -162,6 +162,10 @@ bool maintenance_tick(struct thread_cache *cache) {
     if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
         cache_decay(cache);
     }
+    if (unlikely(cache->learner_events >= cache->learner_window)) {
+        cache->learner_events = 0;
+        knobs_call(&knobs_hooks.window, cache);
+    }
     const uint64_t ticks = os_ticks();
     if (likely(ticks - cache->pace_ticks < OS_TICKS_PACE)) {
         return false;

@@ -16,6 +16,7 @@ examples:
   hakmem inspect 4242                      a running process; it is not stopped
   hakmem inspect --freeze 4242             stopped for a moment, so that every figure is exact
   hakmem inspect core.4242                 what was on its heap when it crashed
+  hakmem inspect --decisions 4242          and what the learner decided
   hakmem inspect --json 4242 | jq .waterfall
   hakmem inspect --json --blocks 4242 > before.json
 
@@ -46,6 +47,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--events", action="store_true", help="also the latest slow-path events of the library"
     )
+    parser.add_argument(
+        "--decisions", action="store_true", help="also what the learner decided, and why"
+    )
+    parser.add_argument(
+        "--signals",
+        action="store_true",
+        help="only the windows that the learner decided on, as docs/LEARNING.md says",
+    )
     parser.add_argument("--heap", type=int, metavar="N", help="only the heap with this number")
     parser.add_argument("--all", action="store_true", help="tables in full length")
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
@@ -53,13 +62,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     enter(find_project())
-    from hakmem.inspect import jsonform, text
+    from hakmem.inspect import jsonform, learned, text
     from hakmem.inspect.targets import take
 
-    snapshot = take(options.target, freeze=options.freeze, events=options.events)
+    snapshot = take(
+        options.target,
+        freeze=options.freeze,
+        events=options.events,
+        decisions=options.decisions or options.signals,
+    )
     if options.heap is not None and all(heap.id != options.heap for heap in snapshot.heaps):
         raise UsageError(f"there is no heap {options.heap}; this one has {len(snapshot.heaps)}")
-    if options.json:
+    if options.signals:
+        sys.stdout.write(learned.recording(snapshot, options.heap))
+    elif options.json:
         detail = "blocks" if options.blocks else "runs"
         sys.stdout.write(json.dumps(jsonform.encode(snapshot, detail)) + "\n")
     else:

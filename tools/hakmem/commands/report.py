@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         told = series.read(Path(target))
         snapshot = told.last
     else:
-        snapshot = targets.take(target, freeze=options.freeze, events=True)
+        snapshot = targets.take(target, freeze=options.freeze, events=True, decisions=True)
     if options.series is not None:
         told = series.read(options.series)
     markup = page.render(snapshot, told)

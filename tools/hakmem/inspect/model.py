@@ -227,6 +227,40 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """A decision of the learner: `knob` went from one value to another (blocks; of `budget` bytes),
+    because `signal` had a value. `heap` 0: all; `block_bytes` 0: all classes."""
+
+    number: int
+    time_ns: int  # of the system's monotonic clock, as of the thread's last tick
+    heap: int
+    knob: str
+    block_bytes: int
+    before: int
+    after: int
+    signal: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one size class of one heap did in one window of slow paths; docs/LEARNING.md."""
+
+    heap: int
+    window: int
+    ticks: int
+    budget_bytes: int
+    block_bytes: int
+    refills: int
+    flushes: int
+    refilled_blocks: int
+    flushed_blocks: int
+    capacity: int
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True)
 class Histogram:
     """`counts[i]` values are at most `upper[i]` and above the bound before it."""
 
@@ -336,6 +370,9 @@ class Snapshot:
     gauges: Mapping[str, int]
     events: tuple[Event, ...] = ()
     events_lost: int = 0
+    decisions: tuple[Decision, ...] = ()
+    decisions_lost: int = 0
+    windows: tuple[Window, ...] = ()
     research: Research | None = None
     residency: bool = False  # resident_bytes are known
     waterfall: Waterfall | None = None  # None for a core: nobody knows what was resident

@@ -14,6 +14,7 @@ from hakmem.inspect.errors import DamagedError, InspectError
 from hakmem.inspect.events import read_events
 from hakmem.inspect.heaps import describe_heaps
 from hakmem.inspect.layout import Layout
+from hakmem.inspect.learned import NOTHING_LEARNED, read_learned
 from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import (
     PAGE_BYTES,
@@ -89,14 +90,19 @@ class Session:
         return self.walker.holds_lock()
 
     def take(
-        self, *, events: bool = False, frozen: bool = False, residency: bool = True
+        self,
+        *,
+        events: bool = False,
+        decisions: bool = False,
+        frozen: bool = False,
+        residency: bool = True,
     ) -> Snapshot:
         """The heap as it is now. `frozen`: the target does not move. `residency`: of a process,
         also what of it is resident, which takes the kernel longer to say than all the rest."""
         with damage_told(self.source):
-            return self._take(events, frozen, residency)
+            return self._take(events, decisions, frozen, residency)
 
-    def _take(self, events: bool, frozen: bool, residency: bool) -> Snapshot:
+    def _take(self, events: bool, decisions: bool, frozen: bool, residency: bool) -> Snapshot:
         source, layout = self.source, self.layout
         picture = self.walker.read(is_still=frozen)
         options = facts.read_options(source, layout)
@@ -120,6 +126,7 @@ class Session:
         classes = totals.sum_classes(layout.size_classes, slabs, slack)
         heaps = describe_heaps(picture, layout, source.thread_names())
         found_events, events_lost = self._events(picture) if events else ((), 0)
+        learned = read_learned(source, layout) if decisions else NOTHING_LEARNED
         return Snapshot(
             origin=source.origin,
             pid=source.pid,
@@ -145,6 +152,9 @@ class Session:
             gauges=self._gauges(picture, classes, heaps, huge, guarded),
             events=found_events,
             events_lost=events_lost,
+            decisions=learned.decisions,
+            decisions_lost=learned.decisions_lost,
+            windows=learned.windows,
             research=found_research,
             requests=requests.live_requests(source, layout, picture),
             residency=waterfall is not None and isinstance(source, ProcessSource),

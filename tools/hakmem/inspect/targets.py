@@ -44,7 +44,12 @@ def _head(path: Path) -> bytes:
 
 
 def take(
-    target: str, *, freeze: bool = False, events: bool = False, residency: bool = True
+    target: str,
+    *,
+    freeze: bool = False,
+    events: bool = False,
+    decisions: bool = False,
+    residency: bool = True,
 ) -> Snapshot:
     """A snapshot of what `target` names; InspectError says in a sentence why there is none."""
     if not is_process(target):
@@ -54,14 +59,18 @@ def take(
             return read_json(Path(target))
     with Session(open_source(target)) as session:
         if freeze:
-            return take_frozen(session, events=events, residency=residency)
-        return session.take(events=events, residency=residency)
+            return take_frozen(session, events=events, decisions=decisions, residency=residency)
+        return session.take(events=events, decisions=decisions, residency=residency)
 
 
-def take_frozen(session: Session, *, events: bool = False, residency: bool = True) -> Snapshot:
+def take_frozen(
+    session: Session, *, events: bool = False, decisions: bool = False, residency: bool = True
+) -> Snapshot:
     """The target stands still while it is read, and goes on in any case."""
     with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
-        return session.take(events=events, frozen=freeze.exact, residency=residency)
+        return session.take(
+            events=events, decisions=decisions, frozen=freeze.exact, residency=residency
+        )
 
 
 def read_json(path: Path) -> Snapshot:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hakmem.inspect.errors import plain
 from hakmem.inspect.findings import Severity, findings
-from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Heap, Snapshot
+from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Decision, Heap, Snapshot
 from hakmem.render import Style, size
 
 HEAPS_SHOWN = 20
@@ -54,6 +54,8 @@ def render(
     sections.append(("free pages of superslabs", _purge(snapshot)))
     if snapshot.research is not None:
         sections.append(("research", _research(snapshot)))
+    if snapshot.decisions or snapshot.decisions_lost:
+        sections.append(("decisions of the learner, the latest last", _decisions(snapshot)))
     if snapshot.events or snapshot.events_lost:
         sections.append(("events, the latest last", _events(snapshot, everything)))
     sections.append(("what stands out", _findings(snapshot, style)))
@@ -320,6 +322,26 @@ def quantiles(upper: Sequence[int], counts: Sequence[int]) -> str:
                 parts.append(f"{100 * quantile:g} % <= {bound:,}")
                 break
     return ", ".join(parts)
+
+
+def _decisions(snapshot: Snapshot) -> Iterator[str]:
+    last = snapshot.decisions[-1].time_ns if snapshot.decisions else 0
+    for decision in snapshot.decisions:
+        when = f"{(decision.time_ns - last) / 1e6:>12.3f} ms"
+        where = f"heap {decision.heap}" if decision.heap else "all heaps"
+        of = f" of {size(decision.block_bytes)}" if decision.block_bytes else ""
+        before, after = (
+            decision_value(decision, value) for value in (decision.before, decision.after)
+        )
+        why = f"{decision.signal.replace('_', ' ')} {decision.value:,}"
+        yield f"  {when}  {where:<10} {decision.knob + of:<18} {before:>10} -> {after:<10} by {why}"
+    if snapshot.decisions_lost:
+        yield f"  {snapshot.decisions_lost:,} earlier ones were overwritten"
+
+
+def decision_value(decision: Decision, value: int) -> str:
+    """A value of the decision's knob in its unit."""
+    return size(value) if decision.knob == "budget" else f"{value:,}"
 
 
 def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from hakmem.inspect.findings import findings
 from hakmem.inspect.model import Snapshot
 from hakmem.page import sort_script
-from hakmem.report import occupancy, overview, research, tables, timeline, trend
+from hakmem.report import learner, occupancy, overview, research, tables, timeline, trend
 from hakmem.report.occupancy import BOUNDS, Bounds, LeftOut
 from hakmem.report.parts import legend, safe, section
 from hakmem.report.series import Series
@@ -104,6 +104,9 @@ def render(snapshot: Snapshot, series: Series | None = None, *, bounds: Bounds =
         ("heaps", "Heaps", section("heaps", "Heaps", tables.heaps(snapshot))),
         ("blocks", "Blocks", section("blocks", "Large, huge and guarded blocks",
                                      tables.blocks(snapshot))),
+        ("learner", "Learner",
+         section("learner", "What the learner decided", learner.drawing(snapshot),
+                 "How much thread caches may hold; docs/LEARNING.md says what the signals mean.")),
         ("research", "Research",
          section("research", "Research", research.drawing(snapshot.research,
                                                           snapshot.size_classes),

@@ -1,0 +1,282 @@
+#include "control/policy.h"
+
+#include "base/bits.h"
+#include "thread/capacity.h"
+
+// A class with a smaller part of the window's slow paths has nothing to gain.
+#define EVENTS_PART 32
+// A raise must bring slow paths per time below this share of what they were.
+#define GAIN_PERCENT_MAX 85
+// Judgements against a raise, one after another, that take it back. One window may be a neighbour's noise.
+#define FAILURES_MAX 2
+// The first window after a raise sees the change itself.
+#define SETTLING_WINDOWS 2
+#define PAUSE_WINDOWS 16
+#define PAUSE_WINDOWS_MAX 16384
+// Not in use for so long, a class's capacity is for others.
+#define IDLE_WINDOWS 8
+// Capacity moves to a class with so many times the slow paths per byte.
+#define DENSITY_RATIO 4
+
+enum policy_group policy_group_of(uint64_t class_index) {
+    const uint32_t bytes = size_classes[class_index].block_bytes;
+    return bytes <= KIB ? POLICY_TINY : bytes <= 32 * KIB ? POLICY_MID : POLICY_LARGE;
+}
+
+struct step {
+    struct policy_state *state;
+    const struct policy_window *window;
+    const struct policy_limits *limits;
+    struct policy_decision *decisions;
+    unsigned count;
+    uint32_t capacity[SIZE_CLASS_COUNT];  // as decided so far
+    uint64_t spent_bytes;                 // what these cost
+    uint64_t budget_bytes;
+    uint64_t events;
+};
+
+static uint32_t events_of(const struct policy_signals *signals) {
+    return signals->refills + signals->flushes;
+}
+
+static uint32_t rate_of(const struct step *step, const struct policy_signals *signals) {
+    const uint64_t rate =
+        ((uint64_t)events_of(signals) << 30) / greatest_u64(1, step->window->ticks);
+    return (uint32_t)least_u64(rate, UINT32_MAX);
+}
+
+static void decide(struct step *step, enum policy_knob knob, uint64_t class_index, uint64_t from,
+                   uint64_t to, enum policy_signal signal, uint64_t value) {
+    step->decisions[step->count++] =
+        (struct policy_decision){knob, (uint32_t)class_index, from, to, signal, value};
+}
+
+static void set_capacity(struct step *step, uint64_t class_index, uint32_t to,
+                         enum policy_signal signal, uint64_t value) {
+    const uint32_t from = step->capacity[class_index];
+    decide(step, POLICY_KNOB_cap, class_index, from, to, signal, value);
+    step->spent_bytes += capacity_cost(class_index, to) - capacity_cost(class_index, from);
+    step->capacity[class_index] = to;
+}
+
+static void pause_more(struct policy_pause *pause) {
+    const uint32_t longer = pause->length == 0 ? PAUSE_WINDOWS : 2u * pause->length;
+    pause->length = (uint16_t)least_u64(longer, PAUSE_WINDOWS_MAX);
+    pause->left = pause->length;
+}
+
+static void pause_pass(struct policy_pause *pause) {
+    pause->left = (uint16_t)(pause->left - (pause->left != 0));
+}
+
+static void end_trial(struct policy_class *class) {
+    class->before = 0;
+    class->failures = 0;
+}
+
+// To another class's good.
+static void take(struct step *step, uint64_t class_index, uint32_t to, enum policy_signal signal,
+                 uint64_t value) {
+    struct policy_class *class = &step->state->classes[class_index];
+    set_capacity(step, class_index, to, signal, value);
+    pause_more(&class->take);
+    end_trial(class);
+}
+
+// Whether the class's raise is still on trial.
+static bool judge(struct step *step, uint64_t class_index) {
+    struct policy_class *class = &step->state->classes[class_index];
+    const struct policy_signals *signals = &step->window->classes[class_index];
+    if (class->before == 0) {
+        return false;
+    }
+    if (class->settling > 0) {
+        class->settling--;
+        return true;
+    }
+    const uint64_t percent =
+        100 * (uint64_t)rate_of(step, signals) / greatest_u64(1, class->rate_before);
+    if (percent <= GAIN_PERCENT_MAX || signals->capacity <= class->before) {
+        end_trial(class);
+        return false;
+    }
+    if (++class->failures < FAILURES_MAX) {
+        return true;
+    }
+    set_capacity(step, class_index, class->before, POLICY_SIGNAL_gain, percent);
+    pause_more(&class->raise);
+    end_trial(class);
+    return false;
+}
+
+static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
+    const uint64_t block_bytes = greatest_u64(1, size_classes[class_index].block_bytes);
+    return (uint32_t)greatest_u64(1, bytes / block_bytes);
+}
+
+// What a raise would make of the class's capacity; no more than it is when there is no reason for one.
+static uint32_t wanted(const struct step *step, uint64_t class_index) {
+    const struct policy_class *class = &step->state->classes[class_index];
+    const struct policy_signals *signals = &step->window->classes[class_index];
+    const enum policy_group group = policy_group_of(class_index);
+    const uint32_t capacity = step->capacity[class_index];
+    const uint64_t events = events_of(signals);
+    const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
+    if (class->raise.left > 0 || class->before != 0 || events * EVENTS_PART < step->events ||
+        signals->refills == 0 || signals->flushes == 0 ||
+        events * 1000 <= moved * step->limits->miss_permille[group]) {
+        return capacity;
+    }
+    const uint64_t raised =
+        capacity + greatest_u64(1, (uint64_t)capacity * step->limits->step_percent[group] / 100);
+    const uint64_t most = blocks_in(step->limits->class_bytes_max[group], class_index);
+    return (uint32_t)least_u64(raised, greatest_u64(most, signals->limit));
+}
+
+// Slow paths in the window for each MiB of capacity.
+static uint64_t density(const struct step *step, uint64_t class_index) {
+    return ((uint64_t)events_of(&step->window->classes[class_index]) << 20) /
+           greatest_u64(1, capacity_cost(class_index, step->capacity[class_index]));
+}
+
+// Takes from classes that are not in use until `bytes` fit.
+static void take_from_idle(struct step *step, uint64_t bytes) {
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT && step->spent_bytes + bytes > step->budget_bytes;
+         i++) {
+        const struct policy_class *class = &step->state->classes[i];
+        const uint32_t start = blocks_in(step->limits->start_bytes, i);
+        if (class->idle >= IDLE_WINDOWS && class->take.left == 0 && step->capacity[i] > start) {
+            take(step, i, start, POLICY_SIGNAL_idle, class->idle);
+        }
+    }
+}
+
+static void raise_budget(struct step *step, uint64_t bytes) {
+    const uint64_t needed = step->spent_bytes + bytes;
+    const uint64_t more = least_u64(needed, step->limits->budget_bytes_max);
+    if (more > step->budget_bytes) {
+        decide(step, POLICY_KNOB_budget, SIZE_CLASS_COUNT, step->budget_bytes, more,
+               POLICY_SIGNAL_demand, needed - step->budget_bytes);
+        step->budget_bytes = more;
+    }
+}
+
+// Halves the capacity that saves least, if that is little beside what it would save for this class.
+static void take_from_least(struct step *step, uint64_t class_index) {
+    uint64_t victim = SIZE_CLASS_COUNT;
+    uint64_t least = density(step, class_index) / DENSITY_RATIO;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct policy_class *class = &step->state->classes[i];
+        if (i != class_index && step->capacity[i] > blocks_in(step->limits->start_bytes, i) &&
+            class->take.left == 0 && class->before == 0 &&
+            events_of(&step->window->classes[i]) != 0 && density(step, i) < least) {
+            least = density(step, i);
+            victim = i;
+        }
+    }
+    if (victim != SIZE_CLASS_COUNT) {
+        take(step, victim, step->capacity[victim] / 2, POLICY_SIGNAL_density, least);
+    }
+}
+
+static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
+    const struct policy_signals *signals = &step->window->classes[class_index];
+    struct policy_class *class = &step->state->classes[class_index];
+    const uint32_t from = step->capacity[class_index];
+    const uint64_t more = (uint64_t)(to - from) * size_classes[class_index].block_bytes;
+    if (step->spent_bytes + more > step->budget_bytes) {
+        take_from_idle(step, more);
+    }
+    if (step->spent_bytes + more > step->budget_bytes) {
+        raise_budget(step, more);
+    }
+    if (step->spent_bytes + more > step->budget_bytes) {
+        take_from_least(step, class_index);
+    }
+    if (step->spent_bytes + more > step->budget_bytes) {
+        return;
+    }
+    if (to <= signals->limit) {
+        // It takes the room by itself.
+        step->spent_bytes += more;
+        return;
+    }
+    const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
+    set_capacity(step, class_index, to, POLICY_SIGNAL_churn,
+                 (uint64_t)events_of(signals) * 1000 / greatest_u64(1, moved));
+    class->before = from;
+    class->rate_before = (uint32_t)greatest_u64(rate_of(step, signals), class->rate_last);
+    class->settling = SETTLING_WINDOWS;
+}
+
+// Those with the most slow paths for each byte first.
+static void raise_classes(struct step *step) {
+    bool done[SIZE_CLASS_COUNT] = {false};
+    for (;;) {
+        uint64_t best = SIZE_CLASS_COUNT;
+        uint64_t highest = 0;
+        for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+            if (!done[i] && step->capacity[i] != 0 && density(step, i) > highest &&
+                wanted(step, i) > step->capacity[i]) {
+                best = i;
+                highest = density(step, i);
+            }
+        }
+        if (best == SIZE_CLASS_COUNT) {
+            return;
+        }
+        done[best] = true;
+        raise_class(step, best, wanted(step, best));
+    }
+}
+
+unsigned policy_step(struct policy_state *state, const struct policy_window *window,
+                     const struct policy_limits *limits,
+                     struct policy_decision decisions[POLICY_DECISIONS_MAX]) {
+    struct step step = {
+        .state = state,
+        .window = window,
+        .limits = limits,
+        .decisions = decisions,
+        .budget_bytes = window->budget_bytes,
+    };
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct policy_signals *signals = &window->classes[i];
+        step.capacity[i] = signals->capacity;
+        step.spent_bytes += capacity_cost(i, signals->capacity);
+        struct policy_class *class = &state->classes[i];
+        step.events += events_of(signals);
+        class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
+        pause_pass(&class->raise);
+        pause_pass(&class->take);
+    }
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        judge(&step, i);
+    }
+    raise_classes(&step);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        state->classes[i].rate_last = rate_of(&step, &window->classes[i]);
+    }
+    return step.count;
+}
+
+// Threads that a level is learned from, and that must use more or less of a class before it changes.
+#define FIRST_USE_THREADS 4
+
+bool policy_first_use(struct policy_first_use *first_use, uint32_t used) {
+    const uint16_t blocks = (uint16_t)least_u64(used, NODE_SLOTS - 1);
+    first_use->lowest =
+        first_use->seen == 0 || blocks < first_use->lowest ? blocks : first_use->lowest;
+    if (++first_use->seen < FIRST_USE_THREADS) {
+        return false;
+    }
+    const uint16_t lowest = first_use->lowest;
+    first_use->seen = 0;
+    // Half and double are one level.
+    if (lowest == first_use->level ||
+        (lowest > first_use->level / 2 && lowest / 2 < first_use->level)) {
+        return false;
+    }
+    first_use->level = lowest;
+    return true;
+}

@@ -1,0 +1,110 @@
+// What the learner decides: a pure function from what happened in a window of slow paths, and what was decided before, to
+// decisions. No clock, no option, no cache: tests replay recorded windows (docs/LEARNING.md).
+//
+// A class that refills and flushes within one window sends blocks to the slabs that it soon wants again. Twice the
+// capacity makes that rarer, how much depends on the program: so a raise is a trial. The class's slow paths per
+// time before it are kept, and when those afterwards are not clearly fewer, twice in a row, the raise is taken back.
+//
+// All capacities of a cache have a budget. When a raise does not fit, capacity comes first from classes that were not
+// used for a while, then from the budget's reserve, then from the class whose capacity saves least. (One without slow
+// paths that is in use has what it needs; nothing is known of what it would do with less.)
+//
+// Each raise that was taken back doubles the windows until the next one of the class, and each time that something was taken
+// from a class those until the next time: a program that turns with the windows, or on purpose, gets
+// fewer decisions the longer it does so.
+#pragma once
+
+#include "base/base.h"
+#include "space/size_class.h"
+
+#define POLICY_DECISIONS_MAX (2 * SIZE_CLASS_COUNT + 2)
+
+// Tiny: blocks to 1 KiB. Mid: to 32 KiB. Large: above.
+enum policy_group { POLICY_TINY, POLICY_MID, POLICY_LARGE, POLICY_GROUP_COUNT };
+
+enum policy_group policy_group_of(uint64_t class_index);
+
+enum policy_knob {
+    POLICY_KNOB_cap = 1,  // most blocks that a class of a cache may hold
+    POLICY_KNOB_budget,   // bytes that all classes of a cache may hold
+    POLICY_KNOB_prewarm,  // blocks that a thread takes at its first use of a class
+};
+
+enum policy_signal {
+    POLICY_SIGNAL_churn = 1,  // slow paths of the class for 1000 blocks that it moved
+    POLICY_SIGNAL_gain,       // slow paths per time, after a raise: per cent of before
+    POLICY_SIGNAL_idle,       // windows in which the class was not used
+    POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
+    POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
+    POLICY_SIGNAL_first_use,  // blocks that threads which have ended took in their first window
+};
+
+struct policy_limits {
+    uint64_t budget_bytes;      // what a cache has without evidence
+    uint64_t budget_bytes_max;  // the most it may have
+    uint64_t start_bytes;       // what a class starts with
+    // By policy_group.
+    uint64_t class_bytes_max[POLICY_GROUP_COUNT];
+    uint32_t miss_permille[POLICY_GROUP_COUNT];  // operations that may reach the slabs
+    uint32_t step_percent[POLICY_GROUP_COUNT];   // of the capacity, for one raise
+};
+
+// One class in one window.
+struct policy_signals {
+    uint32_t refills, flushes;
+    uint32_t refilled_blocks, flushed_blocks;
+    uint32_t capacity;  // blocks; 0: the class is not cached, and nothing is decided
+    uint32_t limit;     // blocks that its capacity may grow to by itself
+    bool used;          // what it caches has changed
+};
+
+struct policy_window {
+    uint64_t ticks;         // how long it was
+    uint64_t budget_bytes;  // of the cache
+    struct policy_signals classes[SIZE_CLASS_COUNT];
+};
+
+// Windows until something may be done again, and how many these were the last time; 0: never yet.
+struct policy_pause {
+    uint16_t left, length;
+};
+
+// What is remembered of a class.
+struct policy_class {
+    uint32_t before;  // capacity before the raise on trial; 0: none is
+    uint32_t
+        rate_before;  // slow paths for 2^30 ticks then: the higher of two windows, in case of a pause in one
+    uint32_t rate_last;  // of the window before this one
+    struct policy_pause raise, take;
+    uint8_t settling;  // windows until the trial is judged
+    uint8_t failures;  // judgements against it, one after another
+    uint16_t idle;     // windows in which it was not used, at most UINT16_MAX
+};
+
+// What is remembered of a cache; zeros at first.
+struct policy_state {
+    struct policy_class classes[SIZE_CLASS_COUNT];
+};
+
+struct policy_decision {
+    enum policy_knob knob;
+    uint32_t class_index;  // SIZE_CLASS_COUNT: the knob is the whole cache's
+    uint64_t from, to;
+    enum policy_signal signal;
+    uint64_t value;  // of the signal
+};
+
+// Decides after a window; the state follows. Returns the number of decisions, in the order in which they must be
+// taken: capacity is given back before it is given.
+unsigned policy_step(struct policy_state *state, const struct policy_window *window,
+                     const struct policy_limits *limits,
+                     struct policy_decision decisions[POLICY_DECISIONS_MAX]);
+
+// Threads that have ended: what each class of `prewarm` should become. `used`: blocks that the last of them took from
+// slabs in its first window, or fewer than a node's. True when *level, blocks, has changed.
+struct policy_first_use {
+    uint16_t level;   // blocks; what the knob is
+    uint16_t lowest;  // of the threads seen since the last change
+    uint16_t seen;    // how many that are
+};
+bool policy_first_use(struct policy_first_use *first_use, uint32_t used);

@@ -1,0 +1,102 @@
+"""The learner's decisions, as a reader outside of the process sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hakmem.inspect.learned import CLASS_FIELDS, recording
+from hakmem.inspect.model import Snapshot
+from hakmem.inspect.targets import take
+from hakmem.report.page import render
+from tests.inspect.support.targets import await_line, compile_program, hakmem, preloaded, running
+
+OPERATIONS = "300000"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("wander.c", tmp_path_factory.mktemp("wander") / "wander")
+
+
+@contextmanager
+def wandering(program: Path, **options: str) -> Iterator[int]:
+    with running([program, OPERATIONS], preloaded(**options)) as process:
+        await_line(process, "ready")
+        yield process.pid
+
+
+def learned(program: Path, **options: str) -> Snapshot:
+    with wandering(program, **options) as pid:
+        return take(str(pid), decisions=True, residency=False)
+
+
+def test_decisions_are_whole_and_in_order(program: Path) -> None:
+    snapshot = learned(program)
+    assert snapshot.decisions
+    numbers = [decision.number for decision in snapshot.decisions]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert snapshot.decisions_lost == numbers[0] - 1
+    heaps = {heap.id for heap in snapshot.heaps}
+    classes = {row.block_bytes for row in snapshot.size_classes}
+    values = {option.name: option.value for option in snapshot.options}
+    for decision in snapshot.decisions:
+        assert decision.heap in heaps
+        assert decision.before != decision.after
+        assert decision.knob in ("cap", "budget")
+        if decision.knob == "budget":
+            assert decision.block_bytes == 0 and decision.signal == "demand"
+            assert values["cache_heap_bytes"] < decision.after <= 2 * values["cache_heap_bytes"]
+        else:
+            assert decision.block_bytes in classes
+            assert decision.signal in ("churn", "gain", "idle", "density")
+
+
+def test_off_decides_nothing(program: Path) -> None:
+    snapshot = learned(program, HAKMEM_LEARN="0")
+    assert (snapshot.decisions, snapshot.decisions_lost, snapshot.windows) == ((), 0, ())
+
+
+def test_a_cap_is_what_the_next_window_finds(program: Path) -> None:
+    """The windows that were recorded fit together: what a class may hold changes by decisions."""
+    snapshot = learned(program)
+    limits: dict[int, int] = {}
+    changes = set()
+    for row in snapshot.windows:
+        before = limits.get(row.block_bytes)
+        if before is not None and before != row.limit:
+            changes.add((row.block_bytes, row.limit))
+        limits[row.block_bytes] = row.limit
+        assert row.capacity <= row.limit
+        assert row.refilled_blocks <= row.refills * 63
+    decided = {(row.block_bytes, row.after) for row in snapshot.decisions if row.knob == "cap"}
+    assert changes <= decided
+
+
+def test_commands_show_them(program: Path, tmp_path: Path) -> None:
+    with wandering(program) as pid:
+        text = hakmem("inspect", "--decisions", pid)
+        plain = hakmem("inspect", pid)
+        as_json = hakmem("inspect", "--decisions", "--json", pid)
+        signals = hakmem("inspect", "--signals", pid)
+    assert "decisions of the learner" in text.stdout, text.stderr
+    assert " by churn " in text.stdout
+    assert "decisions of the learner" not in plain.stdout
+    facts = json.loads(as_json.stdout)
+    assert facts["decisions"][0]["knob"] in ("cap", "budget")
+    saved = tmp_path / "saved.json"
+    saved.write_text(as_json.stdout, encoding="ascii")
+    again = take(str(saved))
+    assert len(again.decisions) == len(facts["decisions"])
+    assert recording(again) == signals.stdout
+    kinds = {line.split(" ")[0] for line in signals.stdout.splitlines()}
+    assert kinds == {"window", "class", "end"}
+    line = next(line for line in signals.stdout.splitlines() if line.startswith("class "))
+    assert len(line.split(" ")) == 1 + len(CLASS_FIELDS)
+    page = render(again)
+    assert "What the learner decided" in page
+    assert page.count("<circle") == len(again.decisions)

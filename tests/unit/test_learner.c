@@ -1,0 +1,234 @@
+// The learner at work on a thread's cache: what it decides, what it writes down, and what it must never exceed.
+#include "isolate.h"
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/learner.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/slab.h"
+#include "thread/lifecycle.h"
+
+static void start(void) {
+    learner_start();
+    assert_non_null(lifecycle_attach());
+    options.watched_operations = 0;
+}
+
+static uint64_t decided(void) {
+    return atomic_load_relaxed(&decision_log.decided);
+}
+
+#define SLOTS 400
+static void *slots[SLOTS];
+
+// Random blocks come and go, as many in use as slots; the budget is looked at all the time.
+static void wander(unsigned operations, size_t least, size_t most) {
+    uint64_t random = 7;
+    for (unsigned i = 0; i < operations; i++) {
+        void **slot = &slots[random_next(&random) % SLOTS];
+        if (*slot == NULL) {
+            *slot = alloc(least + random_next(&random) % (most - least + 1));
+            assert_non_null(*slot);
+        } else {
+            dealloc(*slot);
+            *slot = NULL;
+        }
+        if (i % 64 == 0) {
+            // What a class starts with, it has in any case.
+            assert_true(thread_cache->capacity_bytes <=
+                        capacity_allowed(2 * option_live(cache_heap_bytes)) +
+                            SIZE_CLASS_COUNT * (NODE_BYTES + SMALL_BYTES_MAX));
+            assert_true(thread_cache->budget_bytes <= 2 * option_live(cache_heap_bytes));
+        }
+    }
+    assert_int_equal(check_all(), 0);
+}
+
+static uint64_t refills(void) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[COUNTER_refills];
+}
+
+// Refills of the second half, when all is learned.
+static uint64_t refills_when_learned(void) {
+    wander(300000, 2048, 32768);
+    const uint64_t before = refills();
+    wander(300000, 2048, 32768);
+    return refills() - before;
+}
+
+static int scenario_off(const void *context) {
+    (void)context;
+    start();
+    options.learn = 0;
+    const uint64_t count = refills_when_learned();
+    require(decided() == 0 && atomic_load_relaxed(&decision_log.recorded) == 0);
+    require(thread_cache->budget_bytes == 0 && count > 2600);
+    return 0;
+}
+
+static void test_off_decides_nothing(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(scenario_off, NULL), 0);
+}
+
+static void test_learns_what_a_working_set_needs(void **state) {
+    (void)state;
+    start();
+    // Without it there are more than 2,600 (scenario_off).
+    assert_in_range(refills_when_learned(), 0, 1800);
+    assert_in_range(decided(), 10, 300);
+    assert_true(thread_cache->budget_bytes > option_live(cache_heap_bytes));
+    // Each row is whole: its number, and a knob that moved.
+    const uint64_t count = least_u64(decided(), DECISION_COUNT);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t number = decided() - i;
+        struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
+        assert_int_equal(atomic_load_relaxed(&row->number), number);
+        assert_int_equal(atomic_load_relaxed(&row->heap), thread_cache->heap.id);
+        assert_int_not_equal(atomic_load_relaxed(&row->from), atomic_load_relaxed(&row->to));
+        assert_in_range(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_churn,
+                        POLICY_SIGNAL_density);
+    }
+}
+
+static void test_shares_are_kept(void **state) {
+    (void)state;
+    start();
+    options.cache_total_bytes = 6 * MIB;
+    wander(300000, 2048, 32768);
+    assert_true(thread_cache->budget_bytes <= 6 * MIB);
+}
+
+static void end_thread(void) {
+    lifecycle_detach();
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    assert_non_null(lifecycle_attach());
+}
+
+static void test_first_use_is_learned_from_threads_that_end(void **state) {
+    (void)state;
+    start();
+    for (unsigned thread = 0; thread < 4; thread++) {
+        assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 0);
+        void *blocks[40];
+        for (unsigned i = 0; i < 40; i++) {
+            blocks[i] = alloc(64);
+        }
+        for (unsigned i = 0; i < 40; i++) {
+            dealloc(blocks[i]);
+        }
+        end_thread();
+    }
+    assert_in_range(knobs_prewarm(SIZE_CLASS_64), 40, NODE_SLOTS - 1);
+    assert_int_equal(knobs_prewarm(SIZE_CLASS_256), 0);
+    const struct decision *row = &decision_log.decisions[1];
+    assert_int_equal(row->knob, POLICY_KNOB_prewarm);
+    assert_int_equal(row->heap, 0);
+    assert_int_equal(row->class_index, SIZE_CLASS_64);
+    // Threads that do not use it any more take it away.
+    for (unsigned thread = 0; thread < 4; thread++) {
+        end_thread();
+    }
+    assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 0);
+}
+
+static void test_first_use_of_a_profile_stays(void **state) {
+    (void)state;
+    start();
+    knobs_set_prewarm(SIZE_CLASS_64, 7);
+    for (unsigned thread = 0; thread < 12; thread++) {
+        end_thread();
+    }
+    assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 7);
+    assert_int_equal(decided(), 0);
+}
+
+static void test_may_be_switched_off(void **state) {
+    (void)state;
+    start();
+    wander(100000, 2048, 32768);
+    const uint64_t count = decided();
+    assert_true(count > 0);
+    assert_true(options_set("learn", "0"));
+    wander(100000, 1024, 65536);
+    assert_int_equal(decided(), count);
+}
+
+// ---- The knob of a class
+
+static uint64_t held(uint64_t class_index) {
+    return cache_block_count(thread_cache, class_index);
+}
+
+static void fill(uint64_t class_index, unsigned count) {
+    static void *blocks[1000];
+    struct thread_cache *cache = thread_cache;
+    cache->magazines[class_index].limit = count;
+    // The capacity follows while the class refills and overflows in turn.
+    for (unsigned round = 0; round < 20; round++) {
+        for (unsigned i = 0; i < count; i++) {
+            blocks[i] = alloc(size_classes[class_index].block_bytes);
+        }
+        for (unsigned i = 0; i < count; i++) {
+            dealloc(blocks[i]);
+        }
+    }
+    assert_in_range(held(class_index), count / 3, count);
+}
+
+static void test_limit_takes_back_at_once(void **state) {
+    (void)state;
+    start();
+    options.learn = 0;
+    // With a depot; within one node; to one block; and it can grow again.
+    fill(SIZE_CLASS_1024, 500);
+    cache_decay(thread_cache);
+    assert_true(thread_cache->magazines[SIZE_CLASS_1024].depot_low > 3);
+    for (uint32_t limit = 300; limit > 0; limit = limit == 1 ? 0 : limit / 3) {
+        cache_set_limit(thread_cache, SIZE_CLASS_1024, limit);
+        assert_in_range(held(SIZE_CLASS_1024), 1, limit);
+        assert_int_equal(thread_cache->magazines[SIZE_CLASS_1024].capacity, limit);
+        assert_int_equal(check_all(), 0);
+        void *block = alloc(1024);
+        assert_false(cache_freed_lately(thread_cache, SIZE_CLASS_1024, (uintptr_t)block));
+        dealloc(block);
+        assert_true(cache_freed_lately(thread_cache, SIZE_CLASS_1024, (uintptr_t)block));
+    }
+    fill(SIZE_CLASS_1024, 200);
+    assert_int_equal(check_all(), 0);
+    // More than it has is no more than a permission.
+    const uint32_t before = thread_cache->magazines[SIZE_CLASS_1024].capacity;
+    cache_set_limit(thread_cache, SIZE_CLASS_1024, 2 * before);
+    assert_int_equal(thread_cache->magazines[SIZE_CLASS_1024].capacity, before);
+}
+
+static void test_limit_of_a_diverted_cache(void **state) {
+    (void)state;
+    start();
+    options.learn = 0;
+    fill(SIZE_CLASS_256, 63);
+    cache_divert(thread_cache, true);
+    cache_set_limit(thread_cache, SIZE_CLASS_256, 5);
+    assert_in_range(held(SIZE_CLASS_256), 1, 5);
+    assert_int_equal(check_all(), 0);
+    cache_divert(thread_cache, false);
+    assert_int_equal(check_all(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_off_decides_nothing),
+        cmocka_unit_test(test_learns_what_a_working_set_needs),
+        cmocka_unit_test(test_shares_are_kept),
+        cmocka_unit_test(test_first_use_is_learned_from_threads_that_end),
+        cmocka_unit_test(test_first_use_of_a_profile_stays),
+        cmocka_unit_test(test_may_be_switched_off),
+        cmocka_unit_test(test_limit_takes_back_at_once),
+        cmocka_unit_test(test_limit_of_a_diverted_cache),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

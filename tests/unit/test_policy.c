@@ -1,0 +1,417 @@
+// The learner's policy, on made-up windows, on adversarial ones, and on windows that were recorded.
+#include "isolate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "control/policy.h"
+#include "thread/capacity.h"
+
+static const struct policy_limits limits = {
+    .budget_bytes = 4 * MIB,
+    .budget_bytes_max = 8 * MIB,
+    .start_bytes = 8 * KIB,
+    .class_bytes_max = {256 * KIB, 1 * MIB, 2 * MIB},
+    .miss_permille = {20, 30, 50},
+    .step_percent = {100, 100, 100},
+};
+
+// A cache as the mechanism has it: decisions are applied to it.
+static struct policy_state state;
+static struct policy_window window;
+static struct policy_decision decisions[POLICY_DECISIONS_MAX];
+static unsigned made;  // decisions so far
+
+static void start(void) {
+    window.ticks = 1 << 20;
+    window.budget_bytes = limits.budget_bytes;
+}
+
+// A class at the limit that it reaches by itself.
+static void open_class(uint64_t class_index, uint64_t bytes) {
+    struct policy_signals *signals = &window.classes[class_index];
+    signals->capacity = (uint32_t)(bytes / size_classes[class_index].block_bytes);
+    signals->limit = signals->capacity;
+    signals->used = true;
+}
+
+static void set_events(uint64_t class_index, uint32_t refills, uint32_t flushes) {
+    struct policy_signals *signals = &window.classes[class_index];
+    const uint32_t moved = (uint32_t)least_u64(signals->capacity, NODE_SLOTS - 1);
+    signals->refills = refills;
+    signals->flushes = flushes;
+    signals->refilled_blocks = refills * moved;
+    signals->flushed_blocks = flushes * ((moved + 1) / 2);
+    signals->used = signals->used || refills + flushes != 0;
+}
+
+static uint64_t spent(void) {
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        bytes += capacity_cost(i, window.classes[i].capacity);
+    }
+    return bytes;
+}
+
+static void apply(const struct policy_decision *decision) {
+    if (decision->knob == POLICY_KNOB_budget) {
+        assert_int_equal(decision->from, window.budget_bytes);
+        assert_int_equal(decision->class_index, SIZE_CLASS_COUNT);
+        window.budget_bytes = decision->to;
+        return;
+    }
+    assert_int_equal(decision->knob, POLICY_KNOB_cap);
+    assert_int_not_equal(decision->from, decision->to);
+    window.classes[decision->class_index].capacity = (uint32_t)decision->to;
+    window.classes[decision->class_index].limit = (uint32_t)decision->to;
+}
+
+// One window, with what must always hold of its decisions. Returns how many.
+static unsigned step(void) {
+    const unsigned count = policy_step(&state, &window, &limits, decisions);
+    const uint64_t before = spent();
+    assert_in_range(count, 0, POLICY_DECISIONS_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        apply(&decisions[i]);
+        // In their order they never need more than there is.
+        assert_true(spent() <= greatest_u64(before, window.budget_bytes));
+        assert_true(window.budget_bytes <= limits.budget_bytes_max);
+    }
+    made += count;
+    return count;
+}
+
+// Windows of slow paths that are as far apart as `ticks`.
+static unsigned steps(unsigned windows, uint64_t ticks) {
+    unsigned count = 0;
+    window.ticks = ticks;
+    for (unsigned i = 0; i < windows; i++) {
+        count += step();
+    }
+    return count;
+}
+
+static uint32_t capacity(uint64_t class_index) {
+    return window.classes[class_index].capacity;
+}
+
+static void test_groups(void **state_of_test) {
+    (void)state_of_test;
+    assert_int_equal(policy_group_of(SIZE_CLASS_16), POLICY_TINY);
+    assert_int_equal(policy_group_of(SIZE_CLASS_1024), POLICY_TINY);
+    assert_int_equal(policy_group_of(SIZE_CLASS_1152), POLICY_MID);
+    assert_int_equal(policy_group_of(SIZE_CLASS_32768), POLICY_MID);
+    assert_int_equal(policy_group_of(SIZE_CLASS_40960), POLICY_LARGE);
+}
+
+static void test_a_class_that_churns_is_raised(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    set_events(SIZE_CLASS_16384, 64, 64);
+    assert_int_equal(step(), 1);
+    assert_int_equal(decisions[0].from, 16);
+    assert_int_equal(decisions[0].to, 32);
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_churn);
+    assert_int_equal(decisions[0].value, 128 * 1000 / (64 * 16 + 64 * 8));
+}
+
+static void test_no_reason_no_raise(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    // One way only; too seldom; often enough hits.
+    set_events(SIZE_CLASS_16384, 128, 0);
+    assert_int_equal(step(), 0);
+    set_events(SIZE_CLASS_16384, 0, 128);
+    assert_int_equal(step(), 0);
+    set_events(SIZE_CLASS_16384, 1, 1);
+    open_class(SIZE_CLASS_64, 256 * KIB);
+    set_events(SIZE_CLASS_64, 100, 0);
+    assert_int_equal(step(), 0);
+    set_events(SIZE_CLASS_16384, 0, 0);
+    open_class(SIZE_CLASS_64, 128 * KIB);
+    set_events(SIZE_CLASS_64, 60, 2);
+    assert_int_equal(step(), 0);
+    // The same with a worse share of hits.
+    open_class(SIZE_CLASS_64, 1 * KIB);
+    set_events(SIZE_CLASS_64, 60, 2);
+    assert_int_equal(step(), 1);
+}
+
+static void test_a_raise_that_gains_stays(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    uint64_t ticks = 1 << 20;
+    for (unsigned i = 0; i < 20; i++) {
+        set_events(SIZE_CLASS_16384, 64, 64);
+        if (steps(1, ticks) != 0) {
+            ticks *= 3;  // slow paths get rarer
+        }
+    }
+    assert_int_equal(capacity(SIZE_CLASS_16384), 1 * MIB / 16384);
+    assert_int_equal(made, 2);
+    assert_int_equal(steps(1000, ticks), 0);
+}
+
+static void test_a_raise_that_gains_nothing_is_taken_back(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    unsigned count = 0;
+    for (unsigned i = 0; i < 10000; i++) {
+        set_events(SIZE_CLASS_16384, 64, 64);
+        count += steps(1, 1 << 20);
+    }
+    // Each trial and its end are two decisions, each pause twice as long as the one before.
+    assert_in_range(count, 12, 20);
+    for (unsigned i = 0; i < 100 && capacity(SIZE_CLASS_16384) != 16; i++) {
+        steps(1, 1 << 20);
+    }
+    assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+}
+
+// Fills the budget with classes at 256 KiB.
+static void fill(uint64_t first, uint64_t end) {
+    for (uint64_t i = first; i < end; i++) {
+        open_class(i, 256 * KIB);
+    }
+}
+
+static void test_idle_classes_give_first(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    fill(SIZE_CLASS_16, SIZE_CLASS_16 + 15);
+    for (uint64_t i = SIZE_CLASS_16; i < SIZE_CLASS_16 + 15; i++) {
+        window.classes[i].used = false;
+    }
+    assert_int_equal(steps(8, 1 << 20), 0);
+    open_class(SIZE_CLASS_32768, 256 * KIB);
+    set_events(SIZE_CLASS_32768, 64, 64);
+    step();
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_idle);
+    assert_int_equal(decisions[0].to, 8 * KIB / 16);
+    assert_int_equal(capacity(SIZE_CLASS_32768), 16);
+    assert_int_equal(window.budget_bytes, limits.budget_bytes);
+}
+
+static void test_classes_that_have_enough_keep_it(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    fill(SIZE_CLASS_16, SIZE_CLASS_16 + 15);  // in use without a slow path
+    assert_int_equal(steps(100, 1 << 20), 0);
+    open_class(SIZE_CLASS_32768, 256 * KIB);
+    set_events(SIZE_CLASS_32768, 64, 64);
+    step();
+    assert_int_equal(decisions[0].knob, POLICY_KNOB_budget);
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_demand);
+    assert_int_equal(capacity(SIZE_CLASS_16), 16 * KIB);
+    assert_int_equal(capacity(SIZE_CLASS_32768), 16);
+}
+
+static void test_capacity_moves_to_where_it_saves_most(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    window.budget_bytes = limits.budget_bytes_max;
+    fill(SIZE_CLASS_16, SIZE_CLASS_16 + 31);
+    set_events(SIZE_CLASS_16, 3, 3);
+    open_class(SIZE_CLASS_16384, 128 * KIB);
+    set_events(SIZE_CLASS_16384, 61, 61);
+    const uint64_t before = spent();
+    assert_true(before + 128 * KIB > limits.budget_bytes_max);
+    step();
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_density);
+    assert_int_equal(capacity(SIZE_CLASS_16), 8 * KIB);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+    assert_true(spent() <= limits.budget_bytes_max);
+}
+
+// ---- Adversaries: few decisions, and never more than the budget (step)
+
+static void test_two_classes_take_turns(void **state_of_test) {
+    (void)state_of_test;
+    for (unsigned period = 1; period <= 64; period *= 2) {
+        memset(&state, 0, sizeof state);
+        memset(&window, 0, sizeof window);
+        start();
+        made = 0;
+        fill(SIZE_CLASS_4096, SIZE_CLASS_4096 + 20);
+        for (unsigned i = 0; i < 20000; i++) {
+            const uint64_t hot = SIZE_CLASS_16384 + (i / period) % 2;
+            set_events(SIZE_CLASS_16384, 0, 0);
+            set_events(SIZE_CLASS_16384 + 1, 0, 0);
+            window.classes[SIZE_CLASS_16384].used = window.classes[SIZE_CLASS_16384 + 1].used =
+                false;
+            set_events(hot, 64, 64);
+            // Time runs so that each raise looks like a loss, or a gain, by turns.
+            steps(1, (uint64_t)1 << (16 + (i / 3) % 8));
+        }
+        assert_in_range(made, 1, 300);
+    }
+}
+
+static void test_random_windows(void **state_of_test) {
+    (void)state_of_test;
+    uint64_t random = 20261121;
+    start();
+    fill(SIZE_CLASS_16, SIZE_CLASS_COUNT);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        window.classes[i].capacity = window.classes[i].limit = 1;
+    }
+    for (unsigned i = 0; i < 20000; i++) {
+        for (uint64_t c = 0; c < SIZE_CLASS_COUNT; c++) {
+            window.classes[c].used = random_next(&random) % 4 != 0;
+            const bool moves = random_next(&random) % 8 == 0;
+            set_events(c, moves ? (uint32_t)(random_next(&random) % 20) : 0,
+                       moves ? (uint32_t)(random_next(&random) % 20) : 0);
+        }
+        steps(1, random_next(&random) % (1 << 24));
+    }
+    // 68 classes, each paused 16, 32, ... windows after what was taken back or away.
+    assert_in_range(made, SIZE_CLASS_COUNT, 68 * 40);
+    const unsigned first = made;
+    made = 0;
+    steps(1000, 1 << 20);
+    assert_true(made < first / 10);
+}
+
+static void test_extreme_figures(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        window.classes[i] = (struct policy_signals){.refills = UINT16_MAX,
+                                                    .flushes = UINT16_MAX,
+                                                    .refilled_blocks = 1,
+                                                    .flushed_blocks = 1,
+                                                    .capacity = 1,
+                                                    .limit = UINT32_MAX};
+    }
+    steps(10, 0);
+    steps(10, UINT64_MAX);
+    struct policy_limits none = {0};
+    policy_step(&state, &window, &none, decisions);
+}
+
+// ---- First use
+
+static void test_first_use(void **state_of_test) {
+    (void)state_of_test;
+    struct policy_first_use use = {0};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(policy_first_use(&use, 20));
+    }
+    assert_true(policy_first_use(&use, 30));
+    assert_int_equal(use.level, 20);
+    // A little more or less is the same; one that uses none takes it away; no more than a node's.
+    for (unsigned i = 0; i < 8; i++) {
+        assert_false(policy_first_use(&use, 15 + i));
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(policy_first_use(&use, 500));
+    }
+    assert_true(policy_first_use(&use, 0));
+    assert_int_equal(use.level, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(policy_first_use(&use, 500));
+    }
+    assert_true(policy_first_use(&use, 500));
+    assert_int_equal(use.level, NODE_SLOTS - 1);
+}
+
+// ---- Recorded windows: `hakmem inspect --signals` of a program (docs/LEARNING.md)
+
+// What was decided while the program ran stands in the windows that follow: a replay must decide the same.
+static void check_what_became_of(const struct policy_window *next, unsigned count) {
+    uint64_t budget = window.budget_bytes;
+    for (unsigned i = 0; i < count; i++) {
+        const struct policy_decision *decision = &decisions[i];
+        if (decision->knob == POLICY_KNOB_budget) {
+            budget = decision->to;
+            continue;
+        }
+        const struct policy_signals *signals = &next->classes[decision->class_index];
+        assert_true(!signals->used || signals->limit == decision->to);
+    }
+    assert_int_equal(next->budget_bytes, budget);
+    // And nothing else changed.
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        bool decided = false;
+        for (unsigned d = 0; d < count; d++) {
+            decided |= decisions[d].class_index == i;
+        }
+        assert_true(decided || !next->classes[i].used || !window.classes[i].used ||
+                    next->classes[i].limit == window.classes[i].limit);
+    }
+}
+
+static void read_class(struct policy_window *next, const char *line) {
+    unsigned bytes, used;
+    struct policy_signals signals;
+    assert_int_equal(sscanf(line, "class %u %u %u %u %u %u %u %u", &bytes, &signals.refills,
+                            &signals.flushes, &signals.refilled_blocks, &signals.flushed_blocks,
+                            &signals.capacity, &signals.limit, &used),
+                     8);
+    signals.used = used != 0;
+    next->classes[size_class_index(bytes)] = signals;
+}
+
+static void test_recorded_windows(void **state_of_test) {
+    (void)state_of_test;
+    FILE *file = fopen(RECORDED, "r");
+    assert_non_null(file);
+    char line[200];
+    unsigned count = 0, windows = 0;
+    static struct policy_window next;
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned long long ticks, budget;
+        if (sscanf(line, "window %llu %llu", &ticks, &budget) == 2) {
+            // A class that was not used has no row: it is as it was.
+            next = window;
+            for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+                next.classes[i].used = false;
+                next.classes[i].refills = next.classes[i].flushes = 0;
+                next.classes[i].refilled_blocks = next.classes[i].flushed_blocks = 0;
+            }
+            for (unsigned i = 0; i < count; i++) {
+                if (decisions[i].knob == POLICY_KNOB_cap) {
+                    next.classes[decisions[i].class_index].limit = (uint32_t)decisions[i].to;
+                }
+            }
+            next.ticks = ticks;
+            next.budget_bytes = budget;
+        } else if (strncmp(line, "class ", 6) == 0) {
+            read_class(&next, line);
+        } else if (strcmp(line, "end\n") == 0) {
+            if (windows++ != 0) {
+                check_what_became_of(&next, count);
+            }
+            window = next;
+            count = policy_step(&state, &window, &limits, decisions);
+            made += count;
+        }
+    }
+    assert_in_range(windows, 5, 1000);
+    assert_in_range(made, 20, 200);
+    fclose(file);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_a_class_that_churns_is_raised),
+        cmocka_unit_test(test_no_reason_no_raise),
+        cmocka_unit_test(test_a_raise_that_gains_stays),
+        cmocka_unit_test(test_a_raise_that_gains_nothing_is_taken_back),
+        cmocka_unit_test(test_idle_classes_give_first),
+        cmocka_unit_test(test_classes_that_have_enough_keep_it),
+        cmocka_unit_test(test_capacity_moves_to_where_it_saves_most),
+        cmocka_unit_test(test_two_classes_take_turns),
+        cmocka_unit_test(test_random_windows),
+        cmocka_unit_test(test_extreme_figures),
+        cmocka_unit_test(test_first_use),
+        cmocka_unit_test(test_recorded_windows),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
