@@ -96,3 +96,13 @@ def test_of_two_values_the_later_holds() -> None:
     assert [(each.name, each.value, each.reason) for each in profile.settings] == [
         ("purge_delay_ms", "7", "measured")
     ]
+
+
+def test_small_slabs_are_those_of_the_table_that_holds() -> None:
+    small = Change("small", "empty sooner", table=(16, 4096, 65536), small_slabs=True)
+    learned = Change("learned", "fits", table=(16, 48, 65536))
+    assert compose([small]).size_classes == ((16, 1), (4096, 1), (65536, 8))
+    for order in ([small, learned], [learned, small]):
+        profile = compose(order)
+        assert profile.size_classes == ((16, 1), (48, 1), (65536, 8))
+        assert profile.classes_reason == "fits empty sooner"

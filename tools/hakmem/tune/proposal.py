@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hakmem.inspect.model import PAGE_BYTES
 from hakmem.render import size
 from hakmem.tune.classes import Fitted, demand_of, learn
 from hakmem.tune.profile_file import Profile, Setting
@@ -16,6 +17,9 @@ TABLE_SHARE_LEAST = 0.002
 # Without a measurement only what stands out is proposed: parts above this share of what is
 # resident.
 SHARE_TO_PROPOSE = 0.05
+# A small slab has the fewest pages (a power of two) that hold so many blocks.
+SMALL_SLAB_BLOCKS = 8
+SMALL_SLAB_PAGES_MOST = 8
 PREWARM_CLASSES_MOST = 16
 PREWARM_BLOCKS_MOST = 256
 PREWARM_BLOCKS_LEAST = 32
@@ -29,13 +33,16 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that may be better for this program: settings, a table, or what to make ready."""
+    """One thing that may be better for this program: settings, a table, or what to make ready. With
+    `small_slabs` whatever table holds gets slabs of few blocks; `table` is then the default one,
+    for when no other was chosen."""
 
     name: str
     reason: str
     settings: Mapping[str, str] = field(default_factory=dict)
     table: tuple[int, ...] = ()
     prewarm: tuple[tuple[int, int], ...] = ()
+    small_slabs: bool = False
 
 
 LEAN = Change("lean mode", "small caches, early purge, nothing kept for later", {"mode": "lean"})
@@ -59,7 +66,7 @@ LARGE_CACHES = Change(
 RETAIN = Change(
     "keep empty slabs", "bursts find their slabs as they left them", {"retain_slabs": "16"}
 )
-FOR_MEMORY = (LEAN, PURGE_SOON, PURGE_AT_ONCE)
+FOR_MEMORY = (PURGE_SOON, LEAN, PURGE_AT_ONCE)
 FOR_TIME = (HUGE_PAGES, PURGE_LATE, LARGE_CACHES, RETAIN)
 
 
@@ -76,6 +83,24 @@ def table_change(recording: Recording) -> tuple[Change | None, Fitted]:
         f"{size(int(fitted.default_bytes))}, by the model"
     )
     return Change("size classes", reason, table=fitted.table), fitted
+
+
+def small_slab_pages(block_bytes: int) -> int:
+    """Pages of the smallest slab of a few blocks."""
+    pages = 1
+    while pages < SMALL_SLAB_PAGES_MOST and pages * PAGE_BYTES < SMALL_SLAB_BLOCKS * block_bytes:
+        pages *= 2
+    return pages
+
+
+def small_slabs_change(recording: Recording) -> Change:
+    """Slabs of few blocks are empty sooner, and their pages then serve other sizes."""
+    return Change(
+        "small slabs",
+        "slabs of few blocks are empty sooner, and their pages serve other sizes",
+        table=tuple(row.block_bytes for row in recording.size_classes),
+        small_slabs=True,
+    )
 
 
 def prewarm_change(recording: Recording, table: Sequence[int] = ()) -> Change | None:
@@ -105,7 +130,7 @@ def changes(recording: Recording, goal: Goal) -> list[Change]:
     table, _ = table_change(recording)
     found = [table] if table is not None else []
     if goal in (Goal.MEMORY, Goal.BALANCED):
-        found += FOR_MEMORY
+        found += [small_slabs_change(recording), *FOR_MEMORY]
     if goal in (Goal.TIME, Goal.BALANCED):
         found += FOR_TIME
         prewarm = prewarm_change(recording)
@@ -145,18 +170,25 @@ def compose(
     table: tuple[int, ...] = ()
     prewarm: tuple[tuple[int, int], ...] = ()
     classes_reason = prewarm_reason = ""
+    small = False
     for change in chosen:
         reason = told.get(change.name, change.reason)
         for place, (name, value) in enumerate(change.settings.items()):
             settings.pop(name, None)
             settings[name] = Setting(name, value, reason if place == 0 else f"as {change.name}")
-        if change.table:
-            table, classes_reason = change.table, reason
+        if change.small_slabs:
+            small = True
+            classes_reason = f"{classes_reason} {reason}".strip()
+            table = table or change.table
+        elif change.table:
+            table, classes_reason = change.table, f"{reason} {classes_reason}".strip()
         if change.prewarm:
             prewarm, prewarm_reason = change.prewarm, reason
     return Profile(
         settings=tuple(settings.values()),
-        size_classes=tuple((block_bytes, None) for block_bytes in table),
+        size_classes=tuple(
+            (block_bytes, small_slab_pages(block_bytes) if small else None) for block_bytes in table
+        ),
         prewarm=prewarm,
         build_id=build_id,
         version=version,

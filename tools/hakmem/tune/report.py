@@ -166,6 +166,7 @@ def _change_json(change: Change) -> Json:
         "settings": dict(change.settings),
         "size_classes": list(change.table),
         "prewarm": [list(pair) for pair in change.prewarm],
+        "small_slabs": change.small_slabs,
     }
 
 
