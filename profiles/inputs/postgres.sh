@@ -8,8 +8,14 @@ if [ "$(id -u)" = 0 ]; then
     as='setpriv --reuid=nobody --clear-groups'
 fi
 trap 'rm -rf "$folder"' EXIT
+# The empty cluster is made once for each user.
+cluster=${TMPDIR:-/tmp}/hakmem-postgres-$(id -u)
+if [ ! -d "$cluster" ]; then
+    (cd "$folder" && $as "$binaries/initdb" -D made -A trust -U postgres --no-sync >/dev/null)
+    mv "$folder/made" "$cluster"
+fi
 cd "$folder"
-$as "$binaries/initdb" -D data -A trust -U postgres --no-sync >/dev/null
+cp -rp "$cluster" data
 options="-p $((20000 + $$ % 20000)) -h 127.0.0.1 -U postgres"
 $as "$binaries/postgres" -D data -p $((20000 + $$ % 20000)) -h 127.0.0.1 -k "$folder" -F >log 2>&1 &
 server=$!

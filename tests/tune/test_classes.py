@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from hakmem.tune.classes import ALIGNMENTS, SMALL_BYTES_MAX, Demand, Model, candidates, fit, learn
 
-DEFAULT = [*range(16, 257, 16), *(1 << shift for shift in range(9, 17))]
+DEFAULT = [
+    *range(16, 257, 16),
+    *((4 + step) << shift for shift in range(6, 14) for step in range(1, 5)),
+]
 STEPS = SMALL_BYTES_MAX // 16 + 1
 
 
-def demand(*moments: dict[int, int], threads: int = 1) -> Demand:
+def demand(*moments: dict[int, int], heaps: float = 1.0) -> Demand:
     """Live blocks by bytes asked for, at each moment."""
     blocks = np.zeros((len(moments), STEPS), np.int64)
     for row, moment in enumerate(moments):
         for size, count in moment.items():
             blocks[row, -(-size // 16)] += count
-    return Demand(blocks, threads)
+    return Demand(blocks, heaps)
 
 
 SIZES = st.integers(1, 40).map(lambda step: step * 16) | st.sampled_from([5008, 8208, 20000, 65536])
@@ -35,7 +38,7 @@ def test_no_table_is_cheaper(moments: list[dict[int, int]], most: int, has_requi
     asked = {-(-size // 16) for moment in moments for size in moment}
     places = sorted(asked | {8, SMALL_BYTES_MAX // 16})[-9:]
     required = [places[len(places) // 2]] if has_required else []
-    found = fit(model, places, required, most)
+    found = fit(model, places, required, most, is_bounded=False)
     must = {16 * step for step in required}
     cheapest = min(
         model.table_bytes([*(16 * step for step in chosen), SMALL_BYTES_MAX])
@@ -50,8 +53,8 @@ def test_no_table_is_cheaper(moments: list[dict[int, int]], most: int, has_requi
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.lists(MOMENT, min_size=1, max_size=4), st.integers(1, 64))
-def test_learned_tables_are_legal(moments: list[dict[int, int]], threads: int) -> None:
-    fitted = learn(demand(*moments, threads=threads), DEFAULT)
+def test_learned_tables_are_legal(moments: list[dict[int, int]], heaps: int) -> None:
+    fitted = learn(demand(*moments, heaps=float(heaps)), DEFAULT)
     table = list(fitted.table)
     assert table == sorted(set(table))
     assert len(table) <= len(DEFAULT)
@@ -59,12 +62,14 @@ def test_learned_tables_are_legal(moments: list[dict[int, int]], threads: int) -
     assert all(size % 16 == 0 for size in table)
     assert set(ALIGNMENTS) <= set(table)
     assert fitted.bytes <= fitted.default_bytes
+    for below, size in itertools.pairwise([0, *table]):
+        assert size - below <= max(32, below / 3)
 
 
 def test_a_size_that_is_asked_for_often_is_a_class() -> None:
     fitted = learn(demand({8208: 10_000, 100: 10}), DEFAULT)
     assert 8208 in fitted.table
-    assert fitted.saved_bytes > 0.3 * fitted.default_bytes
+    assert fitted.saved_bytes > 0.15 * fitted.default_bytes
 
 
 def test_sizes_that_take_turns_share_a_class() -> None:
@@ -97,4 +102,9 @@ def test_candidates_are_bounded() -> None:
 @pytest.mark.parametrize(("required", "most"), [([3], 9), ([2, 4, 8], 3)])
 def test_impossible_limits_are_refused(required: list[int], most: int) -> None:
     with pytest.raises(ValueError, match="required sizes"):
-        fit(Model(demand({100: 1})), [2, 4, 8, 4096], required, most)
+        fit(Model(demand({100: 1})), [2, 4, 8, 4096], required, most, is_bounded=False)
+
+
+def test_places_too_far_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="too far apart"):
+        fit(Model(demand({100: 1})), [2, 4, 4096], [], 9)

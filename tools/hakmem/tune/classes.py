@@ -29,6 +29,10 @@ CLASS_BYTES = MACHINE_PAGE_BYTES // 2 + 512 + (8 << 10) // 2
 # Sizes that this input did not ask for, but another may: so much of the peak, spread evenly over
 # the logarithm of the size.
 UNSEEN_SHARE = 0.02
+# No class is larger than the one before it by more than this share, or the bytes: what an input
+# never seen asks for is not rounded up by more.
+STEP_SHARE_MOST = 1 / 3
+STEP_BYTES_MOST = 32
 # More places for a boundary than this make the table hardly better.
 CANDIDATES_MOST = 400
 # Powers of two serve aligned requests without waste (space/size_class.h).
@@ -37,10 +41,11 @@ ALIGNMENTS = tuple(1 << shift for shift in range(4, 17))
 
 @dataclass(frozen=True)
 class Demand:
-    """Live blocks by size, in steps of 16 bytes, a row for each moment; `threads` that allocate."""
+    """Live blocks by size, in steps of 16 bytes, a row for each moment; `heaps` that have slabs of
+    a class in use, on average."""
 
     blocks: Counts
-    threads: int = 1
+    heaps: float = 1.0
 
     @property
     def peak_bytes(self) -> int:
@@ -49,7 +54,7 @@ class Demand:
 
 
 def demand_of(recording: Recording) -> Demand:
-    return Demand(recording.demand, max(1, recording.threads))
+    return Demand(recording.demand, max(1.0, recording.heaps_per_class))
 
 
 class Model:
@@ -78,7 +83,7 @@ class Model:
         unseen = self._resident(
             self.unseen_blocks[None, :], self.unseen_bytes[None, :], below, top
         )[0]
-        costs: Costs = seen + unseen + used * float(CLASS_BYTES * self.demand.threads)
+        costs: Costs = seen + unseen + used * float(CLASS_BYTES * self.demand.heaps)
         return costs
 
     @staticmethod
@@ -116,9 +121,23 @@ def candidates(demand: Demand, default: Sequence[int]) -> list[int]:
     return sorted({int(step) for step in asked if 0 < step <= top} | needed)
 
 
-def fit(model: Model, places: Sequence[int], required: Sequence[int], most: int) -> list[int]:
+def too_far(below: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.bool_]:
+    """Whether a class of `top` steps rounds up too much when the next smaller one has `below`."""
+    step = np.maximum(below * STEP_SHARE_MOST, STEP_BYTES_MOST / REQUEST_STEP_BYTES)
+    far: npt.NDArray[np.bool_] = top - below > step
+    return far
+
+
+def fit(
+    model: Model,
+    places: Sequence[int],
+    required: Sequence[int],
+    most: int,
+    *,
+    is_bounded: bool = True,
+) -> list[int]:
     """The cheapest table of at most `most` of these block sizes (in steps, rising) that has all the
-    required ones; in bytes. The last place is always in it."""
+    required ones, and no class too far above the next; in bytes. The last place is always in it."""
     must = set(required) | {places[-1]}
     missing = must - set(places)
     if missing or len(must) > most:
@@ -129,6 +148,8 @@ def fit(model: Model, places: Sequence[int], required: Sequence[int], most: int)
     first = 0  # the last required place before this one: no class reaches below it
     for end in range(1, count + 1):
         costs[first:end, end] = model.class_bytes(below[first:end], int(below[end]))
+        if is_bounded:
+            costs[:end, end][too_far(below[:end], int(below[end]))] = np.inf
         if int(below[end]) in must:
             first = end
     best = np.full((most + 1, count + 1), np.inf)
@@ -139,6 +160,8 @@ def fit(model: Model, places: Sequence[int], required: Sequence[int], most: int)
         came[used] = ways.argmin(axis=0)
         best[used] = ways.min(axis=0)
     used = int(best[:, count].argmin())
+    if not np.isfinite(best[used, count]):
+        raise ValueError("the places are too few, or too far apart, for a table")
     table: list[int] = []
     end = count
     while end > 0:

@@ -75,7 +75,7 @@ def render(profile: Profile) -> str:
     if profile.build_id:
         lines.append(f"program_build_id={profile.build_id}")
     for setting in profile.settings:
-        lines += ["", *(_comment(setting.reason) if setting.reason else [])]
+        lines += ["", *_comment(setting.reason)] if setting.reason else []
         lines.append(f"{setting.name}={setting.value}")
     if profile.size_classes:
         lines += ["", *(_comment(profile.classes_reason) if profile.classes_reason else [])]

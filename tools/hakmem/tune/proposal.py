@@ -166,16 +166,19 @@ def compose(
     """The profile that all these changes make; of two values of an option the later holds.
     `reasons` are by a change's name and replace its own."""
     told = reasons or {}
-    settings: dict[str, Setting] = {}
+    holds = {name: change for change in chosen for name in change.settings}
+    settings: list[Setting] = []
     table: tuple[int, ...] = ()
     prewarm: tuple[tuple[int, int], ...] = ()
     classes_reason = prewarm_reason = ""
     small = False
     for change in chosen:
         reason = told.get(change.name, change.reason)
-        for place, (name, value) in enumerate(change.settings.items()):
-            settings.pop(name, None)
-            settings[name] = Setting(name, value, reason if place == 0 else f"as {change.name}")
+        own = [name for name in change.settings if holds[name] is change]
+        settings += [
+            Setting(name, change.settings[name], "" if place else reason)
+            for place, name in enumerate(own)
+        ]
         if change.small_slabs:
             small = True
             classes_reason = f"{classes_reason} {reason}".strip()
@@ -185,7 +188,7 @@ def compose(
         if change.prewarm:
             prewarm, prewarm_reason = change.prewarm, reason
     return Profile(
-        settings=tuple(settings.values()),
+        settings=tuple(settings),
         size_classes=tuple(
             (block_bytes, small_slab_pages(block_bytes) if small else None) for block_bytes in table
         ),

@@ -36,12 +36,16 @@ class _Subject:
     moments: list[Moment] = field(default_factory=list)
     last: Snapshot | None = None
     threads: int = 0
+    heaps_per_class: float = 1.0
     may_freeze: bool = True
 
     def look(self) -> None:
         snapshot = self._take()
         self.last = snapshot
         self.threads = max(self.threads, sum(heap.state == "in use" for heap in snapshot.heaps))
+        classes = len(set(snapshot.heap_classes["class_index"].tolist()))
+        if classes:
+            self.heaps_per_class = max(self.heaps_per_class, len(snapshot.heap_classes) / classes)
         at_s = time.monotonic() - self.began
         self.moments.append(moment_of(snapshot, at_s, resident_bytes(self.session.source.pid)))
 
@@ -61,7 +65,7 @@ class _Subject:
         if self.last is None:
             raise UsageError("nothing could be seen of the program: it ran for too short a time")
         seconds = time.monotonic() - self.began
-        return conclude(self.moments, self.last, self.threads, seconds)
+        return conclude(self.moments, self.last, self.threads, self.heaps_per_class, seconds)
 
 
 def resident_bytes(pid: int) -> int:

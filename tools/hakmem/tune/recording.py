@@ -36,7 +36,8 @@ class Moment:
 class Recording:
     """`exact` says whether requests are what slabs kept of each live block; they are estimated from
     what was asked for in all otherwise. Shares are of 1; `half_life_ns` is the median lifetime of
-    followed blocks, None where none ended."""
+    followed blocks, None where none ended; `heaps_per_class`: how many heaps have slabs of a class,
+    on average, at the most."""
 
     program: str
     exe: str
@@ -45,6 +46,7 @@ class Recording:
     moments: tuple[Moment, ...]
     exact: bool
     threads: int
+    heaps_per_class: float
     allocations: int
     remote_share: float
     half_life_ns: int | None
@@ -108,7 +110,9 @@ def median(upper: Sequence[int], counts: Sequence[int]) -> int | None:
     return None
 
 
-def conclude(moments: Sequence[Moment], last: Snapshot, threads: int, seconds: float) -> Recording:
+def conclude(
+    moments: Sequence[Moment], last: Snapshot, threads: int, heaps_per_class: float, seconds: float
+) -> Recording:
     """The recording that these looks at one process make; `last` is the latest of them."""
     research = last.research
     mallocs = research.operations["mallocs"] if research is not None else ()
@@ -126,6 +130,7 @@ def conclude(moments: Sequence[Moment], last: Snapshot, threads: int, seconds: f
         moments=thinned(moments),
         exact=last.requests is not None,
         threads=threads,
+        heaps_per_class=heaps_per_class,
         allocations=sum(research.hits.values()) if research is not None else 0,
         remote_share=sum(flow.blocks for flow in research.flows) / frees
         if research is not None and frees

@@ -45,7 +45,7 @@ def describe(recording: Recording) -> str:
         f"{100 * recording.remote_share:.1f} % of the frees are of other threads' blocks; at its "
         f"peak {size(peak.requested_bytes)} asked for in small blocks{how}, "
         f"{size(idle.requested_bytes)} at the end; {size(resident)} resident at most, in "
-        f"{len(recording.moments)} looks"
+        f"{len(recording.moments)} {'look' if len(recording.moments) == 1 else 'looks'}"
     )
 
 
@@ -70,7 +70,7 @@ def screened_text(found: Screened, metric: str) -> str:
 def reasons(found: Sequence[Screened], metric: str) -> dict[str, str]:
     """Why each kept change is in the profile, with its figures."""
     return {
-        each.change.name: f"{_sentence(each.change.reason)} On top of what is above: peak RSS "
+        each.change.name: f"{_sentence(each.change.reason)} On top of those kept before: peak RSS "
         f"{percent(each.rss)}, {METRICS[metric]} {percent(each.time)}, in a few runs."
         for each in found
         if each.kept
