@@ -14,11 +14,18 @@ from tests.inspect.support.targets import ROOT, await_line, compile_program, pre
 MOVING = {"os_clock", "ticks"}
 
 
-@pytest.mark.parametrize("mode", ["fast", "lean", "hardened"])
+# Another table of size classes than the library's own.
+ODD_PROFILE = ROOT / "tests/model/odd.profile"
+
+
+@pytest.mark.parametrize("mode", ["fast", "lean", "hardened", "profile"])
 def test_stats_json_and_inspect_agree(tmp_path: Path, mode: str) -> None:
+    settings = {"HAKMEM_MODE": mode}
+    if mode == "profile":
+        settings = {"HAKMEM_PROFILE": str(ODD_PROFILE)}
     program = compile_program("books.c", tmp_path / "books", f"-I{ROOT / 'include'}")
     file = tmp_path / "books.json"
-    environment = preloaded(HAKMEM_MODE=mode, HAKMEM_GUARD_SAMPLE="100")
+    environment = preloaded(**settings, HAKMEM_GUARD_SAMPLE="100")
     with running([program, file], environment) as process:
         await_line(process, "ready")
         snapshot = take(str(process.pid), freeze=True)
@@ -40,6 +47,8 @@ def test_stats_json_and_inspect_agree(tmp_path: Path, mode: str) -> None:
     assert counters == {name: snapshot.counters[name] for name in counters}
     assert set(told["counters"]) == set(snapshot.counters)
     classes = {row["block_bytes"]: row for row in told["size_classes"]}
+    if mode == "profile":
+        assert list(classes) == [16, 48, 112, 1008, 3024, 20000, 40016, 65536]
     for row in snapshot.classes:
         if row.slabs:
             said = classes[row.block_bytes]
