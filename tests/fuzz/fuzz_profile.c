@@ -7,6 +7,8 @@
 #include "fuzz.h"
 #include "load_check.h"
 
+#include "space/size_class.h"
+
 static const char *skip_blanks(const char *from, const char *end) {
     while (from < end && strchr(" \t\r", *from) != NULL && *from != '\0') {
         from++;
@@ -33,6 +35,9 @@ static enum setting expect_line(const char *line, const char *end) {
         return SETTING_WRONG;
     }
     const char *value = skip_blanks(equals + 1, end);
+    if (memchr(value, ':', (size_t)(end - value)) != NULL) {
+        return SETTING_UNSURE;  // a line of the profile's own, also where an option has its name
+    }
     return expect_setting(line, (size_t)(drop_blanks(line, equals) - line), value,
                           (size_t)(end - value));
 }
@@ -57,6 +62,27 @@ static enum setting expect_text(const char *text, const char *end) {
     return whole;
 }
 
+// What a profile that counts says of size classes makes a table in which every size has its class.
+static void check_classes(const struct profile *profile) {
+    static struct size_class_table table;
+    fuzz_require(profile->class_count <= PROFILE_CLASSES_MAX);
+    fuzz_require(profile->prewarm_count <= PROFILE_PREWARM_MAX);
+    if (profile->class_count == 0) {
+        return;
+    }
+    size_class_build(&table, profile);
+    for (size_t bytes = 0; bytes <= SMALL_BYTES_MAX; bytes += BLOCK_ALIGN) {
+        const unsigned number = table.number_of_16[bytes / BLOCK_ALIGN];
+        fuzz_require(number >= 1 && number <= table.count);
+        const struct size_class *class = &table.rows[number - 1];
+        fuzz_require(class->block_bytes >= bytes && class->block_bytes % BLOCK_ALIGN == 0);
+        fuzz_require(number == 1 || table.rows[number - 2].block_bytes < bytes || bytes == 0);
+        fuzz_require(class->block_count >= 1 && class->block_count <= PROFILE_SLAB_BLOCKS_MAX);
+        fuzz_require((size_t) class->block_count * class->block_bytes <=
+                     class->slab_pages * PAGE_BYTES);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     static int file = -1;
     static char variable[64];
@@ -73,6 +99,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     if (load_checked(envp) == 0) {
         fuzz_require(expected != SETTING_WRONG);
         expectations_check(OPTION_ORIGIN_PROFILE);
+        if (profile_in_force != NULL) {
+            check_classes(profile_in_force);
+        }
     } else {
         fuzz_require(expected != SETTING_RIGHT);
         expectations_refuse(OPTION_ORIGIN_PROFILE);
