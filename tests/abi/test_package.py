@@ -186,9 +186,7 @@ def test_installed_files_name_no_build_path(prefix: Path, build: Path) -> None:
 def test_named_profiles_are_found(prefix: Path, build: Path) -> None:
     """Where they were installed, and in the build tree; a name that is none draws one line."""
     for library in (prefix / "lib/libhakmem.so.0", build / "libhakmem.so"):
-        shown = run(
-            "/bin/true", LD_PRELOAD=str(library), HAKMEM_PROFILE="lean", HAKMEM_VERBOSE="1"
-        )
+        shown = run("/bin/true", LD_PRELOAD=str(library), HAKMEM_PROFILE="lean", HAKMEM_VERBOSE="1")
         assert re.search(r"^hakmem: mode +lean +\(profile\)$", shown, re.MULTILINE), shown
     shown = run("/bin/true", LD_PRELOAD=str(build / "libhakmem.so"), HAKMEM_PROFILE="no-such")
     assert shown == "hakmem: profile 'no-such' is not installed; the default is used\n"
