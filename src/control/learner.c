@@ -86,7 +86,7 @@ static void collect(struct thread_cache *cache, struct learner *learner) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
         const struct class_signals signals = magazine->signals;
-        void **top = slot_load(cache->top, i);
+        void **top = slot_load(cache_class_tops(cache->top), i);
         const bool used = top != learner->top_seen[i] || signals.refills + signals.flushes != 0;
         learner->top_seen[i] = top;
         magazine->signals = (struct class_signals){0};

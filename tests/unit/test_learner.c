@@ -95,6 +95,24 @@ static void test_learns_what_a_working_set_needs(void **state) {
     }
 }
 
+static void test_a_class_at_rest_is_not_used(void **state) {
+    (void)state;
+    start();
+    // Beside those that are busy.
+    dealloc(alloc(40960));
+    assert_true(thread_cache->magazines[SIZE_CLASS_40960].capacity > 0);
+    wander(300000, 2048, 32768);
+    unsigned rows = 0, busy = 0;
+    for (unsigned i = 0; i < RECORDED_COUNT; i++) {
+        const uint8_t class_index = atomic_load_relaxed(&decision_log.windows[i].class_index);
+        rows += class_index == SIZE_CLASS_40960;
+        busy += class_index == SIZE_CLASS_32768;
+    }
+    // Its own first refill alone may be one.
+    assert_in_range(rows, 0, 1);
+    assert_in_range(busy, 3, RECORDED_COUNT);
+}
+
 static void test_shares_are_kept(void **state) {
     (void)state;
     start();
@@ -223,6 +241,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_off_decides_nothing),
         cmocka_unit_test(test_learns_what_a_working_set_needs),
+        cmocka_unit_test(test_a_class_at_rest_is_not_used),
         cmocka_unit_test(test_shares_are_kept),
         cmocka_unit_test(test_first_use_is_learned_from_threads_that_end),
         cmocka_unit_test(test_first_use_of_a_profile_stays),
