@@ -175,8 +175,8 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
 }
 
-// Puts checked blocks back and files the slab where it now belongs. False when that destroyed it.
-static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
+// Puts checked blocks back and files the slab where it now belongs. That may destroy it.
+static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
     heap->put_since_purge = true;
     if (slab->free_count == 0) {
@@ -188,14 +188,13 @@ static bool put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
         bin->empty_count++;
         if (bin->empty_count > option_live(retain_slabs)) {
             destroy_slab(heap, bin, slab);
-            return false;
+            return;
         }
         // Used last, so that it can go when another one empties.
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);
         note_retained(heap, slab->class_index);
     }
-    return true;
 }
 
 // The slab that contains an address, or NULL.
@@ -208,72 +207,113 @@ static bool contains(const struct run *run, uintptr_t address) {
     return address - run->start < run->page_count * PAGE_BYTES;
 }
 
-// Blocks of one word of one slab, checked and waiting to be put back together.
+// Blocks of one word of one slab, checked and waiting to be put back together. They keep the slab alive.
 struct batch {
-    struct run *slab;  // or NULL
+    struct run *slab;
     unsigned word;
-    uint64_t bits;
+    uint64_t bits;  // 0: unused, and place.bytes is 0
     struct slab_word place;
-    unsigned sent_count;  // blocks that went to other heaps
 };
 
-static void batch_put(struct heap *heap, struct batch *batch) {
+// A magazine's blocks come in the order in which they were freed: those of a few words, of slabs of
+// several heaps, take turns.
+#define FLUSH_BATCHES 8
+
+struct flush {
+    struct heap *heap;
+    unsigned used_count, oldest;  // batches; the one to be put back next
+    unsigned sent_count;          // blocks that went to other heaps
+    struct batch *last;           // the one that served last
+    struct batch batches[FLUSH_BATCHES];
+};
+
+static void batch_put(struct flush *flush, struct batch *batch) {
+    struct heap *heap = flush->heap;
     if (batch->bits == 0) {
         return;
     }
-    if (unlikely(atomic_load_relaxed(&batch->slab->heap) != heap)) {
+    if (atomic_load_relaxed(&batch->slab->heap) == heap) {
+        put_bits(heap, batch->slab, batch->word, batch->bits);
+    } else {
         heap_publish(batch->slab, batch->word, batch->bits);
         heap_count(heap, COUNTER_remote_publishes, 1);
-        batch->sent_count += bit_count(batch->bits);
-        batch->slab = NULL;  // its last block may have gone home
-    } else if (!put_bits(heap, batch->slab, batch->word, batch->bits)) {
-        batch->slab = NULL;
+        flush->sent_count += bit_count(batch->bits);
     }
     batch->bits = 0;
+    batch->place.bytes = 0;
 }
 
-// To the word of another block. False when no block starts there.
-static bool batch_move(struct heap *heap, struct batch *batch, uintptr_t address) {
-    batch_put(heap, batch);
-    batch->place.bytes = 0;  // until there is one
-    if (batch->slab == NULL || !contains(batch->slab, address)) {
-        batch->slab = slab_of(address);
+// One that is unused, in place of the oldest if need be.
+static struct batch *batch_new(struct flush *flush) {
+    if (flush->used_count < FLUSH_BATCHES) {
+        struct batch *batch = &flush->batches[flush->used_count++];
+        batch->bits = 0;
+        batch->place.bytes = 0;
+        return batch;
     }
-    const int index = batch->slab == NULL ? -1 : slab_index(batch->slab, address);
+    struct batch *batch = &flush->batches[flush->oldest];
+    flush->oldest = (flush->oldest + 1) % FLUSH_BATCHES;
+    batch_put(flush, batch);
+    return batch;
+}
+
+// The batch of the word that contains an address. NULL when no block starts there.
+static struct batch *batch_for(struct flush *flush, uintptr_t address) {
+    struct batch *last = flush->last;
+    if (last != NULL && likely(slab_word_contains(&last->place, address))) {
+        return last;
+    }
+    for (unsigned i = 0; i < flush->used_count; i++) {
+        if (slab_word_contains(&flush->batches[i].place, address)) {
+            return &flush->batches[i];
+        }
+    }
+    struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
+                           ? last->slab
+                           : slab_of(address);
+    const int index = slab == NULL ? -1 : slab_index(slab, address);
     if (unlikely(index < 0)) {
-        return false;
+        return NULL;
     }
+    struct batch *batch = batch_new(flush);
+    batch->slab = slab;
     batch->word = (unsigned)index / 64;
-    batch->place = slab_word(batch->slab, batch->word);
-    return true;
+    batch->place = slab_word(slab, batch->word);
+    return batch;
 }
 
-static void batch_add(struct heap *heap, struct batch *batch, uintptr_t address) {
-    uint64_t mask = 0;
-    if ((batch->slab != NULL && slab_word_contains(&batch->place, address)) ||
-        batch_move(heap, batch, address)) {
-        mask = slab_word_bit(&batch->place, address);
-    }
+static void flush_add(struct flush *flush, uintptr_t address) {
+    struct batch *batch = batch_for(flush, address);
+    const uint64_t mask = unlikely(batch == NULL) ? 0 : slab_word_bit(&batch->place, address);
     if (unlikely(mask == 0)) {
         misuse_report(MISUSE_INVALID_FREE, address);
         return;
     }
-    if (unlikely(((batch->bits | atomic_load_relaxed(batch->place.held)) & mask) != 0)) {
-        misuse_report_freed(MISUSE_INVALID_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
+    flush->last = batch;
+    if (likely(((batch->bits | atomic_load_relaxed(batch->place.held)) & mask) == 0)) {
+        batch->bits |= mask;
         return;
     }
-    batch->bits |= mask;
+    misuse_report_freed(MISUSE_INVALID_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
+    if (batch->bits == 0) {
+        batch->place.bytes = 0;
+    }
 }
 
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
-    struct batch batch = {0};
+    struct flush flush;
+    flush.heap = heap;
+    flush.used_count = flush.oldest = flush.sent_count = 0;
+    flush.last = NULL;
     for (unsigned i = 0; i < count; i++) {
-        batch_add(heap, &batch, (uintptr_t)blocks[i]);
+        flush_add(&flush, (uintptr_t)blocks[i]);
     }
-    batch_put(heap, &batch);
+    for (unsigned i = 0; i < flush.used_count; i++) {
+        batch_put(&flush, &flush.batches[i]);
+    }
     heap_count(heap, COUNTER_flushes, 1);
-    heap_count(heap, COUNTER_flushed_blocks, count - batch.sent_count);
-    heap_count(heap, COUNTER_remote_blocks, batch.sent_count);
+    heap_count(heap, COUNTER_flushed_blocks, count - flush.sent_count);
+    heap_count(heap, COUNTER_remote_blocks, flush.sent_count);
     event_record_if_asked(EVENT_flush, heap->id, count);
 }
 

@@ -454,6 +454,26 @@ static void test_neighbours_are_one_publication(void **state) {
     check();
 }
 
+// Words of several slabs that take turns are one publication each.
+static void test_interleaved_words_are_gathered(void **state) {
+    (void)state;
+    start();
+    enum { WORDS = 4, EACH = 8 };
+    void *blocks[WORDS * 64];
+    for (unsigned i = 0; i < WORDS * 64; i++) {
+        blocks[i] = take_from(other, SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < EACH; i++) {
+        for (unsigned word = 0; word < WORDS; word++) {
+            give(SIZE_CLASS_16, blocks[word * 64 + i]);
+        }
+    }
+    cache_empty(cache);
+    assert_int_equal(counted(cache, COUNTER_remote_publishes), WORDS);
+    assert_int_equal(heap_collect(&other->heap), WORDS * EACH);
+    check();
+}
+
 // A class without a magazine: each block goes home at once.
 static void test_foreign_blocks_of_a_watched_class(void **state) {
     (void)state;
@@ -569,6 +589,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_mixed_blocks_part_at_the_flush),
         cmocka_unit_test(test_a_thread_that_only_frees_keeps_little),
         cmocka_unit_test(test_neighbours_are_one_publication),
+        cmocka_unit_test(test_interleaved_words_are_gathered),
         cmocka_unit_test(test_foreign_blocks_of_a_watched_class),
         cmocka_unit_test(test_remote_frees_of_many_slabs),
         cmocka_unit_test(test_remote_misuse_of_a_watched_class),
