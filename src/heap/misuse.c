@@ -238,8 +238,8 @@ static enum misuse describe_slab(struct text *text, enum misuse what, const stru
 static const struct run *former_run(const struct superslab *superslab, uintptr_t address) {
     const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
     for (unsigned place = page + 1; place-- > 0;) {
-        const struct run *run = &superslab->runs[place];
-        if (run->start == superslab->start + place * PAGE_BYTES) {
+        const struct run *run = superslab_run(superslab, place);
+        if (run != NULL && run->start == superslab->start + place * PAGE_BYTES) {
             return run->page_count > page - place ? run : NULL;
         }
     }

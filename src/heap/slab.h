@@ -43,9 +43,11 @@ static inline unsigned slab_words(const struct run *slab) {
     return (slab->block_count + 63u) / 64u;
 }
 
-// Bytes of a bitmap in metadata: each begins on a cache line of its own.
+// Bytes of a bitmap in metadata: each begins on a cache line of its own, but for those of at most half a line, which
+// share one: a slab of so few blocks would have as much metadata for nothing again.
 static inline size_t slab_bitmap_bytes(unsigned words) {
-    return align_up(words * sizeof(uint64_t), CACHE_LINE_BYTES);
+    const size_t bytes = words * sizeof(uint64_t);
+    return bytes <= CACHE_LINE_BYTES / 2 ? CACHE_LINE_BYTES / 2 : align_up(bytes, CACHE_LINE_BYTES);
 }
 
 static inline bool slab_keeps_requests(void) {

@@ -183,6 +183,16 @@ static struct superslab *choose_superslab(unsigned page_count, uint64_t allowed,
     return map_superslab();
 }
 
+// The descriptor of a run that starts at a place. NULL when the system has no memory for a new one.
+static struct run *descriptor_at(struct superslab *superslab, unsigned place) {
+    struct run *run = superslab_run(superslab, place);
+    if (run == NULL) {
+        run = metadata_alloc(sizeof *run);
+        atomic_store_release(&superslab->runs[place], run);
+    }
+    return run;
+}
+
 struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
     const uint64_t allowed = alignment <= PAGE_BYTES ? ALL_PAGES : aligned_pages(alignment);
     const unsigned span = page_count + (guard ? 1 : 0);
@@ -190,12 +200,12 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
     prepare_lists();
     unsigned place;
     struct superslab *superslab = choose_superslab(span, allowed, &place);
-    if (superslab == NULL) {
+    struct run *run = superslab == NULL ? NULL : descriptor_at(superslab, place);
+    if (run == NULL) {
         lock_release(&arena.lock);
         return NULL;
     }
     *zeroed = claim_pages(superslab, bit_range(place, span));
-    struct run *run = &superslab->runs[place];
     run->start = superslab->start + place * PAGE_BYTES;
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
@@ -233,7 +243,7 @@ static bool lift_guard(const struct superslab *superslab, unsigned place) {
 
 void arena_give(struct run *run) {
     struct superslab *superslab = superslab_of(run);
-    const unsigned place = (unsigned)(run - superslab->runs);
+    const unsigned place = run_place(run);
     const unsigned guard_place = place + run->page_count;
     const bool lifted = run->guarded && lift_guard(superslab, guard_place);
     atomic_store_relaxed(&run->kind, RUN_FREE);
@@ -249,7 +259,7 @@ void arena_give(struct run *run) {
 
 bool arena_extend(struct run *run, unsigned page_count) {
     struct superslab *superslab = superslab_of(run);
-    const unsigned end = (unsigned)(run - superslab->runs) + run->page_count;
+    const unsigned end = run_place(run) + run->page_count;
     const unsigned more = page_count - run->page_count;
     if (run->guarded || end + more > SUPERSLAB_PAGES) {
         return false;
@@ -270,7 +280,7 @@ void arena_shorten(struct run *run, unsigned page_count) {
         return;
     }
     struct superslab *superslab = superslab_of(run);
-    const unsigned place = (unsigned)(run - superslab->runs);
+    const unsigned place = run_place(run);
     lock_acquire(&arena.lock);
     release_pages(superslab, bit_range(place + page_count, run->page_count - page_count));
     run->page_count = (uint8_t)page_count;
@@ -426,7 +436,7 @@ void arena_visit_large(void (*visit)(struct run *run, void *context), void *cont
         struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
         for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0;
              rest &= rest - 1) {
-            struct run *run = &superslab->runs[bit_lowest(rest)];
+            struct run *run = superslab_run(superslab, bit_lowest(rest));
             if (atomic_load_relaxed(&run->kind) == RUN_LARGE) {
                 visit(run, context);
             }
@@ -440,7 +450,11 @@ static uint64_t check_runs(struct check *check, const struct superslab *supersla
     uint64_t covered = superslab->stuck;
     for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
-        const struct run *run = &superslab->runs[place];
+        const struct run *run = superslab_run(superslab, place);
+        check_that(check, run != NULL, "a run has a descriptor", place, 0);
+        if (run == NULL) {
+            continue;
+        }
         const unsigned span = run->page_count + (run->guarded ? 1u : 0u);
         const bool fits = span != 0 && place + span <= SUPERSLAB_PAGES;
         check_that(check, fits, "a run lies within the superslab", place, span);

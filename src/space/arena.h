@@ -35,9 +35,10 @@ enum slab_purge_age { SLAB_PURGE_NONE, SLAB_PURGE_USED, SLAB_PURGE_AGED };
 
 enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 
-// Descriptor of a run: two cache lines, one for its owner, one for other threads. It lives as long
-// as the process (a superslab that is unmapped gives its descriptors to the next one), and the
-// remote fields are never reset: a thread may still be about to touch them after the run is gone.
+// Descriptor of a run: two cache lines, one for its owner, one for other threads. It is made when the first run
+// starts at its place in the superslab, and lives as long as the process (a superslab that is unmapped gives its
+// descriptors to the next one): the remote fields are never reset, and a thread may still be about to touch them
+// after the run is gone.
 struct run {
     // Written by arena_take() and the owner; stable while a block of the run is in use.
     uintptr_t start;
@@ -92,7 +93,9 @@ struct superslab {
     uint32_t longest;      // length of the longest free stretch
     uint32_t purge_round;  // last round of arena_purge() that visited
     struct list all_link, length_link, dirty_link;
-    struct run runs[SUPERSLAB_PAGES];
+    // By the page a run starts at; NULL where none ever did. Release when made, under the arena's lock; acquire by
+    // look-ups without it.
+    _Atomic(struct run *) runs[SUPERSLAB_PAGES];
 };
 
 // All superslabs. Used in arena.c alone.
@@ -138,6 +141,16 @@ enum os_huge_pages arena_huge_page_wish(bool is_small_heap);
 // then give back what is kept elsewhere; pairs with nothing.
 extern _Atomic(uint32_t) arena_growths;
 
+// The place in its superslab where a run starts.
+static inline unsigned run_place(const struct run *run) {
+    return (unsigned)(run->start >> PAGE_SHIFT) % SUPERSLAB_PAGES;
+}
+
+// What describes or described the run that starts or last started at a page; NULL where none ever did.
+static inline struct run *superslab_run(const struct superslab *superslab, unsigned place) {
+    return atomic_load_acquire(&((struct superslab *)(uintptr_t)superslab)->runs[place]);
+}
+
 // The run in use that contains an address, or NULL. Exact for an address in a block in use; for any
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);
@@ -150,7 +163,7 @@ FAST_PATH struct run *arena_find_inline(uintptr_t address) {
     }
     const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
     const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
-    return starts == 0 ? NULL : &superslab->runs[bit_highest(starts)];
+    return starts == 0 ? NULL : superslab_run(superslab, bit_highest(starts));
 }
 
 static inline bool run_is_slab(const struct run *run) {

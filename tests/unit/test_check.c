@@ -128,7 +128,7 @@ static void test_superslab(void **state) {
     hakmem_dealloc(freed);
     struct run *run = run_of(large);
     struct superslab *superslab = page_map_superslab((uintptr_t)large);
-    const unsigned place = (unsigned)(run - superslab->runs);
+    const unsigned place = run_place(run);
     const uint64_t dirty = superslab->dirty_young;
     assert_int_not_equal(dirty, 0);
     const uint64_t fresh = superslab->zero & (~superslab->zero + 1);
@@ -147,7 +147,7 @@ static void test_superslab(void **state) {
              list_push_front(dirty_list, &superslab->dirty_link),
              "on the dirty list exactly when a page is dirty or stuck: ", NULL);
     WITH(superslab->run_start, superslab->run_start | fresh,
-         "run_start and free are disjoint: ", "a run lies within the superslab: ");
+         "run_start and free are disjoint: ", "a run has a descriptor: ");
     WITH(superslab->purging, bit(place), "pages being purged are in no run: ", NULL);
     WITH(superslab->run_start, superslab->run_start & ~bit(place),
          "each page is in a run, free, stuck or being purged: ", NULL);

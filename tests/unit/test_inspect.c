@@ -191,7 +191,8 @@ static void walk_superslabs(struct walk *walk) {
         const char *superslab = link - link_offset;
         for (uint64_t rest = number(superslab, "superslab", "run_start"); rest != 0;
              rest &= rest - 1) {
-            const char *run = element(superslab, "superslab", "runs", bit_lowest(rest));
+            const char *run;
+            memcpy(&run, element(superslab, "superslab", "runs", bit_lowest(rest)), sizeof run);
             if (number(run, "run", "kind") == constant("run_kind_large")) {
                 walk->large_blocks++;
                 walk->large_bytes += number(run, "run", "large_bytes");

@@ -311,6 +311,8 @@ static void test_no_memory_for_the_bitmaps(void **state) {
     (void)state;
     start();
     create(SIZE_CLASS_4096);
+    // The place of the next one has its descriptor.
+    slab_destroy(create(SIZE_CLASS_4096));
     fake_os_fail(OS_MMAP, 1, true);
     while (metadata_alloc(64) != NULL) {
     }

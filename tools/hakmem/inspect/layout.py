@@ -119,7 +119,6 @@ class Layout:
         self.lock = root.structure("lock")
         self.run = root.structure("run")
         self.superslab = root.structure("superslab")
-        self.superslab_header = _without(self.superslab, "runs")
         self.heap = root.structure("heap")
         self.cache = root.structure("thread_cache")
         self.size_classes = self._size_classes()
@@ -163,20 +162,6 @@ class Layout:
                 raise DamagedError(f"the target's {name} has not one for each size class")
         if self.superslab["runs"].shape != (SUPERSLAB_PAGES,):
             raise DamagedError("the target's superslabs have not one run for each page")
-
-
-def _without(structure: np.dtype[Any], omitted: str) -> np.dtype[Any]:
-    """The structure up to the end of its last other field."""
-    names = [name for name in structure.names or () if name != omitted]
-    places = dict(structure.fields or {})
-    return np.dtype(
-        {
-            "names": names,
-            "formats": [places[name][0] for name in names],
-            "offsets": [places[name][1] for name in names],
-            "itemsize": max(places[name][1] + places[name][0].itemsize for name in names),
-        }
-    )
 
 
 def offset_of(structure: np.dtype[Any], *path: str) -> int:

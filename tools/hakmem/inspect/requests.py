@@ -11,7 +11,6 @@ from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import PAGE_BYTES, REQUEST_STEP_BYTES, BlockState, RunKind
 from hakmem.inspect.picture import Picture, chunks
 
-BITMAP_ALIGN = 64
 Counts = npt.NDArray[np.int64]
 
 
@@ -39,8 +38,9 @@ def live_requests(source: MemorySource, layout: Layout, picture: Picture) -> Cou
                     words |= picture.planes[state][chunk.index]
             bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
             live = bits[:, : size_class.block_count] == 0
-            bitmap = -(-chunk.word_count * 8 // BITMAP_ALIGN) * BITMAP_ALIGN
-            places = raw["free_bits"][chosen[chunk.rows]].astype(np.uint64) + np.uint64(2 * bitmap)
+            slabs = raw[chosen[chunk.rows]]
+            # Behind both bitmaps, of which the second begins where the first one's place ends.
+            places = slabs["remote_bits"] + (slabs["remote_bits"] - slabs["free_bits"])
             data, _ = source.gather(places, size_class.block_count * 2)
             asked = data.view("<u2")[live].astype(np.int64)
             asked = np.where(asked == 0, size_class.block_bytes, asked)

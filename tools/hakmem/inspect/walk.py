@@ -106,7 +106,7 @@ class Walker:
         layout = self.layout
         arena_type = layout.root.structure("arena")
         arena = layout.root.read_global(self.source, "arena")[0]
-        header = layout.superslab_header
+        header = layout.superslab
         rows: list[bytes] = []
         places: list[int] = []
         starts: set[int] = set()
@@ -129,9 +129,7 @@ class Walker:
             follow_ring(head, int(arena["all"]["next"]), next_of, "superslabs")
         return places, np.frombuffer(b"".join(rows), header)
 
-    def _runs(
-        self, picture_superslabs: npt.NDArray[Any], places: list[int]
-    ) -> tuple[Table, Addresses, Table]:
+    def _runs(self, picture_superslabs: npt.NDArray[Any]) -> tuple[Table, Addresses, Table]:
         """The superslabs by start, their runs by start, and where the runs' descriptors are."""
         order = np.argsort(picture_superslabs["start"])
         headers = picture_superslabs[order]
@@ -143,11 +141,7 @@ class Walker:
             np.ascontiguousarray(superslabs["run_start"]).view(np.uint8), bitorder="little"
         ).reshape(-1, SUPERSLAB_PAGES)
         row, page = np.nonzero(bits)
-        run_places = (
-            to_addresses(places)[order][row]
-            + np.uint64(offset_of(self.layout.superslab, "runs"))
-            + page.astype(np.uint64) * np.uint64(self.layout.run.itemsize)
-        )
+        run_places = headers["runs"][row, page].astype(np.uint64)
         raw, readable = self.source.gather_rows(run_places, self.layout.run)
         expected = superslabs["start"][row] + page.astype(np.uint64) * np.uint64(PAGE_BYTES)
         good = readable & (raw["start"] == expected)
@@ -175,8 +169,8 @@ class Walker:
         layout = self.layout
         arena_before = self.locks(to_addresses([self.arena_lock]))[0]
         cache_places = self._caches()
-        places, headers = self._superslabs()
-        runs, run_places, superslabs = self._runs(headers, places)
+        _, headers = self._superslabs()
+        runs, run_places, superslabs = self._runs(headers)
         offset = np.uint64(offset_of(layout.cache, "heap"))
         heap_places = np.append(cache_places + offset, np.uint64(self.late_heap))
         word_count = int(((runs["block_count"].astype(np.int64) + 63) // 64).sum())
