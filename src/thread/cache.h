@@ -87,9 +87,9 @@ struct thread_cache {
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()
     struct guarded_sampler sampler;
-    struct magazine magazines[SIZE_CLASS_COUNT];
-    // As `top`, while diverted.
+    // As `top`, while diverted. With it before what is large, as the loader writes both into the constant caches.
     void **shadow_top[PAGE_KIND_COUNT];
+    struct magazine magazines[SIZE_CLASS_COUNT];
     // NULL until the first research. Release when made by the owner; the acquire is readers' outside of the process.
     _Atomic(struct research *) research;
 

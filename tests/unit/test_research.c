@@ -187,6 +187,8 @@ static void without_memory_for_tables_nothing_changes(void **state) {
     (void)state;
     tick();
     set_research("1");
+    // The run that the next one of its length gets has its descriptor.
+    hakmem_dealloc(hakmem_alloc(100 * KIB));
     fake_os_fail(OS_MMAP, 1, true);
     // What is left of a chunk would serve the tables.
     while (metadata_alloc(16 * KIB) != NULL) {
