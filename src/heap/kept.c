@@ -100,9 +100,9 @@ static struct huge *find_source(size_t bytes) {
             continue;
         }
         const bool serves = huge->usable_bytes >= bytes;
-        if (best == NULL || (best->usable_bytes >= bytes
-                                 ? serves && huge->usable_bytes < best->usable_bytes
-                                 : huge->usable_bytes > best->usable_bytes)) {
+        if (best == NULL ||
+            (best->usable_bytes >= bytes ? serves && huge->usable_bytes < best->usable_bytes
+                                         : huge->usable_bytes > best->usable_bytes)) {
             best = huge;
         }
     }

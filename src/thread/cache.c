@@ -340,7 +340,7 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
     if (likely(magazine->node != NULL)) {
         return true;
     }
-    if (magazine->watched < option_live(watched_operations) && knobs_prewarm(class_index) == 0) {
+    if (magazine->watched < option_live(watched_operations)) {
         magazine->watched++;
         return false;
     }

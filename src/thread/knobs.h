@@ -9,9 +9,9 @@
 #define PREWARM_BLOCKS_MAX 4096
 
 struct knobs {
-    // Blocks that a thread takes in one batch (up to a node's) when it first uses the class, which then has room for
-    // as many and is not watched; 0: none. Relaxed, each: set at start and when a thread ends, read when a thread
-    // first uses the class. Pairs with nothing.
+    // Blocks that a thread takes in one batch (up to a node's) when the class gets its magazine, which then has room
+    // for as many; 0: none. Relaxed, each: set at start and when a thread ends, read when a class gets a magazine.
+    // Pairs with nothing.
     _Atomic(uint16_t) prewarm[SIZE_CLASS_COUNT];
 };
 

@@ -196,7 +196,8 @@ static void join_around(uintptr_t start, uintptr_t end) {
         struct range *lower = &machine.ranges[index];
         const struct range *upper = lower + 1;
         if (lower->end == upper->start && lower->mapping == upper->mapping &&
-            lower->piece == upper->piece && lower->state == upper->state && lower->wish == upper->wish) {
+            lower->piece == upper->piece && lower->state == upper->state &&
+            lower->wish == upper->wish) {
             lower->end = upper->end;
             drop(index + 1);
         } else {
@@ -244,7 +245,8 @@ static bool within_one_piece(const char *call, uintptr_t start, size_t bytes, un
         return false;
     }
     const size_t first = first_above(start);
-    for (size_t i = first; i < machine.range_count && machine.ranges[i].start < start + bytes; i++) {
+    for (size_t i = first; i < machine.range_count && machine.ranges[i].start < start + bytes;
+         i++) {
         if (machine.ranges[i].piece != machine.ranges[first].piece) {
             return breach("%s: %#zx..%#zx reaches into another piece", call, start, start + bytes);
         }
@@ -283,9 +285,8 @@ static void *add_mapping(size_t bytes, size_t alignment, enum fake_state state) 
         return NULL;
     }
     machine.last_mapping++;
-    insert(first_above(start),
-           (struct range){start, start + bytes, machine.last_mapping, machine.last_mapping, state,
-                          OS_HUGE_PAGES_DEFAULT});
+    insert(first_above(start), (struct range){start, start + bytes, machine.last_mapping,
+                                              machine.last_mapping, state, OS_HUGE_PAGES_DEFAULT});
     real_map(start, bytes, state);
     return (void *)start;
 }
@@ -679,9 +680,9 @@ void fake_os_block_behind(const void *address) {
     const size_t next = first_above(place);
     if (next == machine.range_count || machine.ranges[next].start != place) {
         machine.last_mapping++;
-        insert(next, (struct range){place, place + machine.page_bytes, machine.last_mapping,
-                                    machine.last_mapping, FAKE_INACCESSIBLE,
-                                    OS_HUGE_PAGES_DEFAULT});
+        insert(next,
+               (struct range){place, place + machine.page_bytes, machine.last_mapping,
+                              machine.last_mapping, FAKE_INACCESSIBLE, OS_HUGE_PAGES_DEFAULT});
     }
     leave();
 }
