@@ -456,13 +456,16 @@ static bool resize(uintptr_t start, size_t old_bytes, size_t new_bytes) {
         remove_ranges(start + new_bytes, old_bytes - new_bytes);
         return true;
     }
+    struct range *last = &machine.ranges[first_above(start + old_bytes - 1)];
     const size_t next = first_above(start + old_bytes);
     const uintptr_t room_end =
         next == machine.range_count ? machine.end : machine.ranges[next].start;
-    if (room_end - start < new_bytes || !may_map(new_bytes - old_bytes)) {
+    // The same range may go on behind: that is no room either.
+    if (last->end != start + old_bytes || room_end - start < new_bytes ||
+        !may_map(new_bytes - old_bytes)) {
         return false;
     }
-    machine.ranges[first_above(start + old_bytes - 1)].end = start + new_bytes;
+    last->end = start + new_bytes;
     real_map(start + old_bytes, new_bytes - old_bytes, FAKE_WRITABLE);
     return true;
 }

@@ -131,6 +131,7 @@ static void test_breaches_are_noticed(void **state) {
     assert_breach(os_guard(reserved + 3 * PAGE, 2 * PAGE));
     assert_breach(os_resize(start, 5 * PAGE, 6 * PAGE));
     assert_breach(os_resize(start, 4 * PAGE, 0));
+    assert_false(os_resize(start + PAGE, PAGE, 2 * PAGE));  // its own mapping goes on behind
     assert_breach(os_move(start, 4 * PAGE, reserved, 4 * PAGE));
     assert_breach(os_map(0, PAGE) != NULL);
     assert_breach(os_map(PAGE, 3 * PAGE) != NULL);
