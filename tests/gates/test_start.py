@@ -7,14 +7,14 @@ import re
 import subprocess
 from pathlib import Path
 
-# What the loader relocates and what the library writes: pages of its own data, exact whatever the addresses are.
-# The thread cache and the page map are not among them: they are mappings of their own.
+# What the loader relocates and what the library writes: pages of its own data, exact whatever the
+# addresses are. Not among them: thread cache and page map, which are mappings of their own.
 DIRTY_PAGES_MAX = 17
 
 
 def mappings(library: Path, settings: dict[str, str]) -> list[tuple[str, str, dict[str, int]]]:
-    """The library's mappings and those of no file that follow one of them, in a process that starts and copies a
-    file: (access, file or "", figures in KiB)."""
+    """The library's mappings and those of no file that follow one of them, in a process that starts
+    and copies a file: (access, file or "", figures in KiB)."""
     done = subprocess.run(
         ["/bin/cat", "/proc/self/smaps"],
         env={"LD_PRELOAD": str(library), "LC_ALL": "C", **settings},
@@ -40,8 +40,8 @@ def mappings(library: Path, settings: dict[str, str]) -> list[tuple[str, str, di
 
 
 def dirty_kib(library: Path, settings: dict[str, str]) -> int:
-    """KiB of the library's data that are the process's own; pages of the file that a build has just written, and
-    nobody else maps, would count as private and dirty as well."""
+    """KiB of the library's data that are the process's own; pages of the file that a build has just
+    written, and nobody else maps, would count as private and dirty as well."""
     return sum(figures["Anonymous"] for _, _, figures in mappings(library, settings))
 
 

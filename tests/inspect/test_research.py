@@ -77,7 +77,7 @@ def test_sizes_asked_for_are_the_programs_own(tmp_path: Path) -> None:
     asked = read_truth(tmp_path / "blocks")["bytes"].astype(np.int64)
     asked = asked[asked <= largest]
     expected = np.bincount(-(-asked // REQUEST_STEP_BYTES), minlength=len(after))
-    assert (after - before).tolist() == expected.tolist()
+    assert (np.array(after) - before).tolist() == expected.tolist()
 
 
 def test_sizes_asked_for_need_the_option(tmp_path: Path) -> None:

@@ -376,7 +376,9 @@ class Snapshot:
     research: Research | None = None
     residency: bool = False  # resident_bytes are known
     waterfall: Waterfall | None = None  # None for a core: nobody knows what was resident
-    requests: Table | None = None  # see hakmem.inspect.requests; None: the target keeps none
+    requests: tuple[int, ...] | None = (
+        None  # see hakmem.inspect.requests; None: the target keeps none
+    )
     notes: tuple[str, ...] = ()  # what the reader could not read, in plain words
 
     @cached_property

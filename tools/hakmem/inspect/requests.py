@@ -4,17 +4,14 @@ the option request_sizes (with research) or slack_check is on."""
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from hakmem.inspect.layout import Layout, read_option
 from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import PAGE_BYTES, REQUEST_STEP_BYTES, BlockState, RunKind
 from hakmem.inspect.picture import Picture, chunks
 
-Counts = npt.NDArray[np.int64]
 
-
-def live_requests(source: MemorySource, layout: Layout, picture: Picture) -> Counts | None:
+def live_requests(source: MemorySource, layout: Layout, picture: Picture) -> tuple[int, ...] | None:
     """Live blocks of slabs by the size they were asked for: at place i those of up to i times 16
     bytes, and more than i - 1 times. A block whose size nobody noted counts with its own. None when
     the target keeps none."""
@@ -46,4 +43,4 @@ def live_requests(source: MemorySource, layout: Layout, picture: Picture) -> Cou
             asked = np.where(asked == 0, size_class.block_bytes, asked)
             asked = np.minimum(asked, size_class.block_bytes)
             total += np.bincount(-(-asked // REQUEST_STEP_BYTES), minlength=steps)
-    return total
+    return tuple(total.tolist())

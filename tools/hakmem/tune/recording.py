@@ -95,8 +95,11 @@ def estimated_requests(snapshot: Snapshot) -> Counts:
 
 def moment_of(snapshot: Snapshot, at_s: float, rss_bytes: int) -> Moment:
     """What one look says of the demand."""
-    requests = snapshot.requests
-    counts = estimated_requests(snapshot) if requests is None else requests
+    counts = (
+        estimated_requests(snapshot)
+        if snapshot.requests is None
+        else np.array(snapshot.requests, np.int64)
+    )
     return Moment(at_s, counts, dict(snapshot.gauges), rss_bytes)
 
 
