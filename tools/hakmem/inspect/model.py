@@ -376,9 +376,7 @@ class Snapshot:
     research: Research | None = None
     residency: bool = False  # resident_bytes are known
     waterfall: Waterfall | None = None  # None for a core: nobody knows what was resident
-    requests: tuple[int, ...] | None = (
-        None  # see hakmem.inspect.requests; None: the target keeps none
-    )
+    requests: tuple[int, ...] | None = None  # by size (requests.py); None: nobody keeps them
     notes: tuple[str, ...] = ()  # what the reader could not read, in plain words
 
     @cached_property
