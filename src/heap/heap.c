@@ -52,8 +52,25 @@ static void require_nothing_remote(struct run *slab) {
     }
 }
 
+static uint64_t used_bytes(const struct run *slab) {
+    return (uint64_t)(slab->block_count - slab->free_count) *
+           size_classes[slab->class_index].block_bytes;
+}
+
+// A slab's bytes count no more, before it changes or goes; or count as they are now.
+static void uncount_bytes(struct heap *heap, const struct run *slab) {
+    heap->used_bytes -= used_bytes(slab);
+    heap->loose_bytes -= slab_loose_bytes(slab);
+}
+
+static void count_bytes(struct heap *heap, const struct run *slab) {
+    heap->used_bytes += used_bytes(slab);
+    heap->loose_bytes += slab_loose_bytes(slab);
+}
+
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
     require_nothing_remote(slab);
+    uncount_bytes(heap, slab);
     list_remove(&slab->bin_link);
     bin->slab_count--;
     bin->empty_count--;
@@ -68,6 +85,7 @@ static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
     }
     struct run *slab = slab_create(heap, heap->id, class_index);
     if (slab != NULL) {
+        count_bytes(heap, slab);
         list_push_front(&bin->partial, &slab->bin_link);
         bin->slab_count++;
         bin->empty_count++;
@@ -84,6 +102,8 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     if (slab->purge_age == SLAB_PURGE_AGED) {
         slab->purge_age = SLAB_PURGE_USED;
     }
+    const unsigned clean_count = slab->clean_count;
+    uncount_bytes(heap, slab);
     unsigned got;
     if (options.random_refill) {
         for (got = 0; got < want && slab->free_count != 0; got++) {
@@ -91,6 +111,12 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
         }
     } else {
         got = slab_take(slab, want, blocks);
+    }
+    count_bytes(heap, slab);
+    if (unlikely(slab->purged)) {
+        excess_needed(&heap->excess, (uint64_t)(clean_count - slab->clean_count) *
+                                         size_classes[slab->class_index].block_bytes);
+        slab->purged = slab->clean_count != 0;
     }
     if (slab->free_count == 0) {
         list_remove(&slab->bin_link);
@@ -137,6 +163,8 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             target->slab_count++;
             source->empty_count -= slab_is_empty(slab);
             target->empty_count += slab_is_empty(slab);
+            uncount_bytes(from, slab);
+            count_bytes(to, slab);
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
             heap_count(to, COUNTER_slabs_moved, 1);
@@ -183,7 +211,9 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);
     }
+    uncount_bytes(heap, slab);
     slab_put(slab, word, bits);
+    count_bytes(heap, slab);
     if (slab_is_empty(slab)) {
         bin->empty_count++;
         if (bin->empty_count > option_live(retain_slabs)) {
@@ -300,6 +330,77 @@ static void flush_add(struct flush *flush, uintptr_t address) {
     }
 }
 
+static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
+    uncount_bytes(heap, slab);
+    const size_t bytes = slab_purge(slab, bytes_min);
+    slab->purged = bytes_min != 0;
+    count_bytes(heap, slab);
+    return bytes;
+}
+
+// Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
+// due takes them.
+#define EXCESS_BYTES_MIN (16 * KIB)
+
+static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes) {
+    size_t bytes = 0;
+    for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        if (heap->loose_bytes <= rest_bytes) {
+            break;
+        }
+        if (slab_loose_bytes(slab) != 0) {
+            bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN);
+        }
+    }
+    return bytes;
+}
+
+static void note_purge(struct heap *heap, size_t bytes) {
+    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
+    if (bytes != 0) {
+        event_record(EVENT_slab_purge, heap->id, bytes);
+    }
+}
+
+// Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
+static void purge_excess(struct heap *heap) {
+    const uint64_t bound_bytes =
+        excess_bound(&heap->excess, heap->used_bytes, option_live(excess_bytes) / 2);
+    if (likely(heap->loose_bytes <= bound_bytes)) {
+        return;
+    }
+    size_t bytes = 0;
+    for (size_t i = SIZE_CLASS_COUNT; i-- > 0;) {
+        if (size_classes[i].block_bytes >= option_live(purge_slab_block_min)) {
+            bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
+        }
+    }
+    excess_dropped(&heap->excess, bytes, bound_bytes, os_clock_ms());
+    note_purge(heap, bytes);
+}
+
+size_t heap_purge_slabs(struct heap *heap, bool now) {
+    size_t bytes = 0;
+    excess_decay(&heap->excess);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
+            continue;
+        }
+        struct bin *bin = &heap->bins[i];
+        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
+                bytes += purge_slab(heap, slab, 0);
+            } else if (slab->purge_age == SLAB_PURGE_USED) {
+                slab->purge_age = SLAB_PURGE_AGED;
+            }
+        }
+    }
+    note_purge(heap, bytes);
+    return bytes;
+}
+
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     struct flush flush;
     flush.heap = heap;
@@ -311,6 +412,7 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     for (unsigned i = 0; i < flush.used_count; i++) {
         batch_put(&flush, &flush.batches[i]);
     }
+    purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, count - flush.sent_count);
     heap_count(heap, COUNTER_remote_blocks, flush.sent_count);
@@ -414,6 +516,7 @@ unsigned heap_collect(struct heap *heap) {
         }
         slab = next;
     }
+    purge_excess(heap);
     heap_count(heap, COUNTER_remote_collected, count);
     return count;
 }
@@ -493,29 +596,6 @@ void heap_release_empty(struct heap *heap, unsigned keep) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         release_empty(heap, &heap->bins[i], keep);
     }
-}
-
-size_t heap_purge_slabs(struct heap *heap, bool now) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
-            continue;
-        }
-        struct bin *bin = &heap->bins[i];
-        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
-                bytes += slab_purge(slab);
-            } else if (slab->purge_age == SLAB_PURGE_USED) {
-                slab->purge_age = SLAB_PURGE_AGED;
-            }
-        }
-    }
-    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
-    if (bytes != 0) {
-        event_record(EVENT_slab_purge, heap->id, bytes);
-    }
-    return bytes;
 }
 
 void heap_class_totals(const struct heap *heap, uint64_t class_index,

@@ -44,6 +44,9 @@ struct heap {
     // The classes with an empty slab that emptied last, each once; a ring. SIZE_CLASS_COUNT: none.
     uint8_t retained[RETAINED_CLASSES];
     uint8_t retained_next;
+    // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
+    uint64_t used_bytes, loose_bytes;
+    struct excess excess;
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;

@@ -152,7 +152,7 @@ static bool grow(struct huge *huge, size_t usable_bytes) {
     if (!grow_in_place(huge, usable_bytes) && !grow_by_moving(huge, usable_bytes)) {
         return false;
     }
-    kept_fill(huge, before);
+    excess_needed(&table.excess, usable_bytes - before - kept_fill(huge, before));
     trim_kept();
     return true;
 }
@@ -173,9 +173,11 @@ static struct huge *take_new(size_t usable_bytes, size_t alignment, bool zero) {
         return NULL;
     }
     make_live(huge);
-    if (!zero && kept_fill(huge, 0) != 0) {
+    const size_t filled_bytes = zero ? 0 : kept_fill(huge, 0);
+    if (filled_bytes != 0) {
         count_event(COUNTER_huge_reuses, 1);
     }
+    excess_needed(&table.excess, usable_bytes - filled_bytes);
     return huge;
 }
 
@@ -251,7 +253,16 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     table.live_bytes -= huge->mapped_bytes;
     table.live_count--;
     kept_add(huge, now_ms);
-    kept_trim(cleared && option_live(purge_delay_ms) != 0 ? option_live(huge_cache_bytes) : 0);
+    if (!cleared || option_live(purge_delay_ms) == 0 || option_live(huge_cache_bytes) == 0) {
+        kept_trim(0);
+    } else {
+        const uint64_t bound_bytes =
+            excess_bound(&table.excess, table.live_bytes, option_live(huge_cache_bytes));
+        const uint64_t bytes = kept_trim(bound_bytes);
+        if (bytes != 0) {
+            excess_dropped(&table.excess, bytes, bound_bytes, now_ms);
+        }
+    }
     lock_release(&table.lock);
     return true;
 }

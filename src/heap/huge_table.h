@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "os/lock.h"
+#include "space/excess.h"
 
 // Of one mapping, and seams of all together: each is an entry in the system's list of mappings, of which a
 // process may have 65,530.
@@ -44,6 +45,7 @@ struct huge_table {
     struct list live, kept, unused;
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;  // highest live_bytes so far
+    struct excess excess;
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) kept_bytes;
 };

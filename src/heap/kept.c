@@ -153,9 +153,10 @@ static bool drop_end(struct huge *huge, size_t bytes) {
     return true;
 }
 
-void kept_trim(uint64_t bytes_max) {
+uint64_t kept_trim(uint64_t bytes_max) {
     const struct list *head = &huge_table_state.kept;
     uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+    const uint64_t before = kept_bytes;
     while (kept_bytes > bytes_max) {
         struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
         const size_t surplus_bytes = align_up(kept_bytes - bytes_max, PAGE_BYTES);
@@ -165,6 +166,7 @@ void kept_trim(uint64_t bytes_max) {
         }
         kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
     }
+    return before - kept_bytes;
 }
 
 size_t kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {

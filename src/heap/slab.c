@@ -51,6 +51,8 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     slab->free_count = slab->block_count;
     slab->fresh_index = 0;
     slab->tail_dirty = !zeroed;
+    slab->clean_count = zeroed ? slab->block_count : 0;
+    slab->purged = 0;
     slab->purge_age = zeroed ? SLAB_PURGE_NONE : SLAB_PURGE_USED;
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
@@ -91,7 +93,9 @@ static void remove_bits(struct run *slab, unsigned word, uint64_t before, uint64
     if (before == taken) {
         slab->summary &= ~bit(word);
     }
-    slab->free_count = (uint16_t)(slab->free_count - bit_count(taken));
+    const unsigned count = bit_count(taken);
+    slab->free_count = (uint16_t)(slab->free_count - count);
+    slab->clean_count = slab->clean_count < count ? 0 : (uint16_t)(slab->clean_count - count);
     const unsigned end = word * 64 + bit_highest(taken) + 1;
     if (end > slab->fresh_index) {
         slab->fresh_index = (uint16_t)end;
@@ -158,19 +162,22 @@ static unsigned next_index(const struct run *slab, unsigned index, unsigned end,
     return end;
 }
 
-size_t slab_purge(struct run *slab) {
+size_t slab_purge(struct run *slab, size_t bytes_min) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();
     size_t purged_bytes = 0;
     const unsigned limit = slab->tail_dirty ? slab->block_count : slab->fresh_index;
-    slab->purge_age = SLAB_PURGE_NONE;
-    slab->tail_dirty = 0;
+    if (bytes_min == 0) {
+        slab->purge_age = SLAB_PURGE_NONE;
+        slab->tail_dirty = 0;
+    }
+    slab->clean_count = slab->free_count;
     unsigned index = next_index(slab, 0, limit, true);
     while (index < limit) {
         const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
-        if (start < stop && os_purge((void *)start, stop - start)) {
+        if (start < stop && stop - start >= bytes_min && os_purge((void *)start, stop - start)) {
             purged_bytes += stop - start;
         }
         index = next_index(slab, end, limit, true);
@@ -195,6 +202,8 @@ size_t slab_check(const struct run *slab) {
         held += bit_count(word);
     }
     check_equal(&check, "free_count == blocks in free_bits", slab->free_count, held);
+    check_that(&check, slab->clean_count <= slab->free_count, "clean_count <= free_count",
+               slab->clean_count, slab->free_count);
     check_equal(&check, "summary has no bit behind the last word",
                 words < 64 ? slab->summary >> words : 0, 0);
     check_that(&check, slab->fresh_index <= slab->block_count, "fresh_index <= block_count",

@@ -115,7 +115,14 @@ static inline bool slab_is_free(const struct run *slab, unsigned index) {
 // Puts blocks back: `bits` of word `word`. None of them may be held already.
 void slab_put(struct run *slab, unsigned word, uint64_t bits);
 
-// Gives the system the pages that lie wholly in free blocks. Returns the bytes.
-size_t slab_purge(struct run *slab);
+// Bytes of free blocks that may be backed by memory.
+static inline uint32_t slab_loose_bytes(const struct run *slab) {
+    return (uint32_t)(slab->free_count - slab->clean_count) *
+           size_classes[slab->class_index].block_bytes;
+}
+
+// Gives the system the pages that lie wholly in free blocks, where there are `bytes_min` of them beside each other. What
+// is shorter stays for a purge without a minimum. Returns the bytes.
+size_t slab_purge(struct run *slab, size_t bytes_min);
 
 size_t slab_check(const struct run *slab);

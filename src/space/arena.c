@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "config/counters.h"
 #include "config/options.h"
 #include "os/events.h"
 #include "os/lock.h"
@@ -31,6 +32,10 @@ static void prepare_lists(void) {
 static bool is_spare(const struct superslab *superslab) {
     return (superslab->free | superslab->stuck) == ALL_PAGES &&
            (superslab->zero | superslab->stuck) == ALL_PAGES;
+}
+
+static uint64_t dirty_pages(const struct superslab *superslab) {
+    return superslab->dirty_young | superslab->dirty_old;
 }
 
 // Files the superslab again after its words changed.
@@ -143,8 +148,7 @@ static uint64_t aligned_pages(size_t alignment) {
 // address. 64 when nowhere.
 static unsigned find_place(const struct superslab *superslab, unsigned page_count,
                            uint64_t allowed) {
-    const uint64_t resident = superslab->dirty_young | superslab->dirty_old;
-    uint64_t places = bit_stretches(resident, page_count) & allowed;
+    uint64_t places = bit_stretches(dirty_pages(superslab), page_count) & allowed;
     if (places == 0) {
         places = bit_stretches(superslab->free, page_count) & allowed;
     }
@@ -156,6 +160,7 @@ static bool claim_pages(struct superslab *superslab, uint64_t mask) {
     if (is_spare(superslab)) {
         arena.spare_count--;
     }
+    arena.dirty_pages -= bit_count(dirty_pages(superslab) & mask);
     const bool zeroed = (superslab->zero & mask) == mask;
     superslab->free &= ~mask;
     superslab->zero &= ~mask;
@@ -205,7 +210,9 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
         lock_release(&arena.lock);
         return NULL;
     }
+    excess_needed(&arena.excess, bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES);
     *zeroed = claim_pages(superslab, bit_range(place, span));
+    arena.used_pages += span;
     run->start = superslab->start + place * PAGE_BYTES;
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
@@ -225,67 +232,11 @@ static struct superslab *superslab_of(const struct run *run) {
 static void release_pages(struct superslab *superslab, uint64_t mask) {
     superslab->free |= mask;
     superslab->dirty_young |= mask;
+    arena.dirty_pages += bit_count(mask);
     refile(superslab);
     if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
         atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
     }
-}
-
-static void purge_at_once_if_wanted(void) {
-    if (option_live(purge_delay_ms) == 0) {
-        arena_purge(0, true);
-    }
-}
-
-static bool lift_guard(const struct superslab *superslab, unsigned place) {
-    return os_commit((char *)superslab->start + place * PAGE_BYTES, PAGE_BYTES);
-}
-
-void arena_give(struct run *run) {
-    struct superslab *superslab = superslab_of(run);
-    const unsigned place = run_place(run);
-    const unsigned guard_place = place + run->page_count;
-    const bool lifted = run->guarded && lift_guard(superslab, guard_place);
-    atomic_store_relaxed(&run->kind, RUN_FREE);
-    lock_acquire(&arena.lock);
-    atomic_bump_owned(&superslab->run_start, -bit(place));
-    if (run->guarded && !lifted) {
-        superslab->stuck |= bit(guard_place);
-    }
-    release_pages(superslab, bit_range(place, run->page_count + (lifted ? 1u : 0u)));
-    lock_release(&arena.lock);
-    purge_at_once_if_wanted();
-}
-
-bool arena_extend(struct run *run, unsigned page_count) {
-    struct superslab *superslab = superslab_of(run);
-    const unsigned end = run_place(run) + run->page_count;
-    const unsigned more = page_count - run->page_count;
-    if (run->guarded || end + more > SUPERSLAB_PAGES) {
-        return false;
-    }
-    const uint64_t mask = bit_range(end, more);
-    lock_acquire(&arena.lock);
-    const bool is_free = (superslab->free & mask) == mask;
-    if (is_free) {
-        claim_pages(superslab, mask);
-        run->page_count = (uint8_t)page_count;
-    }
-    lock_release(&arena.lock);
-    return is_free;
-}
-
-void arena_shorten(struct run *run, unsigned page_count) {
-    if (run->guarded) {
-        return;
-    }
-    struct superslab *superslab = superslab_of(run);
-    const unsigned place = run_place(run);
-    lock_acquire(&arena.lock);
-    release_pages(superslab, bit_range(place + page_count, run->page_count - page_count));
-    run->page_count = (uint8_t)page_count;
-    lock_release(&arena.lock);
-    purge_at_once_if_wanted();
 }
 
 struct run *arena_find(uintptr_t address) {
@@ -294,6 +245,10 @@ struct run *arena_find(uintptr_t address) {
 
 uint64_t arena_purge_due(void) {
     return atomic_load_relaxed(&arena.purge_due_ms);
+}
+
+static bool lift_guard(const struct superslab *superslab, unsigned place) {
+    return os_commit((char *)superslab->start + place * PAGE_BYTES, PAGE_BYTES);
 }
 
 // Gives the pages of `mask` (claimed by the caller) back to the system, in as few calls as
@@ -324,6 +279,7 @@ static void free_stuck(struct superslab *superslab) {
         superslab->stuck &= ~bit(place);
         superslab->free |= bit(place);
         superslab->dirty_young |= bit(place);
+        arena.dirty_pages++;
     }
     refile(superslab);
     if (was_spare && !is_spare(superslab)) {
@@ -344,6 +300,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     if (due == 0) {
         return 0;
     }
+    arena.dirty_pages -= bit_count(due);
     claim_pages(superslab, due);
     superslab->purging |= due;
     lock_release(&arena.lock);
@@ -356,6 +313,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     superslab->free |= due;
     superslab->zero |= purged;
     superslab->dirty_young |= due & ~purged;
+    arena.dirty_pages += bit_count(due & ~purged);
     refile(superslab);
     if (is_spare(superslab)) {
         arena.spare_count++;
@@ -377,23 +335,14 @@ static void unmap_spares(void) {
     }
 }
 
-size_t arena_purge(uint64_t now_ms, bool everything) {
+// Purges what has aged, or with `everything` whatever is dirty, until `rest_pages` dirty ones are left. The lock
+// is held.
+static size_t purge_round(bool everything, uint64_t rest_pages) {
     size_t bytes = 0;
-    lock_acquire(&arena.lock);
-    prepare_lists();
-    if (!everything) {
-        // Of the threads that found a purge due at the same time, one does it: a second one would
-        // take the pages that the first has just aged.
-        if (now_ms < atomic_load_relaxed(&arena.purge_due_ms)) {
-            lock_release(&arena.lock);
-            return 0;
-        }
-        atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
-    }
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back
     // of the list, and the first one already visited ends the round.
     const uint32_t round = ++arena.purge_round;
-    while (!list_is_empty(&arena.dirty)) {
+    while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || arena.dirty_pages > rest_pages)) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
         if ((int32_t)(superslab->purge_round - round) >= 0) {
             break;
@@ -404,6 +353,23 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
         bytes += purge_superslab(superslab, everything);
     }
     unmap_spares();
+    return bytes;
+}
+
+size_t arena_purge(uint64_t now_ms, bool everything) {
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    if (!everything) {
+        // Of the threads that found a purge due at the same time, one does it: a second one would
+        // take the pages that the first has just aged.
+        if (now_ms < atomic_load_relaxed(&arena.purge_due_ms)) {
+            lock_release(&arena.lock);
+            return 0;
+        }
+        atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
+        excess_decay(&arena.excess);
+    }
+    const size_t bytes = purge_round(everything, 0);
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
                                                   ? UINT64_MAX
                                                   : now_ms + option_live(purge_delay_ms));
@@ -412,6 +378,78 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
         event_record(EVENT_purge, bytes, everything);
     }
     return bytes;
+}
+
+static void purge_excess(uint64_t bound_bytes) {
+    const uint64_t now_ms = os_clock_ms();
+    lock_acquire(&arena.lock);
+    const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT);
+    excess_dropped(&arena.excess, bytes, bound_bytes, now_ms);
+    lock_release(&arena.lock);
+    count_event(COUNTER_purged_bytes, bytes);
+    event_record(EVENT_purge, bytes, true);
+}
+
+// Pages that were a run's are free. The lock is held, and released here.
+static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
+    arena.used_pages -= bit_count(mask);
+    release_pages(superslab, mask);
+    const uint64_t bound_bytes =
+        excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, option_live(excess_bytes));
+    const bool is_over = arena.dirty_pages * PAGE_BYTES > bound_bytes;
+    lock_release(&arena.lock);
+    if (unlikely(is_over)) {
+        purge_excess(bound_bytes);
+    } else if (unlikely(option_live(purge_delay_ms) == 0)) {
+        arena_purge(0, true);
+    }
+}
+
+void arena_give(struct run *run) {
+    struct superslab *superslab = superslab_of(run);
+    const unsigned place = run_place(run);
+    const unsigned guard_place = place + run->page_count;
+    const bool lifted = run->guarded && lift_guard(superslab, guard_place);
+    atomic_store_relaxed(&run->kind, RUN_FREE);
+    lock_acquire(&arena.lock);
+    atomic_bump_owned(&superslab->run_start, -bit(place));
+    if (run->guarded && !lifted) {
+        superslab->stuck |= bit(guard_place);
+        arena.used_pages--;
+    }
+    release_and_unlock(superslab, bit_range(place, run->page_count + (lifted ? 1u : 0u)));
+}
+
+bool arena_extend(struct run *run, unsigned page_count) {
+    struct superslab *superslab = superslab_of(run);
+    const unsigned end = run_place(run) + run->page_count;
+    const unsigned more = page_count - run->page_count;
+    if (run->guarded || end + more > SUPERSLAB_PAGES) {
+        return false;
+    }
+    const uint64_t mask = bit_range(end, more);
+    lock_acquire(&arena.lock);
+    const bool is_free = (superslab->free & mask) == mask;
+    if (is_free) {
+        excess_needed(&arena.excess, bit_count(superslab->zero & mask) * PAGE_BYTES);
+        claim_pages(superslab, mask);
+        arena.used_pages += more;
+        run->page_count = (uint8_t)page_count;
+    }
+    lock_release(&arena.lock);
+    return is_free;
+}
+
+void arena_shorten(struct run *run, unsigned page_count) {
+    if (run->guarded) {
+        return;
+    }
+    struct superslab *superslab = superslab_of(run);
+    const unsigned place = run_place(run);
+    lock_acquire(&arena.lock);
+    const uint64_t mask = bit_range(place + page_count, run->page_count - page_count);
+    run->page_count = (uint8_t)page_count;
+    release_and_unlock(superslab, mask);
 }
 
 void arena_totals(struct arena_totals *totals) {
@@ -513,6 +551,8 @@ size_t arena_check(void) {
     size_t violations = 0;
     uint64_t count = 0;
     uint64_t spare_count = 0;
+    uint64_t dirty = 0;
+    uint64_t used = 0;
     lock_acquire(&arena.lock);
     prepare_lists();
     for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
@@ -520,6 +560,8 @@ size_t arena_check(void) {
         violations += check_superslab(superslab);
         count++;
         spare_count += is_spare(superslab);
+        dirty += bit_count(dirty_pages(superslab));
+        used += bit_count(~(superslab->free | superslab->stuck | superslab->purging));
     }
     for (unsigned length = 1; length <= SUPERSLAB_PAGES; length++) {
         const bool listed = (arena.lengths & bit(length - 1)) != 0;
@@ -528,6 +570,11 @@ size_t arena_check(void) {
     }
     check_equal(&check, "superslab_count == superslabs on the list", arena.superslab_count, count);
     check_equal(&check, "spare_count == superslabs free and clean", arena.spare_count, spare_count);
+    // Sums tell something of sound superslabs alone.
+    if (violations + check.violations == 0) {
+        check_equal(&check, "dirty_pages == dirty pages of all", arena.dirty_pages, dirty);
+        check_equal(&check, "used_pages == pages of all in runs", arena.used_pages, used);
+    }
     lock_release(&arena.lock);
     return violations + check.violations;
 }

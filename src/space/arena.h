@@ -14,7 +14,8 @@
 // exactly one run or is stuck; longest == longest stretch of free; on the list of that length; the superslab is
 // on the dirty list exactly when a dirty or stuck bit is set.
 //
-// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age.
+// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age; all are, at once,
+// when they are too many (space/excess.h).
 #pragma once
 
 #include "base/atomic.h"
@@ -23,6 +24,7 @@
 #include "base/list.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "space/excess.h"
 #include "space/page_map.h"
 #include "space/size_class.h"
 
@@ -62,6 +64,9 @@ struct run {
     // Relaxed: the words have one writer at a time, the holder of the heap's lock; other threads
     // read them to recognise a double free (see heap_put). Pairs with nothing.
     _Atomic(uint64_t) *free_bits;
+    // Free blocks taken to be without memory: never used, or purged since. The next to be handed out.
+    uint16_t clean_count;
+    uint8_t purged;  // 1: the clean blocks were purged for being too many
 
     // Line of the remote freers.
     // Release or on publishing a word, acquire exchange by the owner on collecting.
@@ -111,6 +116,9 @@ struct arena {
     uint32_t purge_round;
     uint32_t spare_count;  // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
+    uint64_t used_pages;   // in runs, their guards included
+    uint64_t dirty_pages;  // free, and perhaps still backed by memory
+    struct excess excess;
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
 };

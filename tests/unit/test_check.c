@@ -78,7 +78,7 @@ static void test_slab(void **state) {
     const uint64_t mask = bit(index);
     expect_sound();
     WITH(slab->free_count, (uint16_t)(slab->free_count - 1),
-         "free_count == blocks in free_bits: ", NULL);
+         "free_count == blocks in free_bits: ", "clean_count <= free_count");
     WITH(slab->summary, slab->summary & ~bit(last),
          "summary tells the words of free_bits that are not 0: ", NULL);
     WITH(slab->summary, slab->summary | bit(last + 1),
@@ -178,6 +178,10 @@ static void test_arena(void **state) {
     expect_sound();
     VIOLATED(list_remove(&superslab->all_link), list_push_front(all, &superslab->all_link),
              "arena 0: superslab_count == superslabs on the list: 1, 0", NULL);
+    WITH(arena_state.dirty_pages, arena_state.dirty_pages + 1,
+         "dirty_pages == dirty pages of all: ", NULL);
+    WITH(arena_state.used_pages, arena_state.used_pages + 1,
+         "used_pages == pages of all in runs: ", NULL);
     struct list *head = superslab->length_link.previous;
     VIOLATED(list_remove(&superslab->length_link), list_push_front(head, &superslab->length_link),
              "on a list of lengths exactly when a page is free: ",

@@ -437,7 +437,8 @@ static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
     char *third = make(20 * MIB);
     mark(third, 20 * MIB, 1);
     drop(third);
-    assert_int_equal(totals().kept_bytes, 8 * MIB);
+    // The 2 MiB that went just before were wanted again: so much more stays.
+    assert_int_equal(totals().kept_bytes, 10 * MIB);
     huge_purge(0, true);
     options.purge_delay_ms = 0;
     char *fourth = make(7 * MIB);

@@ -25,6 +25,10 @@ uint64_t os_random(void) {
     return 1;
 }
 
+uint64_t os_clock_ms(void) {
+    return 0;
+}
+
 bool os_purge(void *start, size_t bytes) {
     (void)start;
     (void)bytes;

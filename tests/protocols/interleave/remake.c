@@ -114,6 +114,7 @@ static void begin(void) {
     lives = 0;
     handed_over = 0;
     options.retain_slabs = 0;
+    options.excess_bytes = UINT64_MAX;
     for (unsigned i = 0; i < LIVES; i++) {
         heap_init(&heaps[i], i + 1);
     }

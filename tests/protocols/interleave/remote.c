@@ -91,6 +91,7 @@ static void begin(void) {
     memset(returned, 0, sizeof returned);
     runs_taken = 0;
     options.retain_slabs = SLABS;
+    options.excess_bytes = UINT64_MAX;
     memset(&heap, 0, sizeof heap);
     heap_init(&heap, 1);
     void *taken[64];

@@ -1,0 +1,33 @@
+#include "space/excess.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "os/os.h"
+
+uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t least_bytes) {
+    return greatest_u64(greatest_u64(least_bytes, used_bytes / 8), excess->raised_bytes);
+}
+
+// Given back so long ago that it was right.
+static void forget_old(struct excess *excess, uint64_t now_ms) {
+    if (now_ms > excess->dropped_ms + option_live(purge_delay_ms)) {
+        excess->dropped_bytes = 0;
+    }
+}
+
+void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes, uint64_t now_ms) {
+    forget_old(excess, now_ms);
+    excess->dropped_bytes += bytes;
+    excess->dropped_ms = now_ms;
+    excess->bound_bytes = bound_bytes;
+}
+
+void excess_needed_slow(struct excess *excess, uint64_t bytes) {
+    forget_old(excess, os_clock_ms());
+    const uint64_t early_bytes = least_u64(bytes, excess->dropped_bytes);
+    excess->dropped_bytes -= early_bytes;
+    if (early_bytes != 0) {
+        excess->raised_bytes =
+            greatest_u64(excess->raised_bytes, excess->bound_bytes) + early_bytes;
+    }
+}

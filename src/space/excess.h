@@ -1,0 +1,41 @@
+// How much free memory may stay resident, decided where memory is freed: a program that stops calling malloc
+// and free after a spike has nobody else to give it back.
+//
+// The bound is the larger of a fixed number of bytes and an eighth of what is in use; memory that was given back and
+// is wanted again within purge_delay_ms raises it by as much. So a single spike goes at once, in portions that
+// shrink with what is left in use; a program whose demand comes in waves pays for the first ones, then keeps
+// what a wave needs. Each user has its own lock.
+#pragma once
+
+#include "base/base.h"
+
+struct excess {
+    uint64_t dropped_bytes;  // given back for being too much, and not wanted again so far
+    uint64_t dropped_ms;     // when that was last
+    uint64_t bound_bytes;    // the bound at that time
+    uint64_t raised_bytes;   // what it was raised to since
+};
+
+// Beyond the bound memory goes until this part of it is left, so that the next free does not come here again.
+static inline uint64_t excess_rest(uint64_t bound_bytes) {
+    return bound_bytes / 2;
+}
+
+// How many bytes may stay, resident and free beside `used_bytes`; `least_bytes` always.
+uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t least_bytes);
+
+// So much was given back because it was above the bound.
+void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes, uint64_t now_ms);
+
+// So much comes from the system, that memory given back could have been.
+void excess_needed_slow(struct excess *excess, uint64_t bytes);
+static inline void excess_needed(struct excess *excess, uint64_t bytes) {
+    if (unlikely(excess->dropped_bytes != 0)) {
+        excess_needed_slow(excess, bytes);
+    }
+}
+
+// Called now and then, while the program does something: waves do not come for ever.
+static inline void excess_decay(struct excess *excess) {
+    excess->raised_bytes -= excess->raised_bytes / 8;
+}

@@ -1,0 +1,187 @@
+// What goes back at once because it is too much: the bound, and its users, superslabs and the slabs of a heap.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/slab.h"
+#include "space/arena.h"
+#include "space/excess.h"
+#include "space/page_map.h"
+
+// ---- The bound ----
+
+static void test_bound(void **state) {
+    (void)state;
+    struct excess excess = {0};
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
+    assert_int_equal(excess_bound(&excess, 80 * MIB, 10 * MIB), 10 * MIB);
+    assert_int_equal(excess_bound(&excess, 160 * MIB, 10 * MIB), 20 * MIB);
+    assert_int_equal(excess_rest(20 * MIB), 10 * MIB);
+}
+
+static void test_what_is_wanted_again_raises_the_bound(void **state) {
+    (void)state;
+    options.purge_delay_ms = 500;
+    struct excess excess = {0};
+    excess_needed(&excess, 5 * MIB);  // nothing went before
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
+    excess_dropped(&excess, 7 * MIB, 10 * MIB, os_clock_ms());
+    fake_os_pass_ms(500);
+    excess_needed(&excess, 5 * MIB);
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 15 * MIB);
+    // No more than what went.
+    excess_needed(&excess, 5 * MIB);
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);
+    // Too late: it was right to let it go.
+    excess_dropped(&excess, 7 * MIB, 17 * MIB, os_clock_ms());
+    fake_os_pass_ms(501);
+    excess_needed(&excess, 5 * MIB);
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);
+    for (unsigned i = 0; i < 10; i++) {
+        excess_decay(&excess);
+    }
+    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
+}
+
+// ---- Superslabs ----
+
+enum { RUN_COUNT = 64 };
+
+static uint64_t dirty_bytes(void) {
+    struct arena_totals totals;
+    arena_totals(&totals);
+    return totals.dirty_bytes;
+}
+
+// One wave of demand: so many runs of 4 MiB taken, touched and given back.
+static void wave(unsigned count) {
+    static struct run *runs[RUN_COUNT];
+    for (unsigned i = 0; i < count; i++) {
+        bool zeroed;
+        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        assert_non_null(runs[i]);
+        memset((void *)runs[i]->start, 1, 1);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        arena_give(runs[i]);
+    }
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_spike_goes_back_while_it_is_freed(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 32 * MIB;
+    wave(RUN_COUNT);
+    assert_true(dirty_bytes() <= 32 * MIB);
+    assert_true(fake_os_purged_bytes() >= (RUN_COUNT * SUPERSLAB_BYTES) - 32 * MIB);
+}
+
+static void test_below_the_bound_nothing_goes(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 32 * MIB;
+    wave(8);
+    assert_int_equal(dirty_bytes(), 32 * MIB);
+    assert_int_equal(fake_os_purged_bytes(), 0);
+    // What is in use allows for more.
+    static struct run *runs[RUN_COUNT];
+    for (unsigned i = 0; i < RUN_COUNT; i++) {
+        bool zeroed;
+        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        assert_non_null(runs[i]);
+    }
+    options.excess_bytes = 8 * MIB;
+    arena_give(runs[0]);
+    arena_give(runs[1]);
+    arena_give(runs[2]);
+    assert_int_equal(fake_os_purged_bytes(), 0);
+}
+
+static void test_waves_are_paid_for_once(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 32 * MIB;
+    uint64_t purged_bytes = 0;
+    for (unsigned i = 0; i < 10; i++) {
+        wave(RUN_COUNT);
+        fake_os_pass_ms(10);
+        if (i == 3) {
+            purged_bytes = fake_os_purged_bytes();
+        }
+    }
+    assert_true(purged_bytes > 0);
+    assert_int_equal(fake_os_purged_bytes(), purged_bytes);
+}
+
+// ---- The slabs of a heap ----
+
+enum { BLOCK_COUNT = 63 * 1500, BLOCK_CLASS_BYTES = 1024, KEPT_ONE_IN = 1000 };
+
+static struct heap heap;
+
+static void check_bytes(void) {
+    uint64_t used_bytes = 0;
+    uint64_t loose_bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct list *lists[] = {&heap.bins[i].partial, &heap.bins[i].full};
+        for (size_t n = 0; n < ARRAY_COUNT(lists); n++) {
+            for (struct list *link = lists[n]->next; link != lists[n]; link = link->next) {
+                const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+                used_bytes +=
+                    (uint64_t)(slab->block_count - slab->free_count) * size_classes[i].block_bytes;
+                loose_bytes += slab_loose_bytes(slab);
+            }
+        }
+    }
+    assert_int_equal(heap.used_bytes, used_bytes);
+    assert_int_equal(heap.loose_bytes, loose_bytes);
+    assert_int_equal(heap_check(&heap), 0);
+}
+
+static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
+    (void)state;
+    static void *blocks[BLOCK_COUNT];
+    const uint64_t class_index = size_class_index(BLOCK_CLASS_BYTES);
+    page_map_init();
+    options.excess_bytes = 16 * MIB;
+    heap_init(&heap, 2);
+    for (unsigned i = 0; i < BLOCK_COUNT; i += 63) {
+        unsigned got = 0;
+        while (got < 63) {
+            got += heap_take(&heap, class_index, 63 - got, blocks + i + got);
+        }
+    }
+    check_bytes();
+    for (unsigned i = 0; i < BLOCK_COUNT; i++) {
+        *(char *)blocks[i] = 1;
+        if (i % KEPT_ONE_IN != 0) {
+            heap_put(&heap, blocks + i, 1);
+        }
+    }
+    check_bytes();
+    assert_true(heap.loose_bytes <= 8 * MIB);
+    assert_true(fake_os_purged_bytes() > 0);
+    for (unsigned i = 0; i < BLOCK_COUNT; i += KEPT_ONE_IN) {
+        assert_int_equal(*(char *)blocks[i], 1);
+    }
+    // What went is handed out again, zeroed or not, and counted.
+    assert_true(heap_take(&heap, class_index, 63, blocks) > 0);
+    check_bytes();
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_what_is_wanted_again_raises_the_bound),
+        cmocka_unit_test(test_spike_goes_back_while_it_is_freed),
+        cmocka_unit_test(test_below_the_bound_nothing_goes),
+        cmocka_unit_test(test_waves_are_paid_for_once),
+        cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
