@@ -366,7 +366,7 @@ static void note_purge(struct heap *heap, size_t bytes) {
 // Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
 static void purge_excess(struct heap *heap) {
     const uint64_t bound_bytes =
-        excess_bound(&heap->excess, heap->used_bytes, option_live(excess_bytes) / 2);
+        excess_bound(&heap->excess, heap->used_bytes, option_live(excess_bytes));
     if (likely(heap->loose_bytes <= bound_bytes)) {
         return;
     }

@@ -148,7 +148,7 @@ static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
     static void *blocks[BLOCK_COUNT];
     const uint64_t class_index = size_class_index(BLOCK_CLASS_BYTES);
     page_map_init();
-    options.excess_bytes = 16 * MIB;
+    options.excess_bytes = 8 * MIB;
     heap_init(&heap, 2);
     for (unsigned i = 0; i < BLOCK_COUNT; i += 63) {
         unsigned got = 0;
