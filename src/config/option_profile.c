@@ -75,6 +75,10 @@ static bool setting_stage(struct slice name, struct slice value, unsigned line, 
     } else if (staged[id].line != 0) {
         *what = "is there twice";
     } else if (option_parse(id, value, &number)) {
+        if (id == OPTION_mode && number == mode_research) {
+            *what = "is not for a profile to set";  // it measures: what it sets has no row in profile.def
+            return false;
+        }
         staged[id].name = name;
         staged[id].value = value;
         staged[id].number = number;

@@ -11,9 +11,13 @@ struct reading {
     struct profile_error *error;
     profile_setting *setting;
     unsigned line, last_class_line;
-    uint64_t prewarm_bytes;
+    // Where each line of profile->prewarm was.
+    unsigned prewarm_lines[PROFILE_PREWARM_MAX];
+    struct slice prewarm_values[PROFILE_PREWARM_MAX];
     bool has_format, has_version, has_program;
 };
+
+uint64_t (*profile_block_bytes)(uint64_t bytes);
 
 void profile_set_program(const ElfW(Phdr) * headers, size_t count) {
     program_headers = headers;
@@ -100,13 +104,11 @@ static const char *read_prewarm(struct reading *reading, struct slice value) {
         count > PROFILE_PREWARM_BLOCKS_MAX) {
         return "is not for 1 to 4096 blocks";
     }
-    reading->prewarm_bytes += bytes * count;
-    if (reading->prewarm_bytes > PROFILE_PREWARM_BYTES_MAX) {
-        return "makes it more than 4194304 bytes to have ready";
-    }
     if (profile->prewarm_count == PROFILE_PREWARM_MAX) {
         return "is one line too many of its kind";
     }
+    reading->prewarm_lines[profile->prewarm_count] = reading->line;
+    reading->prewarm_values[profile->prewarm_count] = value;
     profile->prewarm[profile->prewarm_count++] =
         (struct profile_prewarm){(uint32_t)bytes, (uint32_t)count};
     return NULL;
@@ -153,6 +155,40 @@ static bool read_item(struct reading *reading, struct slice item) {
     return read_setting(reading, name, value);
 }
 
+// The bytes of the block that serves a request.
+static uint64_t block_bytes_for(const struct profile *profile, uint32_t bytes) {
+    for (uint32_t i = 0; i < profile->class_count; i++) {
+        if (profile->classes[i].block_bytes >= bytes) {
+            return profile->classes[i].block_bytes;
+        }
+    }
+    return profile_block_bytes != NULL ? profile_block_bytes(bytes) : bytes;
+}
+
+// Which class a line is for, and so how much memory it stands for, is known when all classes are.
+static bool prewarm_is_well(struct reading *reading) {
+    const struct profile *profile = reading->profile;
+    uint64_t sum = 0, block_bytes[PROFILE_PREWARM_MAX];
+    for (uint32_t i = 0; i < profile->prewarm_count; i++) {
+        const char *what = NULL;
+        block_bytes[i] = block_bytes_for(profile, profile->prewarm[i].bytes);
+        for (uint32_t other = 0; other < i; other++) {
+            if (block_bytes[other] == block_bytes[i]) {
+                what = "is for the size class of a line before it";
+            }
+        }
+        sum += block_bytes[i] * profile->prewarm[i].count;
+        if (what == NULL && sum > PROFILE_PREWARM_BYTES_MAX) {
+            what = "makes it more than 4194304 bytes to have ready";
+        }
+        if (what != NULL) {
+            reading->line = reading->prewarm_lines[i];
+            return fail(reading, slice_of("prewarm"), reading->prewarm_values[i], what);
+        }
+    }
+    return true;
+}
+
 static bool ends_well(struct reading *reading) {
     const struct profile *profile = reading->profile;
     if (profile->class_count != 0 &&
@@ -162,7 +198,7 @@ static bool ends_well(struct reading *reading) {
         return fail(reading, name, (struct slice){name.bytes, 0},
                     "is the last class, which is to be 65536");
     }
-    return true;
+    return prewarm_is_well(reading);
 }
 
 bool profile_parse(struct slice text, profile_setting *setting, struct profile *out,

@@ -16,7 +16,7 @@
 #define PROFILE_SLAB_BLOCKS_MAX 4096
 #define PROFILE_PREWARM_MAX 64
 #define PROFILE_PREWARM_BLOCKS_MAX 4096
-#define PROFILE_PREWARM_BYTES_MAX (4 * 1024 * 1024)  // of all lines together
+#define PROFILE_PREWARM_BYTES_MAX (4 * 1024 * 1024)  // of the blocks of all lines together
 
 struct profile_class {
     uint32_t block_bytes;
@@ -41,6 +41,10 @@ extern const struct profile *profile_in_force;
 // Asked, before anything of a profile counts, whether it can: NULL, or what is wrong. NULL: nobody is
 // asked.
 extern const char *(*profile_accept)(const struct profile *profile);
+
+// The bytes of the block that serves a request of 1 to 65536 bytes with the library's own table. NULL:
+// as many as are asked for.
+extern uint64_t (*profile_block_bytes)(uint64_t bytes);
 
 // The first thing that is wrong.
 struct profile_error {

@@ -5,6 +5,7 @@
 #include "base/atomic.h"
 #include "base/text.h"
 #include "config/options.h"
+#include "config/profile.h"
 #include "control/proof.h"
 #include "control/stats.h"
 #include "os/file.h"
@@ -236,6 +237,7 @@ static void write_proof(char *file, const char *phase) {
 static void write_common_header(struct writer *writer) {
     struct text mode = {0};
     options_get("mode", &mode);
+    write_number_line(writer, "profile", profile_in_force != NULL);
     write_string(writer, "mode ");
     write_bytes(writer, mode.bytes, mode.count);
     uint8_t id[32];

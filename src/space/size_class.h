@@ -50,6 +50,9 @@ static struct size_class *const size_classes = size_class_table.rows;
 // before the first allocation.
 const char *size_class_load(const struct profile *profile);
 
+// The bytes of the block that serves a request of at most SMALL_BYTES_MAX.
+uint64_t size_class_block_bytes(uint64_t bytes);
+
 // What size_class_load would make of it: a pure function, for size_class_load and tests. The profile has
 // been read by profile_parse().
 void size_class_build(struct size_class_table *table, const struct profile *profile);

@@ -34,6 +34,10 @@ static struct size_class row_of(struct profile_class class) {
     };
 }
 
+uint64_t size_class_block_bytes(uint64_t bytes) {
+    return size_classes[size_class_index(bytes)].block_bytes;
+}
+
 void size_class_build(struct size_class_table *table, const struct profile *profile) {
     unsigned filled = 0;  // entries of number_of_16
     for (unsigned i = 0; i < SIZE_CLASS_COUNT; i++) {

@@ -81,6 +81,7 @@ void lifecycle_start(void) {
         if (are_options_set(environ)) {
             profile_set_program(headers, header_count);
             profile_accept = size_class_load;
+            profile_block_bytes = size_class_block_bytes;
             profile_find_library = os_file_of_library;
             options_load(environ, is_secure);
         }

@@ -42,6 +42,7 @@ def report(*proof: ProofLine, pid: int = 10, exe: str = "/bin/p", **books: int) 
         forked=False,
         start_ns=pid,
         mode="fast",
+        profile=False,
         build_id="-",
         name=Path(exe).name,
         library=LIBRARY,

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "space/size_class.h"
+
 // Each of these lines makes a profile worthless, whatever stands before and behind it.
 static void profiles_count_whole_or_not_at_all(void **state) {
     (void)state;
@@ -42,7 +44,10 @@ static void profiles_count_whole_or_not_at_all(void **state) {
         {"prewarm=70000:1", "prewarm '70000:1' is not for a size of 1 to 65536 bytes"},
         {"prewarm=16:4097", "prewarm '16:4097' is not for 1 to 4096 blocks"},
         {"prewarm=16:", "prewarm '16:' is not for 1 to 4096 blocks"},
-        {"prewarm=4096:4096", "prewarm '4096:4096' makes it more than 4194304 bytes to have ready"},
+        {"prewarm=4096:1025", "prewarm '4096:1025' makes it more than 4194304 bytes to have ready"},
+        {"prewarm=4096:1024\nprewarm=16:1",
+         "prewarm '16:1' makes it more than 4194304 bytes to have ready"},
+        {"prewarm=32:10\nprewarm=32:5", "prewarm '32:5' is for the size class of a line before it"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[256], expected[512];
@@ -104,11 +109,61 @@ static void profiles_lower_no_check_and_lift_no_limit(void **state) {
     assert_int_equal(seen->options.cache_total_bytes, 1 << 20);
 }
 
+// Blocks are counted as large as the table makes them, wherever the table stands.
+static void prewarm_counts_blocks(void **state) {
+    (void)state;
+    static const struct {
+        bool asks_the_library;
+        const char *text;
+        const char *told;
+    } cases[] = {
+        {false, "size_class=65536\nprewarm=1:64", NULL},
+        {false, "size_class=65536\nprewarm=1:65",
+         "2: prewarm '1:65' makes it more than 4194304 bytes to have ready"},
+        {false, "prewarm=1:4096\nsize_class=65536",
+         "1: prewarm '1:4096' makes it more than 4194304 bytes to have ready"},
+        {false, "prewarm=33:1\nsize_class=32\nprewarm=40:1\nsize_class=65536",
+         "3: prewarm '40:1' is for the size class of a line before it"},
+        {false, "prewarm=32:1\nsize_class=32\nprewarm=40:1\nsize_class=65536", NULL},
+        {true, "prewarm=4097:910", NULL},  // 4608 bytes each
+        {true, "prewarm=4097:911",
+         "1: prewarm '4097:911' makes it more than 4194304 bytes to have ready"},
+        {true, "prewarm=1:1\nprewarm=16:1",
+         "2: prewarm '16:1' is for the size class of a line before it"},
+        {true, "prewarm=16:1\nprewarm=17:1", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char expected[512] = "";
+        profile_block_bytes = cases[i].asks_the_library ? size_class_block_bytes : NULL;
+        LOAD(profile(cases[i].text));
+        if (cases[i].told != NULL) {
+            snprintf(expected, sizeof expected,
+                     "hakmem: profile '%s' line %s; the default is used\n", profile_path,
+                     cases[i].told);
+        }
+        assert_string_equal(said, expected);
+    }
+    profile_block_bytes = NULL;
+}
+
+// It counts and records, which is no matter of tuning; the other modes are.
+static void a_profile_may_set_any_mode_but_research(void **state) {
+    (void)state;
+    LOAD(profile("retain_slabs=7\nmode=research"));
+    assert_non_null(strstr(said, "line 2: mode 'research' is not for a profile to set; the default"));
+    assert_int_equal(seen->options.mode, mode_fast);
+    assert_int_equal(seen->options.research, 0);
+    assert_int_equal(seen->origins[OPTION_retain_slabs], OPTION_ORIGIN_DEFAULT);
+    LOAD(profile("mode=hardened"));
+    assert_string_equal(said, "");
+    assert_int_equal(seen->options.mode, mode_hardened);
+}
+
 static void comments_and_blanks(void **state) {
     (void)state;
     LOAD(profile("#a\n\n \t\r\n retain_slabs = 7 # seven\r\n#\nprofile_format=1\n"
                  "hakmem_version=" HAKMEM_VERSION "\nsize_class=32#x\nsize_class= 1K : 2 \n"
-                 "size_class=65536\nprewarm=32:10\nprewarm=32:5"));
+                 "size_class=65536\nprewarm=32:10\nprewarm=33:5"));
     assert_string_equal(said, "");
     assert_int_equal(seen->options.retain_slabs, 7);
     assert_int_equal(seen->profile.class_count, 3);
@@ -268,6 +323,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profiles_count_whole_or_not_at_all),
         cmocka_unit_test(profiles_lower_no_check_and_lift_no_limit),
+        cmocka_unit_test(prewarm_counts_blocks),
+        cmocka_unit_test(a_profile_may_set_any_mode_but_research),
         cmocka_unit_test(comments_and_blanks),
         cmocka_unit_test(hostile_profiles),
         cmocka_unit_test(names_are_looked_for_beside_the_library),

@@ -49,14 +49,15 @@ class SizeClass:
 class Report:
     """One program image of one process: an exec begins another report under the same pid.
 
-    Counters in `books` count from the beginning of this process, a fork included; gauges tell
-    what is."""
+    `profile`: a profile was taken. Counters in `books` count from the beginning of this process, a
+    fork included; gauges tell what is."""
 
     pid: int
     ppid: int
     forked: bool
     start_ns: int
     mode: str
+    profile: bool
     build_id: str
     name: str
     library: str
@@ -130,6 +131,7 @@ def parse_report(data: bytes) -> Report | None:
             forked=header["forked"] == "1",
             start_ns=int(header["start_ns"]),
             mode=header["mode"],
+            profile=header["profile"] == "1",
             build_id=header["build_id"],
             name=header["name"],
             library=header["library"],
