@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "base/sharing.h"
 
 #define atomic_load_relaxed(field) atomic_load_explicit((field), memory_order_relaxed)
 #define atomic_load_acquire(field) atomic_load_explicit((field), memory_order_acquire)
@@ -12,28 +13,38 @@
     atomic_store_explicit((field), (value), memory_order_relaxed)
 #define atomic_store_release(field, value) \
     atomic_store_explicit((field), (value), memory_order_release)
-#define atomic_exchange_acquire(field, value) \
-    atomic_exchange_explicit((field), (value), memory_order_acquire)
-#define atomic_exchange_release(field, value) \
-    atomic_exchange_explicit((field), (value), memory_order_release)
-#define atomic_exchange_acq_rel(field, value) \
-    atomic_exchange_explicit((field), (value), memory_order_acq_rel)
-#define atomic_or_release(field, value) \
-    atomic_fetch_or_explicit((field), (value), memory_order_release)
-#define atomic_or_acq_rel(field, value) \
-    atomic_fetch_or_explicit((field), (value), memory_order_acq_rel)
-#define atomic_add_relaxed(field, value) \
-    atomic_fetch_add_explicit((field), (value), memory_order_relaxed)
-#define atomic_add_release(field, value) \
-    atomic_fetch_add_explicit((field), (value), memory_order_release)
-#define atomic_sub_relaxed(field, value) \
-    atomic_fetch_sub_explicit((field), (value), memory_order_relaxed)
-#define atomic_cas_acquire(field, expected, desired)                                              \
-    atomic_compare_exchange_strong_explicit((field), (expected), (desired), memory_order_acquire, \
-                                            memory_order_relaxed)
-#define atomic_cas_weak_release(field, expected, desired)                                       \
-    atomic_compare_exchange_weak_explicit((field), (expected), (desired), memory_order_release, \
-                                          memory_order_relaxed)
+#define atomic_exchange_acquire(field, value)   \
+    SHARING_COUNTED("exchange_acquire " #field, \
+                    atomic_exchange_explicit((field), (value), memory_order_acquire))
+#define atomic_exchange_release(field, value)   \
+    SHARING_COUNTED("exchange_release " #field, \
+                    atomic_exchange_explicit((field), (value), memory_order_release))
+#define atomic_exchange_acq_rel(field, value)   \
+    SHARING_COUNTED("exchange_acq_rel " #field, \
+                    atomic_exchange_explicit((field), (value), memory_order_acq_rel))
+#define atomic_or_release(field, value)   \
+    SHARING_COUNTED("or_release " #field, \
+                    atomic_fetch_or_explicit((field), (value), memory_order_release))
+#define atomic_or_acq_rel(field, value)   \
+    SHARING_COUNTED("or_acq_rel " #field, \
+                    atomic_fetch_or_explicit((field), (value), memory_order_acq_rel))
+#define atomic_add_relaxed(field, value)   \
+    SHARING_COUNTED("add_relaxed " #field, \
+                    atomic_fetch_add_explicit((field), (value), memory_order_relaxed))
+#define atomic_add_release(field, value)   \
+    SHARING_COUNTED("add_release " #field, \
+                    atomic_fetch_add_explicit((field), (value), memory_order_release))
+#define atomic_sub_relaxed(field, value)   \
+    SHARING_COUNTED("sub_relaxed " #field, \
+                    atomic_fetch_sub_explicit((field), (value), memory_order_relaxed))
+#define atomic_cas_acquire(field, expected, desired)                                \
+    SHARING_COUNTED("cas_acquire " #field, atomic_compare_exchange_strong_explicit( \
+                                               (field), (expected), (desired),      \
+                                               memory_order_acquire, memory_order_relaxed))
+#define atomic_cas_weak_release(field, expected, desired)                              \
+    SHARING_COUNTED("cas_weak_release " #field, atomic_compare_exchange_weak_explicit( \
+                                                    (field), (expected), (desired),    \
+                                                    memory_order_release, memory_order_relaxed))
 
 // A value with one writer at a time (the holder of a lock) and readers without the lock, who
 // tolerate a stale value: a plain load and store, but never torn.

@@ -52,11 +52,13 @@ SLOW_PATH void lock_acquire_slow(struct lock *lock) {
         return;
     }
     while (atomic_exchange_acquire(&lock->state, 2) != 0) {
+        SHARING_LOCK_EVENT(lock, slept);
         os_futex_wait(&lock->state, 2);
     }
 }
 
 SLOW_PATH void lock_release_slow(struct lock *lock) {
+    SHARING_LOCK_EVENT(lock, woke);
     os_futex_wake_one(&lock->state);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "os/sharing.h"
 
 enum lock_rank {
     LOCK_RANK_REGISTRY = 1,
@@ -32,10 +33,11 @@ struct lock {
     // (docs/INSPECT_ABI.md). Next to `state`, so that one copy of 8 bytes has both.
     uint32_t generation;
     uint32_t rank;
+    SHARING_LOCK_FIELD
 };
 
 #define LOCK_INITIAL(lock_rank) \
-    { 0, 0, (lock_rank) }
+    { .rank = (lock_rank) }
 
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
@@ -61,8 +63,10 @@ static inline void lock_acquire(struct lock *lock) {
     }
     uint32_t expected = 0;
     if (unlikely(!atomic_cas_acquire(&lock->state, &expected, 1))) {
+        SHARING_LOCK_EVENT(lock, found_held);
         lock_acquire_slow(lock);
     }
+    SHARING_LOCK_TAKEN(lock, taken);
     if (HAKMEM_CHECKS) {
         lock_note_held(lock);
     }
@@ -72,6 +76,7 @@ static inline void lock_acquire(struct lock *lock) {
 static inline bool lock_try_acquire(struct lock *lock) {
     uint32_t expected = 0;
     const bool taken = atomic_cas_acquire(&lock->state, &expected, 1);
+    SHARING_LOCK_TRIED(lock, taken);
     if (HAKMEM_CHECKS && taken) {
         lock_note_held(lock);
     }
@@ -87,6 +92,7 @@ static inline void lock_release(struct lock *lock) {
     if (HAKMEM_CHECKS) {
         lock_note_released(lock);
     }
+    SHARING_LOCK_RELEASED(lock);
     lock->generation++;
     if (unlikely(atomic_exchange_release(&lock->state, 0) == 2)) {
         lock_release_slow(lock);
