@@ -76,7 +76,8 @@ static bool setting_stage(struct slice name, struct slice value, unsigned line, 
         *what = "is there twice";
     } else if (option_parse(id, value, &number)) {
         if (id == OPTION_mode && number == mode_research) {
-            *what = "is not for a profile to set";  // it measures: what it sets has no row in profile.def
+            // It measures: what it sets has no row in profile.def.
+            *what = "is not for a profile to set";
             return false;
         }
         staged[id].name = name;

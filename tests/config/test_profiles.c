@@ -150,7 +150,8 @@ static void prewarm_counts_blocks(void **state) {
 static void a_profile_may_set_any_mode_but_research(void **state) {
     (void)state;
     LOAD(profile("retain_slabs=7\nmode=research"));
-    assert_non_null(strstr(said, "line 2: mode 'research' is not for a profile to set; the default"));
+    assert_non_null(
+        strstr(said, "line 2: mode 'research' is not for a profile to set; the default"));
     assert_int_equal(seen->options.mode, mode_fast);
     assert_int_equal(seen->options.research, 0);
     assert_int_equal(seen->origins[OPTION_retain_slabs], OPTION_ORIGIN_DEFAULT);

@@ -10,11 +10,13 @@ import pytest
 
 from hakmem.options import read_options
 from hakmem.project import find_project
+from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import read
 from tests.cli.support import HAKMEM, Outcome, call, library
 from tests.inspect.support.targets import preloaded
 
 OPTIONS = read_options(find_project().options_table)
+FORMAT = read_format(find_project())
 SIZE = 8208  # a size that the default table rounds up by a fifth
 MIB = 1 << 20
 
@@ -34,7 +36,7 @@ def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None
         "--goal", "memory", "--runs", 5, "-o", "a.profile", "--json", *command, cwd=tmp_path
     )
     assert done.status == 0, done.stderr
-    profile = read(tmp_path / "a.profile", OPTIONS)
+    profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
     assert SIZE in [size for size, _ in profile.size_classes]
     assert profile.version == find_project().version
     assert profile.build_id
@@ -61,6 +63,18 @@ def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Pat
     assert json.loads(bad.stdout)["measured"]["rss"]["low"] > 1.1
 
 
+def test_a_profile_that_is_refused_is_not_measured(tmp_path: Path) -> None:
+    """Settings alone: nothing in the size classes shows whether they were taken."""
+    (tmp_path / "other.profile").write_text("hakmem_version=9.9.9\nretain_slabs=3\n")
+    done = tune("--check", "other.profile", "--runs", 3, "--", "true", cwd=tmp_path)
+    assert done.status == 2, done.stderr
+    assert "true did not take the profile: hakmem: profile '" in done.stderr
+    assert "hakmem_version '9.9.9' is not" in done.stderr
+    (tmp_path / "own.profile").write_text("retain_slabs=3\n")
+    done = tune("--check", "own.profile", "--runs", 3, "--", "true", cwd=tmp_path)
+    assert done.status in (0, 1, 3), done.stderr
+
+
 def test_where_nothing_helps_nothing_is_written(demand_program: Path, tmp_path: Path) -> None:
     command = demand(demand_program, 10, 64, 64 * MIB)
     done = tune("--goal", "memory", "--runs", 3, "-o", "a.profile", *command, cwd=tmp_path)
@@ -84,7 +98,7 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
     assert done.status == 0, done.stderr
     assert "NOT measured" in done.stderr
     assert "NOT measured" in (tmp_path / "a.profile").read_text()
-    profile = read(tmp_path / "a.profile", OPTIONS)
+    profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
     assert SIZE in [size for size, _ in profile.size_classes]
     assert profile.build_id == ""
 

@@ -182,8 +182,10 @@ def _plan(options: argparse.Namespace, project: Project) -> Plan:
 def _check(options: argparse.Namespace, project: Project) -> int:
     from hakmem.options import read_options
     from hakmem.tune import profile_file, report, session, trial
+    from hakmem.tune.format import read_format
 
-    profile = profile_file.read(options.check, read_options(project.options_table))
+    table = read_options(project.options_table)
+    profile = profile_file.read(options.check, table, read_format(project))
     if profile.is_empty:
         raise UsageError(f"{options.check}: changes nothing")
     plan = _plan(options, project)

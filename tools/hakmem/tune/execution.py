@@ -22,7 +22,7 @@ from hakmem.errors import HakmemError, UsageError
 from hakmem.watch import Watch
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
-# The C library's own files, where the largest process of a run is looked for.
+REFUSAL = b"hakmem: profile '"  # what the library says of a profile begins so
 END_WAIT_S = 5.0
 
 
@@ -42,13 +42,15 @@ class Command:
 @dataclass(frozen=True)
 class Run:
     """What one run cost. `peak_rss_bytes` is that of the largest process; times are those of all
-    processes that were waited for."""
+    processes that were waited for. `refusal`: the first line of the library about a profile that
+    some process did not take."""
 
     wall_s: float
     cpu_s: float
     peak_rss_bytes: int
     minor_faults: int
     reports: tuple[schema.Report, ...]
+    refusal: str = ""
 
     @property
     def largest(self) -> schema.Report | None:
@@ -154,6 +156,14 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, floa
     return process.returncode, usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
+def _refusal(errors: BinaryIO) -> str:
+    errors.seek(0)
+    for line in errors:
+        if line.startswith(REFUSAL):
+            return line[:LAST_WORDS].decode(errors="replace").strip()
+    return ""
+
+
 def _last_words(errors: BinaryIO) -> str:
     errors.seek(0)
     text = errors.read().decode(errors="replace").strip()
@@ -191,9 +201,10 @@ def run(
             how = f"status {status}" if status > 0 else f"signal {-status}"
             raise RunFailedError(f"the program ended with {how}{_last_words(errors)}")
         reports = tuple(schema.read_reports(directory))
+        refusal = _refusal(errors)
     if not reports:
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
     peaks = [report.peak_rss_bytes for report in reports]
     served = {report.exe for report in reports}
     peaks += [image.peak_rss_bytes for image in observer.watch.images() if image.exe in served]
-    return Run(wall_s, cpu_s, max(peaks), minor_faults, reports)
+    return Run(wall_s, cpu_s, max(peaks), minor_faults, reports, refusal)

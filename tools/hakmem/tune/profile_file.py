@@ -1,25 +1,23 @@
-"""A profile: the file that HAKMEM_PROFILE names. Options, size classes, what to make ready, rules
-of call sites, and which program and version it was made for; docs/PROFILES.md has the format."""
+"""A profile: the file that HAKMEM_PROFILE names. Options, size classes, what to make ready, and
+which program and version it was made for; docs/PROFILES.md has the format."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem.errors import UsageError
-from hakmem.inspect.model import REQUEST_STEP_BYTES
-from hakmem.options import OptionTable
+from hakmem.inspect.model import PAGE_BYTES, REQUEST_STEP_BYTES
+from hakmem.options import SIZE_SUFFIXES, Option, OptionTable
+from hakmem.tune.format import Format
 
 FORMAT = "1"
-FILE_BYTES_MAX = 64 << 10  # the library reads no larger file
-SMALL_BYTES_MAX = 64 << 10
-SLAB_PAGES_MAX = 64
 COMMENT_WIDTH = 96
-HEX = re.compile(r"[0-9a-f]+")
-SITE = re.compile(r"[0-9a-f]+\+0x[0-9a-f]+:\d+(-\d+)?:\d+")
+BLANKS = " \t\r"  # as the library has them
+HEX = re.compile(r"([0-9a-fA-F]{2})+")
 
 
 class ProfileError(UsageError):
@@ -44,7 +42,6 @@ class Profile:
     settings: tuple[Setting, ...] = ()
     size_classes: tuple[tuple[int, int | None], ...] = ()
     prewarm: tuple[tuple[int, int], ...] = ()
-    sites: tuple[str, ...] = ()
     build_id: str = ""
     version: str = ""
     about: tuple[str, ...] = ()
@@ -54,7 +51,7 @@ class Profile:
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not (self.settings or self.size_classes or self.prewarm or self.sites)
+        return not (self.settings or self.size_classes or self.prewarm)
 
     def with_about(self, lines: Sequence[str]) -> Profile:
         return replace(self, about=tuple(lines))
@@ -84,8 +81,6 @@ def render(profile: Profile) -> str:
     if profile.prewarm:
         lines += ["", *(_comment(profile.prewarm_reason) if profile.prewarm_reason else [])]
         lines += [f"prewarm={size}:{count}" for size, count in profile.prewarm]
-    if profile.sites:
-        lines += ["", *(f"site={site}" for site in profile.sites)]
     return "\n".join(lines) + "\n"
 
 
@@ -95,88 +90,160 @@ def _number(text: str, low: int, high: int, what: str) -> int:
     return int(text)
 
 
-def _size_class(value: str, last: int) -> tuple[int, int | None]:
-    size_text, colon, pages_text = value.partition(":")
-    size = _number(size_text, REQUEST_STEP_BYTES, SMALL_BYTES_MAX, "block size")
-    if size % REQUEST_STEP_BYTES:
-        raise ValueError(f"block sizes are multiples of {REQUEST_STEP_BYTES}, and {size} is none")
-    if size <= last:
-        raise ValueError(f"size classes rise, and {size} follows {last}")
-    return size, _number(pages_text, 1, SLAB_PAGES_MAX, "number of pages") if colon else None
+def _size(text: str, low: int, high: int) -> int:
+    suffix = SIZE_SUFFIXES.get(text[-1:].lower())
+    digits, scale = (text[:-1], suffix) if suffix is not None else (text, 1)
+    if not (digits.isascii() and digits.isdecimal() and low <= int(digits) * scale <= high):
+        raise ValueError(f"{text!r} is no block size ({low} to {high})")
+    return int(digits) * scale
 
 
-def parse(text: str, table: OptionTable) -> Profile:
-    """What a profile says; ProfileError names the line that is wrong. Comments are left out."""
-    if len(text.encode()) > FILE_BYTES_MAX:
-        raise ProfileError(f"the profile is larger than {FILE_BYTES_MAX} bytes")
-    settings: list[Setting] = []
-    classes: list[tuple[int, int | None]] = []
-    prewarm: list[tuple[int, int]] = []
-    sites: list[str] = []
-    heads: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name, equals, value = (part.strip() for part in line.partition("#")[0].partition("="))
-        if not name and not equals:
-            continue
+@dataclass
+class _Reading:
+    """What the lines so far have said."""
+
+    table: OptionTable
+    format: Format
+    settings: dict[str, Setting] = field(default_factory=dict)
+    classes: list[tuple[int, int | None]] = field(default_factory=list)
+    prewarm: list[tuple[int, int]] = field(default_factory=list)
+    prewarm_lines: list[int] = field(default_factory=list)
+    heads: dict[str, str] = field(default_factory=dict)
+
+    def line(self, number: int, name: str, value: str) -> None:
+        match name:
+            case "profile_format" | "hakmem_version":
+                self._head(name, value)
+            case "program_build_id":
+                self.heads[name] = _build_id(value, self.format)
+            case "size_class":
+                self._size_class(value)
+            case "prewarm" if ":" in value:
+                self._prewarm(value)
+                self.prewarm_lines.append(number)
+            case _:
+                self._setting(name, value)
+
+    def _head(self, name: str, value: str) -> None:
+        if name == "profile_format" and value != FORMAT:
+            raise ValueError(f"format {value!r} is not known")
+        if name in self.heads:
+            raise ValueError(f"{name} is there twice")
+        self.heads[name] = value
+
+    def _size_class(self, value: str) -> None:
+        last = self.classes[-1][0] if self.classes else 0
+        size_text, colon, pages_text = (part.strip(BLANKS) for part in value.partition(":"))
+        size = _size(size_text, REQUEST_STEP_BYTES, self.format.class_bytes_last)
+        if size % REQUEST_STEP_BYTES:
+            raise ValueError(
+                f"block sizes are multiples of {REQUEST_STEP_BYTES}, and {size} is none"
+            )
+        if size <= last:
+            raise ValueError(f"size classes rise, and {size} follows {last}")
+        if len(self.classes) == self.format.classes_max:
+            raise ValueError(f"there are more than {self.format.classes_max} size classes")
+        pages = None
+        if colon:
+            pages = _number(pages_text, 1, self.format.slab_pages_max, "number of pages")
+            if pages * PAGE_BYTES // size > self.format.slab_blocks_max:
+                raise ValueError(f"a slab has more than {self.format.slab_blocks_max} blocks")
+        self.classes.append((size, pages))
+
+    def _prewarm(self, value: str) -> None:
+        size_text, _, count_text = (part.strip(BLANKS) for part in value.partition(":"))
+        size = _size(size_text, 1, self.format.class_bytes_last)
+        count = _number(count_text, 1, self.format.prewarm_blocks_max, "number of blocks")
+        if len(self.prewarm) == self.format.prewarm_max:
+            raise ValueError(f"there are more than {self.format.prewarm_max} such lines")
+        self.prewarm.append((size, count))
+
+    def _setting(self, name: str, value: str) -> None:
+        option = self.table.find(name)
+        if option is None:
+            raise ValueError(f"{name!r} is no option")
+        if option.name in self.settings:
+            raise ValueError(f"{name} is there twice")
+        problem = option.problem(value) or _untuned(option, value, self.table)
+        if problem is not None:
+            raise ValueError(f"{name}: {value!r} {problem}")
+        self.settings[option.name] = Setting(name, value)
+
+    def end(self) -> None:
+        """Looks at what is known only when every line is."""
+        last = self.format.class_bytes_last
+        if self.classes and self.classes[-1][0] != last:
+            raise ProfileError(f"the last size class must be {last}")
+        table = [size for size, _ in self.classes] or list(self.format.block_sizes)
+        used: set[int] = set()
+        ready = 0
+        for number, (size, count) in zip(self.prewarm_lines, self.prewarm, strict=True):
+            block = next(each for each in table if each >= size)
+            ready += block * count
+            if block in used:
+                raise ProfileError(f"line {number}: the size class of {size} is there twice")
+            if ready > self.format.prewarm_bytes_max:
+                raise ProfileError(
+                    f"line {number}: more than {self.format.prewarm_bytes_max} bytes to have ready"
+                )
+            used.add(block)
+
+
+def _build_id(value: str, limits: Format) -> str:
+    if not HEX.fullmatch(value) or len(value) // 2 > limits.build_id_bytes_max:
+        raise ValueError(f"{value!r} is no build id")
+    return value.lower()
+
+
+def _untuned(option: Option, value: str, table: OptionTable) -> str | None:
+    """Why a profile may not set the option so, whatever the environment says."""
+    how = dict(table.tuned).get(option.name)
+    if how is None or (option.name, value.lower()) == ("mode", "research"):
+        return "is not for a profile to set"
+    number = option.number_of(value)
+    if number is None or not isinstance(option.initial, int):
+        return None
+    if how == "RAISE" and number < option.initial:
+        return "lowers a check, which a profile may not"
+    if how == "LOWER" and number > option.initial:
+        return "raises a limit, which a profile may not"
+    return None
+
+
+def parse(text: str, table: OptionTable, limits: Format) -> Profile:
+    """What a profile says; ProfileError names the line that is wrong. Comments are left out. What
+    only the process can tell is left to the library: its build id, its version, and the limits
+    that the environment sets."""
+    if len(text.encode()) > limits.file_bytes_max:
+        raise ProfileError(f"the profile is larger than {limits.file_bytes_max} bytes")
+    reading = _Reading(table, limits)
+    for number, line in enumerate(text.split("\n"), 1):
+        item = line.partition("#")[0].strip(BLANKS)
+        name, equals, value = (part.strip(BLANKS) for part in item.partition("="))
         try:
-            match name:
-                case "profile_format" | "hakmem_version" | "program_build_id":
-                    heads[name] = _head(name, value)
-                case "size_class":
-                    classes.append(_size_class(value, classes[-1][0] if classes else 0))
-                case "prewarm":
-                    size, _, count = value.partition(":")
-                    prewarm.append(
-                        (
-                            _number(size, 1, SMALL_BYTES_MAX, "block size"),
-                            _number(count, 1, 1 << 20, "number of blocks"),
-                        )
-                    )
-                case "site":
-                    if not SITE.fullmatch(value):
-                        raise ValueError(
-                            f"{value!r} is no rule BUILD_ID+0xOFFSET:BYTES[-BYTES]:SHARD"
-                        )
-                    sites.append(value)
-                case _:
-                    settings.append(_setting(name, value, bool(equals), table))
+            if "\0" in line:
+                raise ValueError("a NUL byte is no text")
+            if item and not equals:
+                raise ValueError(f"{name!r} is no NAME=VALUE")
+            if item:
+                reading.line(number, name, value)
         except ValueError as error:
             raise ProfileError(f"line {number}: {error}") from None
-    if classes and classes[-1][0] != SMALL_BYTES_MAX:
-        raise ProfileError(f"the last size class must be {SMALL_BYTES_MAX}")
+    reading.end()
     return Profile(
-        settings=tuple(settings),
-        size_classes=tuple(classes),
-        prewarm=tuple(prewarm),
-        sites=tuple(sites),
-        build_id=heads.get("program_build_id", ""),
-        version=heads.get("hakmem_version", ""),
+        settings=tuple(reading.settings.values()),
+        size_classes=tuple(reading.classes),
+        prewarm=tuple(reading.prewarm),
+        build_id=reading.heads.get("program_build_id", ""),
+        version=reading.heads.get("hakmem_version", ""),
     )
 
 
-def _head(name: str, value: str) -> str:
-    if name == "profile_format" and value != FORMAT:
-        raise ValueError(f"format {value!r} is not known")
-    if name == "program_build_id" and not HEX.fullmatch(value):
-        raise ValueError(f"{value!r} is no build id")
-    return value
-
-
-def _setting(name: str, value: str, has_value: bool, table: OptionTable) -> Setting:
-    option = table.find(name)
-    if not has_value or option is None:
-        raise ValueError(f"{name!r} is no option" if has_value else f"{name!r} is no NAME=VALUE")
-    problem = option.problem(value)
-    if problem is not None:
-        raise ValueError(f"{name}: {value!r} {problem}")
-    return Setting(name, value)
-
-
-def read(path: Path, table: OptionTable) -> Profile:
+def read(path: Path, table: OptionTable, limits: Format) -> Profile:
     try:
         with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        return parse(data.decode(), table)
+            data = file.read(limits.file_bytes_max + 1)
+        return parse(data.decode(), table, limits)
     except UnicodeDecodeError:
         raise ProfileError(f"{path}: is not a text file") from None
     except ProfileError as error:

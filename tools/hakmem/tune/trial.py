@@ -67,8 +67,7 @@ def is_better(found: Comparison, goal: Goal) -> bool:
 def runner(
     command: Command, timeout_s: float, progress: Callable[[], None] = lambda: None
 ) -> Iterator[Runner]:
-    """Runs the command with a profile. That the library took a table is looked for in its
-    report."""
+    """Runs the command with a profile. RunFailedError when the largest process did not take it."""
     with tempfile.TemporaryDirectory(prefix="hakmem-tune-") as folder:
         # The program may run as another user.
         Path(folder).chmod(0o755)
@@ -89,15 +88,11 @@ def runner(
 
 
 def _require_taken(profile: Profile, done: Run) -> None:
-    if not profile.size_classes or done.largest is None:
+    """Without this the default would be compared with itself."""
+    if profile.is_empty or done.largest is None or done.largest.profile:
         return
-    wanted = [block_bytes for block_bytes, _ in profile.size_classes]
-    used = [row.block_bytes for row in done.largest.classes if row.block_bytes]
-    if used[: len(wanted)] != wanted:
-        raise RunFailedError(
-            f"{Path(done.largest.exe).name} did not take the size classes of the profile: its "
-            "libhakmem.so is another version, or its options are read by nobody (AT_SECURE)"
-        )
+    why = done.refusal or "its options are read by nobody (AT_SECURE), or it changed HAKMEM_PROFILE"
+    raise RunFailedError(f"{Path(done.largest.exe).name} did not take the profile: {why}")
 
 
 def time_of(done: Run, metric: str) -> float:
