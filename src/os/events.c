@@ -8,6 +8,7 @@ SLOW_PATH void event_record(enum event_kind kind, uint64_t a, uint64_t b) {
     const uint64_t number = atomic_add_relaxed(&events.next, 1);
     struct event *event = &events.ring[number % EVENT_COUNT];
     atomic_store_relaxed(&event->stamp, 0);
+    atomic_fence_release();
     atomic_store_relaxed(&event->ticks, os_ticks());
     atomic_store_relaxed(&event->thread, os_thread_pointer());
     atomic_store_relaxed(&event->a, a);
