@@ -7,13 +7,11 @@
 #include "thread/cache.h"
 #include "thread/knobs.h"
 
-// Where it pays, a cache may have this many times cache_heap_bytes, as long as its share of cache_total_bytes is as much.
-#define HEAP_BYTES_FACTOR 2
-
 struct decision_log decision_log;
 
 // One for each cache, made when it has had its first window.
 struct learner {
+    bool is_on;  // else the next look begins anew
     struct policy_state policy;
     struct policy_window window;  // scratch: threads may have small stacks
     struct policy_decision decisions[POLICY_DECISIONS_MAX];
@@ -26,11 +24,12 @@ static void log_decision(const struct thread_cache *cache, const struct policy_d
     const uint64_t number = atomic_add_relaxed(&decision_log.decided, 1) + 1;
     struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
     atomic_store_relaxed(&row->number, 0);
+    atomic_fence_release();
     atomic_store_relaxed(&row->ms, cache->clock_ms);
     atomic_store_relaxed(&row->from, decided->from);
     atomic_store_relaxed(&row->to, decided->to);
     atomic_store_relaxed(&row->value, decided->value);
-    atomic_store_relaxed(&row->heap, decided->knob == POLICY_KNOB_prewarm ? 0 : cache->heap.id);
+    atomic_store_relaxed(&row->heap, cache->heap.id);
     atomic_store_relaxed(&row->class_index, (uint8_t)decided->class_index);
     atomic_store_relaxed(&row->knob, (uint8_t)decided->knob);
     atomic_store_relaxed(&row->signal, (uint8_t)decided->signal);
@@ -43,6 +42,7 @@ static void log_window(const struct thread_cache *cache, const struct learner *l
     const uint64_t number = atomic_add_relaxed(&decision_log.recorded, 1) + 1;
     struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
     atomic_store_relaxed(&row->number, 0);
+    atomic_fence_release();
     atomic_store_relaxed(&row->ticks, learner->window.ticks);
     atomic_store_relaxed(&row->budget_bytes, learner->window.budget_bytes);
     atomic_store_relaxed(&row->window, learner->window_number);
@@ -59,10 +59,8 @@ static void log_window(const struct thread_cache *cache, const struct learner *l
 }
 
 static struct policy_limits limits_now(void) {
-    const uint64_t heap_bytes = option_live(cache_heap_bytes);
     return (struct policy_limits){
-        .budget_bytes = capacity_allowed(heap_bytes),
-        .budget_bytes_max = capacity_allowed(HEAP_BYTES_FACTOR * heap_bytes),
+        .budget_bytes_max = capacity_allowed(CAPACITY_BUDGET_MOST),
         .start_bytes = option_live(cache_start_bytes),
         .class_bytes_max = {option_live(cap_max_tiny), option_live(cap_max_mid),
                             option_live(cap_max_large)},
@@ -77,7 +75,6 @@ static struct policy_limits limits_now(void) {
 // Takes the window's signals out of the cache, and records them.
 static void collect(struct thread_cache *cache, struct learner *learner) {
     const uint64_t ticks = os_ticks();
-    const uint64_t class_bytes = option_live(cache_class_bytes);
     struct policy_window *window = &learner->window;
     window->ticks = ticks - learner->window_ticks;
     window->budget_bytes = capacity_allowed(cache->budget_bytes);
@@ -96,9 +93,9 @@ static void collect(struct thread_cache *cache, struct learner *learner) {
             .refilled_blocks = signals.refilled_blocks,
             .flushed_blocks = signals.flushed_blocks,
             .capacity = magazine->capacity,
-            .limit = magazine->limit != 0
-                         ? magazine->limit
-                         : (uint32_t)(class_bytes / greatest_u64(1, size_classes[i].block_bytes)),
+            .limit = magazine->capacity == 0
+                         ? 0
+                         : capacity_limit(window->budget_bytes, i, magazine->limit),
             .used = used,
         };
         if (used && magazine->capacity != 0) {
@@ -116,25 +113,46 @@ static void apply(struct thread_cache *cache, const struct policy_decision *deci
     log_decision(cache, decision);
 }
 
-static void open_learner(struct thread_cache *cache) {
-    cache->learner = metadata_alloc(sizeof *cache->learner);
+// The first look only starts the clock.
+static void begin(struct thread_cache *cache) {
     if (cache->learner == NULL) {
+        cache->learner = metadata_alloc(sizeof *cache->learner);
+    }
+    struct learner *learner = cache->learner;
+    if (learner == NULL) {
         return;
     }
-    cache->learner->window_ticks = os_ticks();
+    learner->is_on = true;
+    learner->policy = (struct policy_state){0};
+    learner->window_ticks = os_ticks();
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i].signals = (struct class_signals){0};
+    }
+}
+
+// What was seen so far says nothing of what comes.
+static void end(struct thread_cache *cache) {
+    cache->learner_events = 0;
+    cache->learner_window = LEARNER_WINDOW_EVENTS;
+    if (cache->learner != NULL) {
+        cache->learner->is_on = false;
     }
 }
 
 static void learn(struct thread_cache *cache) {
     struct learner *learner = cache->learner;
     if (option_live(learn) == 0) {
+        end(cache);
+        cache_reset_knobs(cache);
         return;
     }
-    if (learner == NULL) {
-        // The first look only starts the clock.
-        open_learner(cache);
+    if (cache_is_diverted(cache)) {
+        // `top`, which tells whether a class is in use, is switched off.
+        end(cache);
+        return;
+    }
+    if (learner == NULL || !learner->is_on) {
+        begin(cache);
         return;
     }
     collect(cache, learner);
@@ -150,32 +168,7 @@ static void learn(struct thread_cache *cache) {
                    : (uint32_t)least_u64(2 * cache->learner_window, LEARNER_WINDOW_EVENTS_MAX);
 }
 
-// What the threads that have ended used first; under the registry's lock.
-static struct policy_first_use first_uses[SIZE_CLASS_COUNT];
-
-static void learn_first_use(struct thread_cache *cache) {
-    // A thread whose windows have passed is past its first moments.
-    if (option_live(learn) == 0 || cache->learner != NULL) {
-        return;
-    }
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        struct policy_first_use *use = &first_uses[i];
-        const uint64_t before = use->level;
-        struct class_signals *signals = &cache->magazines[i].signals;
-        const uint32_t blocks = signals->refilled_blocks;
-        *signals = (struct class_signals){0};
-        // What a profile has set stays.
-        if (knobs_prewarm(i) == before && policy_first_use(use, blocks)) {
-            knobs_set_prewarm(i, use->level);
-            const struct policy_decision decision = {
-                POLICY_KNOB_prewarm,     (uint32_t)i, before, use->level,
-                POLICY_SIGNAL_first_use, blocks};
-            log_decision(cache, &decision);
-        }
-    }
-}
-
 void learner_start(void) {
     atomic_store_relaxed(&knobs_hooks.window, learn);
-    atomic_store_relaxed(&knobs_hooks.thread_end, learn_first_use);
+    atomic_store_relaxed(&knobs_hooks.thread_start, end);
 }

@@ -11,21 +11,21 @@
 #define RECORDED_COUNT 1024
 
 struct decision {
-    // From 1; 0 while the row is written. Release after the others; there is no acquire in the process: a reader
-    // that finds the same number before and after has a whole row.
+    // From 1; 0 while the row is written: a release fence after the 0, release with the number after the others. There is
+    // no acquire in the process: a reader that finds the same number before and after has a whole row.
     _Atomic(uint64_t) number;
     // Relaxed, each: written by the thread that the number was given to; pairs with nothing.
     _Atomic(uint64_t) ms;        // of the monotonic clock, as of the thread's last tick
     _Atomic(uint64_t) from, to;  // in the knob's unit
     _Atomic(uint64_t) value;     // of the signal
-    _Atomic(uint32_t) heap;      // number; 0: all
+    _Atomic(uint32_t) heap;      // number
     _Atomic(uint8_t) class_index;
     _Atomic(uint8_t) knob, signal;  // enum policy_knob, enum policy_signal
 };
 
 // One class in one window, as it was.
 struct recorded {
-    // As of a decision: release after the others.
+    // As of a decision: a release fence after the 0, release after the others.
     _Atomic(uint64_t) number;
     // Relaxed, each, as of a decision; pairs with nothing.
     _Atomic(uint64_t) ticks;         // how long the window was

@@ -18,11 +18,6 @@
 // Capacity moves to a class with so many times the slow paths per byte.
 #define DENSITY_RATIO 4
 
-enum policy_group policy_group_of(uint64_t class_index) {
-    const uint32_t bytes = size_classes[class_index].block_bytes;
-    return bytes <= KIB ? POLICY_TINY : bytes <= 32 * KIB ? POLICY_MID : POLICY_LARGE;
-}
-
 struct step {
     struct policy_state *state;
     const struct policy_window *window;
@@ -118,7 +113,7 @@ static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
 static uint32_t wanted(const struct step *step, uint64_t class_index) {
     const struct policy_class *class = &step->state->classes[class_index];
     const struct policy_signals *signals = &step->window->classes[class_index];
-    const enum policy_group group = policy_group_of(class_index);
+    const enum class_group group = class_group_of(class_index);
     const uint32_t capacity = step->capacity[class_index];
     const uint64_t events = events_of(signals);
     const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
@@ -139,14 +134,67 @@ static uint64_t density(const struct step *step, uint64_t class_index) {
            greatest_u64(1, capacity_cost(class_index, step->capacity[class_index]));
 }
 
-// Takes from classes that are not in use until `bytes` fit.
+static bool may_give(const struct step *step, uint64_t class_index) {
+    return step->state->classes[class_index].take.left == 0 &&
+           step->capacity[class_index] > blocks_in(step->limits->start_bytes, class_index);
+}
+
+static bool is_idle(const struct step *step, uint64_t class_index) {
+    return step->state->classes[class_index].idle >= IDLE_WINDOWS && may_give(step, class_index);
+}
+
+// What classes that are not in use would give.
+static uint64_t idle_bytes(const struct step *step) {
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (is_idle(step, i)) {
+            bytes += capacity_cost(i, step->capacity[i]) -
+                     capacity_cost(i, blocks_in(step->limits->start_bytes, i));
+        }
+    }
+    return bytes;
+}
+
+// The class whose capacity saves least, if that is little beside what it would save for this one; or none:
+// SIZE_CLASS_COUNT.
+static uint64_t least_dense(const struct step *step, uint64_t class_index) {
+    uint64_t found = SIZE_CLASS_COUNT;
+    uint64_t least = density(step, class_index) / DENSITY_RATIO;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (i != class_index && may_give(step, i) && step->state->classes[i].before == 0 &&
+            events_of(&step->window->classes[i]) != 0 && density(step, i) < least) {
+            least = density(step, i);
+            found = i;
+        }
+    }
+    return found;
+}
+
+static uint32_t half(const struct step *step, uint64_t class_index) {
+    return step->capacity[class_index] / 2;
+}
+
+static bool fits(const struct step *step, uint64_t bytes) {
+    return step->spent_bytes + bytes <= step->budget_bytes;
+}
+
+// Whether all that can be had makes room for `bytes`. `victim`: as least_dense().
+static bool could_fit(const struct step *step, uint64_t bytes, uint64_t victim) {
+    uint64_t room = greatest_u64(step->budget_bytes, step->limits->budget_bytes_max);
+    if (step->spent_bytes + bytes > room) {
+        room += idle_bytes(step);
+        room += victim == SIZE_CLASS_COUNT ? 0
+                                           : capacity_cost(victim, step->capacity[victim]) -
+                                                 capacity_cost(victim, half(step, victim));
+    }
+    return step->spent_bytes + bytes <= room;
+}
+
 static void take_from_idle(struct step *step, uint64_t bytes) {
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT && step->spent_bytes + bytes > step->budget_bytes;
-         i++) {
-        const struct policy_class *class = &step->state->classes[i];
-        const uint32_t start = blocks_in(step->limits->start_bytes, i);
-        if (class->idle >= IDLE_WINDOWS && class->take.left == 0 && step->capacity[i] > start) {
-            take(step, i, start, POLICY_SIGNAL_idle, class->idle);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT && !fits(step, bytes); i++) {
+        if (is_idle(step, i)) {
+            take(step, i, blocks_in(step->limits->start_bytes, i), POLICY_SIGNAL_idle,
+                 step->state->classes[i].idle);
         }
     }
 }
@@ -161,22 +209,23 @@ static void raise_budget(struct step *step, uint64_t bytes) {
     }
 }
 
-// Halves the capacity that saves least, if that is little beside what it would save for this class.
-static void take_from_least(struct step *step, uint64_t class_index) {
-    uint64_t victim = SIZE_CLASS_COUNT;
-    uint64_t least = density(step, class_index) / DENSITY_RATIO;
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct policy_class *class = &step->state->classes[i];
-        if (i != class_index && step->capacity[i] > blocks_in(step->limits->start_bytes, i) &&
-            class->take.left == 0 && class->before == 0 &&
-            events_of(&step->window->classes[i]) != 0 && density(step, i) < least) {
-            least = density(step, i);
-            victim = i;
-        }
+// Makes room for `bytes` of the class; false, and nothing is decided, when that cannot be.
+static bool make_room(struct step *step, uint64_t class_index, uint64_t bytes) {
+    if (fits(step, bytes)) {
+        return true;
     }
-    if (victim != SIZE_CLASS_COUNT) {
-        take(step, victim, step->capacity[victim] / 2, POLICY_SIGNAL_density, least);
+    const uint64_t victim = least_dense(step, class_index);
+    if (!could_fit(step, bytes, victim)) {
+        return false;
     }
+    take_from_idle(step, bytes);
+    if (!fits(step, bytes)) {
+        raise_budget(step, bytes);
+    }
+    if (!fits(step, bytes)) {
+        take(step, victim, half(step, victim), POLICY_SIGNAL_density, density(step, victim));
+    }
+    return true;
 }
 
 static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
@@ -184,16 +233,7 @@ static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
     struct policy_class *class = &step->state->classes[class_index];
     const uint32_t from = step->capacity[class_index];
     const uint64_t more = (uint64_t)(to - from) * size_classes[class_index].block_bytes;
-    if (step->spent_bytes + more > step->budget_bytes) {
-        take_from_idle(step, more);
-    }
-    if (step->spent_bytes + more > step->budget_bytes) {
-        raise_budget(step, more);
-    }
-    if (step->spent_bytes + more > step->budget_bytes) {
-        take_from_least(step, class_index);
-    }
-    if (step->spent_bytes + more > step->budget_bytes) {
+    if (!make_room(step, class_index, more)) {
         return;
     }
     if (to <= signals->limit) {
@@ -258,25 +298,4 @@ unsigned policy_step(struct policy_state *state, const struct policy_window *win
         state->classes[i].rate_last = rate_of(&step, &window->classes[i]);
     }
     return step.count;
-}
-
-// Threads that a level is learned from, and that must use more or less of a class before it changes.
-#define FIRST_USE_THREADS 4
-
-bool policy_first_use(struct policy_first_use *first_use, uint32_t used) {
-    const uint16_t blocks = (uint16_t)least_u64(used, NODE_SLOTS - 1);
-    first_use->lowest =
-        first_use->seen == 0 || blocks < first_use->lowest ? blocks : first_use->lowest;
-    if (++first_use->seen < FIRST_USE_THREADS) {
-        return false;
-    }
-    const uint16_t lowest = first_use->lowest;
-    first_use->seen = 0;
-    // Half and double are one level.
-    if (lowest == first_use->level ||
-        (lowest > first_use->level / 2 && lowest / 2 < first_use->level)) {
-        return false;
-    }
-    first_use->level = lowest;
-    return true;
 }

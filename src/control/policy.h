@@ -16,18 +16,13 @@
 
 #include "base/base.h"
 #include "space/size_class.h"
+#include "thread/capacity.h"
 
 #define POLICY_DECISIONS_MAX (2 * SIZE_CLASS_COUNT + 2)
-
-// Tiny: blocks to 1 KiB. Mid: to 32 KiB. Large: above.
-enum policy_group { POLICY_TINY, POLICY_MID, POLICY_LARGE, POLICY_GROUP_COUNT };
-
-enum policy_group policy_group_of(uint64_t class_index);
 
 enum policy_knob {
     POLICY_KNOB_cap = 1,  // most blocks that a class of a cache may hold
     POLICY_KNOB_budget,   // bytes that all classes of a cache may hold
-    POLICY_KNOB_prewarm,  // blocks that a thread takes at its first use of a class
 };
 
 enum policy_signal {
@@ -36,17 +31,15 @@ enum policy_signal {
     POLICY_SIGNAL_idle,       // windows in which the class was not used
     POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
-    POLICY_SIGNAL_first_use,  // blocks that threads which have ended took in their first window
 };
 
 struct policy_limits {
-    uint64_t budget_bytes;      // what a cache has without evidence
-    uint64_t budget_bytes_max;  // the most it may have
+    uint64_t budget_bytes_max;  // the most a cache may have
     uint64_t start_bytes;       // what a class starts with
-    // By policy_group.
-    uint64_t class_bytes_max[POLICY_GROUP_COUNT];
-    uint32_t miss_permille[POLICY_GROUP_COUNT];  // operations that may reach the slabs
-    uint32_t step_percent[POLICY_GROUP_COUNT];   // of the capacity, for one raise
+    // By class_group.
+    uint64_t class_bytes_max[CLASS_GROUP_COUNT];
+    uint32_t miss_permille[CLASS_GROUP_COUNT];  // operations that may reach the slabs
+    uint32_t step_percent[CLASS_GROUP_COUNT];   // of the capacity, for one raise
 };
 
 // One class in one window.
@@ -99,12 +92,3 @@ struct policy_decision {
 unsigned policy_step(struct policy_state *state, const struct policy_window *window,
                      const struct policy_limits *limits,
                      struct policy_decision decisions[POLICY_DECISIONS_MAX]);
-
-// Threads that have ended: what each class of `prewarm` should become. `used`: blocks that the last of them took from
-// slabs in its first window, or fewer than a node's. True when *level, blocks, has changed.
-struct policy_first_use {
-    uint16_t level;   // blocks; what the knob is
-    uint16_t lowest;  // of the threads seen since the last change
-    uint16_t seen;    // how many that are
-};
-bool policy_first_use(struct policy_first_use *first_use, uint32_t used);

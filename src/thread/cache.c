@@ -496,13 +496,29 @@ static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
     magazine->capacity = 0;
 }
 
+static void close_magazines(struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (cache->magazines[i].node != NULL) {
+            close_magazine(cache, i);
+        }
+    }
+}
+
+void cache_reset_knobs(struct thread_cache *cache) {
+    bool is_reset = cache->budget_bytes == 0;
+    cache->budget_bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        is_reset = is_reset && cache->magazines[i].limit == 0;
+        cache->magazines[i].limit = 0;
+    }
+    if (!is_reset) {
+        close_magazines(cache);
+    }
+}
+
 void cache_adjust(struct thread_cache *cache) {
     if (unlikely(capacity_is_exceeded(cache->capacity_bytes))) {
-        for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-            if (cache->magazines[i].node != NULL) {
-                close_magazine(cache, i);
-            }
-        }
+        close_magazines(cache);
     }
 }
 
@@ -552,6 +568,7 @@ void cache_forget(struct thread_cache *cache) {
     switch_tops_off(cache->top);
     switch_tops_off(cache->shadow_top);
     cache->capacity_bytes = 0;
+    cache->budget_bytes = 0;
 }
 
 bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,

@@ -38,7 +38,7 @@ struct magazine {
     void **depot;       // stack of full nodes
     void **spare;       // an empty node, or NULL
     uint32_t capacity;  // blocks the class may cache, depot included
-    uint32_t limit;     // knob: what the capacity may grow to; 0: to cache_class_bytes
+    uint32_t limit;     // knob: what the capacity may grow to; 0: see capacity_limit()
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
     // nothing.
     _Atomic(uint16_t) depot_count;
@@ -70,11 +70,11 @@ struct thread_cache {
     uint64_t clock_ms;                               // what that look said
     uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                         // sum of capacity_cost()
-    uint64_t budget_bytes;                           // knob: most of that; 0: cache_heap_bytes
-    struct learner *learner;                         // control/learner.c's, or NULL
-    uint32_t learner_events;                         // refills and flushes since it looked last
-    uint32_t learner_window;                         // how many of them make it look again
-    uint32_t growths_seen;                           // arena_growths at the last tick
+    uint64_t budget_bytes;       // knob: most of that; 0: see capacity_allowed()
+    struct learner *learner;     // control/learner.c's, or NULL
+    uint32_t learner_events;     // refills and flushes since it looked last
+    uint32_t learner_window;     // how many of them make it look again
+    uint32_t growths_seen;       // arena_growths at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // 1: `top` is switched off, `shadow_top` used. Relaxed: the owning thread writes, statistics of other threads
@@ -213,6 +213,9 @@ void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
 
 // Turns the knob of the class to `blocks`, at least 1; if it caches more, it gives back what is beyond.
 void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks);
+
+// Turns all knobs of the cache back. If any was turned, the cache starts anew.
+void cache_reset_knobs(struct thread_cache *cache);
 
 // Fits the cache to the number of threads there are: at the thread's start, and at each decay.
 void cache_adjust(struct thread_cache *cache);

@@ -36,7 +36,9 @@ static uint64_t share_bytes(void) {
 uint64_t capacity_allowed(uint64_t budget) {
     const bool overdrawn = atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
     const uint64_t share = overdrawn ? share_bytes() / OVERDRAWN_PART : share_bytes();
-    return least_u64(budget != 0 ? budget : option_live(cache_heap_bytes), share);
+    const uint64_t heap_bytes = option_live(cache_heap_bytes);
+    const uint64_t learned = least_u64(budget, CAPACITY_BUDGET_FACTOR * heap_bytes);
+    return least_u64(greatest_u64(learned, heap_bytes), share);
 }
 
 // A size as it is for a cache of cache_heap_bytes, in proportion to what is allowed.
@@ -51,6 +53,26 @@ static uint64_t block_bytes(uint64_t class_index) {
 
 static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
     return (uint32_t)(bytes / block_bytes(class_index));
+}
+
+static uint64_t class_bytes_max(uint64_t class_index) {
+    switch (class_group_of(class_index)) {
+    case CLASS_TINY:
+        return option_live(cap_max_tiny);
+    case CLASS_MID:
+        return option_live(cap_max_mid);
+    default:
+        return option_live(cap_max_large);
+    }
+}
+
+uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) {
+    const uint64_t class_bytes = option_live(cache_class_bytes);
+    if (limit == 0) {
+        return blocks_in(in_proportion(class_bytes, allowed), class_index);
+    }
+    const uint64_t most = greatest_u64(class_bytes, class_bytes_max(class_index));
+    return (uint32_t)least_u64(limit, blocks_in(most, class_index));
 }
 
 static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, uint32_t capacity) {
@@ -77,9 +99,7 @@ uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) 
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
                         uint32_t limit) {
     const uint64_t allowed = capacity_allowed(budget);
-    const uint64_t class_bytes =
-        limit != 0 ? limit * block_bytes(class_index) : option_live(cache_class_bytes);
-    const uint32_t most = blocks_in(in_proportion(class_bytes, allowed), class_index);
+    const uint32_t most = capacity_limit(allowed, class_index, limit);
     const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)capacity);
     if (raised <= capacity || *bytes + (raised - capacity) * block_bytes(class_index) > allowed) {
         return 0;

@@ -4,7 +4,8 @@
 // A class starts low, and doubles while it refills and overflows in turn, up to cache_class_bytes; all
 // classes of a cache together have at most cache_heap_bytes. Where that saves slow paths the learner lets both be more
 // (thread/knobs.h). Among many threads each has an equal share of
-// cache_total_bytes, if that is less, and what a class starts with and may reach is less in proportion.
+// cache_total_bytes, if that is less, and what a class starts with and may reach is less in proportion,
+// unless it was learned.
 // Most of many threads sleep, and nobody can take from a sleeping thread what it caches (see
 // docs/decisions/0004-cache-of-idle-threads.md); so the bounds hold while it runs:
 //
@@ -27,6 +28,18 @@ static inline uint64_t capacity_cost(uint64_t class_index, uint32_t capacity) {
                          : NODE_BYTES + (uint64_t)capacity * size_classes[class_index].block_bytes;
 }
 
+// Classes that the learner's options tell apart. Tiny: blocks to 1 KiB. Mid: to 32 KiB. Large: above.
+enum class_group { CLASS_TINY, CLASS_MID, CLASS_LARGE, CLASS_GROUP_COUNT };
+
+static inline enum class_group class_group_of(uint64_t class_index) {
+    const uint32_t bytes = size_classes[class_index].block_bytes;
+    return bytes <= KIB ? CLASS_TINY : bytes <= 32 * KIB ? CLASS_MID : CLASS_LARGE;
+}
+
+// Where it pays, the learner may let a cache have this many times cache_heap_bytes.
+#define CAPACITY_BUDGET_FACTOR 2
+#define CAPACITY_BUDGET_MOST UINT64_MAX  // as a budget: as much as may be learned
+
 // Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
 // cache_total_bytes out; pairs with nothing.
 extern _Atomic(uint32_t) cache_count_in_use;
@@ -38,22 +51,26 @@ void capacity_leave(uint64_t bytes);
 // In the child of a fork: of all caches, only the calling thread's counts, if it has one.
 void capacity_only(bool has_cache, uint64_t bytes);
 
-// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `budget`: most
-// bytes of the cache, before sharing; 0: cache_heap_bytes.
+// What a cache may hold now. `budget`: what was learned, in bytes, before sharing; 0: nothing. It counts
+// within what the options say at the moment: no less than cache_heap_bytes, no more than CAPACITY_BUDGET_FACTOR times that.
+uint64_t capacity_allowed(uint64_t budget);
+
+// Blocks that a class may grow to by itself in a cache that may hold `allowed` bytes. `limit`: what was learned, in blocks,
+// within cache_class_bytes and cap_max_*; 0: nothing, cache_class_bytes then counts, in proportion to the thread's share.
+uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit);
+
+// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `budget` and
+// `limit` are the learned ones.
 
 // The capacity of a class that had none; 0 when the thread's share has no room for one block.
 uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index);
 
-// Twice the capacity, or what the limits leave of it; 0 when it is at its limit. `limit`: most blocks of the class; 0: as
-// many as cache_class_bytes has room for.
+// Twice the capacity, or what the limits leave of it; 0 when it is at its limit.
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
                         uint32_t limit);
 
 // Less than it was.
 uint32_t capacity_lower(uint64_t *bytes, uint64_t class_index, uint32_t capacity, uint32_t lower);
-
-// What the cache of a thread whose classes together may have `budget` bytes may hold now.
-uint64_t capacity_allowed(uint64_t budget);
 
 // Takes the class's capacity back.
 void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity);

@@ -7,22 +7,21 @@
 struct knobs knobs;
 struct knobs_hooks knobs_hooks;
 
-void knobs_set_prewarm(uint64_t class_index, uint64_t blocks) {
-    atomic_store_relaxed(&knobs.prewarm[class_index],
-                         (uint16_t)least_u64(blocks, PREWARM_BLOCKS_MAX));
+static void set_prewarm(uint64_t class_index, uint64_t blocks) {
+    knobs.prewarm[class_index] = (uint16_t)least_u64(blocks, PREWARM_BLOCKS_MAX);
 }
 
 void knobs_start(void) {
     if (options.prewarm != 0) {
         for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-            knobs_set_prewarm(i, options.prewarm);
+            set_prewarm(i, options.prewarm);
         }
     }
     const struct profile *profile = profile_in_force;
     if (profile != NULL && options_origin(OPTION_prewarm) <= OPTION_ORIGIN_PROFILE) {
         for (uint32_t i = 0; i < profile->prewarm_count; i++) {
             const struct profile_prewarm *line = &profile->prewarm[i];
-            knobs_set_prewarm(size_class_index(line->bytes), line->count);
+            set_prewarm(size_class_index(line->bytes), line->count);
         }
     }
 }

@@ -1,5 +1,5 @@
 // Knobs: what slow paths read, and a profile or the learner (control/learner.c) turns. The hot paths read none.
-// Knobs of one class of one cache are in its magazine (cache.h); those of all threads are here.
+// The learner's are in each cache and its magazines (cache.h); those of all threads, which a profile sets, are here.
 #pragma once
 
 #include "base/atomic.h"
@@ -10,9 +10,8 @@
 
 struct knobs {
     // Blocks that a thread takes in one batch (up to a node's) when the class gets its magazine, which then has room
-    // for as many; 0: none. Relaxed, each: set at start and when a thread ends, read when a class gets a magazine.
-    // Pairs with nothing.
-    _Atomic(uint16_t) prewarm[SIZE_CLASS_COUNT];
+    // for as many; 0: none. Constant after the start.
+    uint16_t prewarm[SIZE_CLASS_COUNT];
 };
 
 extern struct knobs knobs;
@@ -36,9 +35,8 @@ typedef void knobs_hook(struct thread_cache *cache);
 struct knobs_hooks {
     // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
     // run already; they follow then. Pairs with nothing.
-    _Atomic(knobs_hook *) window;  // after a window of events; no lock is held
-    _Atomic(knobs_hook *)
-        thread_end;  // the thread gives its cache up, signals and all; the registry's lock is held
+    _Atomic(knobs_hook *) window;        // after a window of events; no lock is held
+    _Atomic(knobs_hook *) thread_start;  // a thread takes the cache; the registry's lock is held
 };
 extern struct knobs_hooks knobs_hooks;
 
@@ -53,8 +51,5 @@ static inline void knobs_call(_Atomic(knobs_hook *) *place, struct thread_cache 
 void knobs_start(void);
 
 static inline unsigned knobs_prewarm(uint64_t class_index) {
-    return atomic_load_relaxed(&knobs.prewarm[class_index]);
+    return knobs.prewarm[class_index];
 }
-
-// `blocks` beyond PREWARM_BLOCKS_MAX count as that.
-void knobs_set_prewarm(uint64_t class_index, uint64_t blocks);

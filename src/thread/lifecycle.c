@@ -139,6 +139,7 @@ struct thread_cache *lifecycle_attach(void) {
     if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
         cache_forget(cache);
     }
+    knobs_call(&knobs_hooks.thread_start, cache);
     atomic_store_release(&cache->state, CACHE_IN_USE);
     capacity_join(cache->capacity_bytes);
     lock_release(&registry.lock);
@@ -172,7 +173,6 @@ void lifecycle_detach(void) {
     thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_ended_thread;
     event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
     lock_acquire(&registry.lock);
-    knobs_call(&knobs_hooks.thread_end, cache);
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;
     registry.unused = cache;

@@ -78,6 +78,41 @@ static void test_caches_of_all_threads_share_a_total(void **state) {
     assert_true(cache->capacity_bytes <= 640 * KIB);
 }
 
+// What was learned of a class is its own, not in proportion, but within the options of the moment.
+static void test_learned_limits(void **state) {
+    (void)state;
+    options.cache_class_bytes = 256 * KIB;
+    options.cap_max_tiny = 512 * KIB;
+    options.cache_total_bytes = 2 * MIB;
+    start();
+    churn(SIZE_CLASS_1024, 2000, 20);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 128);
+    cache->magazines[SIZE_CLASS_1024].limit = 2000;
+    churn(SIZE_CLASS_1024, 2000, 20);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 512);
+    cache->magazines[SIZE_CLASS_512].limit = 2000;
+    options.cache_class_bytes = 16 * KIB;
+    options.cap_max_tiny = 64 * KIB;
+    churn(SIZE_CLASS_512, 2000, 20);
+    assert_int_equal(capacity(SIZE_CLASS_512), 128);
+}
+
+static void test_learned_budget(void **state) {
+    (void)state;
+    options.cache_heap_bytes = 4 * MIB;
+    options.cache_total_bytes = 32 * MIB;
+    start();
+    assert_int_equal(capacity_allowed(0), 4 * MIB);
+    assert_int_equal(capacity_allowed(6 * MIB), 6 * MIB);
+    assert_int_equal(capacity_allowed(CAPACITY_BUDGET_MOST), 8 * MIB);
+    options.cache_heap_bytes = 1 * MIB;
+    assert_int_equal(capacity_allowed(6 * MIB), 2 * MIB);
+    options.cache_heap_bytes = 16 * MIB;
+    assert_int_equal(capacity_allowed(6 * MIB), 16 * MIB);
+    options.cache_total_bytes = 3 * MIB;
+    assert_int_equal(capacity_allowed(6 * MIB), 3 * MIB);
+}
+
 static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
     (void)state;
     options.cache_total_bytes = 32 * MIB;
@@ -268,6 +303,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
         cmocka_unit_test(test_capacity_of_a_whole_cache),
         cmocka_unit_test(test_caches_of_all_threads_share_a_total),
+        cmocka_unit_test(test_learned_limits),
+        cmocka_unit_test(test_learned_budget),
         cmocka_unit_test(test_blocks_beyond_a_small_share_are_not_cached),
         cmocka_unit_test(test_shares_of_what_is_used_up),
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),

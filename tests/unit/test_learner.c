@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "thread/lifecycle.h"
+#include "thread/research.h"
 
 static void start(void) {
     learner_start();
@@ -121,48 +122,64 @@ static void test_shares_are_kept(void **state) {
     assert_true(thread_cache->budget_bytes <= 6 * MIB);
 }
 
+// Without a window's own knowledge of the share it would take the part that a class may have for twice as much.
+static void test_learns_within_a_small_share(void **state) {
+    (void)state;
+    start();
+    options.cache_total_bytes = 2 * MIB;
+    wander(300000, 2048, 32768);
+    assert_int_equal(capacity_allowed(CAPACITY_BUDGET_MOST), 2 * MIB);
+    assert_in_range(decided(), 1, 300);
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        most = greatest_u64(most, capacity_cost(i, thread_cache->magazines[i].capacity));
+    }
+    // Without evidence a class has 128 KiB of them.
+    assert_true(most > 128 * KIB + NODE_BYTES);
+}
+
 static void end_thread(void) {
     lifecycle_detach();
     thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
     assert_non_null(lifecycle_attach());
 }
 
-static void test_first_use_is_learned_from_threads_that_end(void **state) {
-    (void)state;
-    start();
-    for (unsigned thread = 0; thread < 4; thread++) {
-        assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 0);
-        void *blocks[40];
-        for (unsigned i = 0; i < 40; i++) {
-            blocks[i] = alloc(64);
-        }
-        for (unsigned i = 0; i < 40; i++) {
-            dealloc(blocks[i]);
-        }
-        end_thread();
-    }
-    assert_in_range(knobs_prewarm(SIZE_CLASS_64), 40, NODE_SLOTS - 1);
-    assert_int_equal(knobs_prewarm(SIZE_CLASS_256), 0);
-    const struct decision *row = &decision_log.decisions[1];
-    assert_int_equal(row->knob, POLICY_KNOB_prewarm);
-    assert_int_equal(row->heap, 0);
-    assert_int_equal(row->class_index, SIZE_CLASS_64);
-    // Threads that do not use it any more take it away.
-    for (unsigned thread = 0; thread < 4; thread++) {
-        end_thread();
-    }
-    assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 0);
+static uint64_t recorded(void) {
+    return atomic_load_relaxed(&decision_log.recorded);
 }
 
-static void test_first_use_of_a_profile_stays(void **state) {
+static uint64_t slow_paths(void) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[COUNTER_refills] + stats.counter[COUNTER_flushes];
+}
+
+// Slow paths until a window is decided on.
+static uint64_t slow_paths_to_window(void) {
+    const uint64_t rows = recorded();
+    const uint64_t before = slow_paths();
+    for (unsigned i = 0; recorded() == rows; i++) {
+        assert_true(i < 1000);
+        wander(200, 2048, 32768);
+    }
+    return slow_paths() - before;
+}
+
+static void test_a_thread_starts_with_a_clock_of_its_own(void **state) {
     (void)state;
     start();
-    knobs_set_prewarm(SIZE_CLASS_64, 7);
-    for (unsigned thread = 0; thread < 12; thread++) {
-        end_thread();
-    }
-    assert_int_equal(knobs_prewarm(SIZE_CLASS_64), 7);
-    assert_int_equal(decided(), 0);
+    wander(300000, 2048, 32768);
+    thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
+    slow_paths_to_window();
+    thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
+    assert_in_range(slow_paths_to_window(), 1, LEARNER_WINDOW_EVENTS + 200);
+    struct thread_cache *cache = thread_cache;
+    end_thread();
+    assert_ptr_equal(thread_cache, cache);
+    assert_int_equal(cache->learner_window, LEARNER_WINDOW_EVENTS);
+    // The first look starts the clock, the second decides.
+    assert_in_range(slow_paths_to_window(), 2 * LEARNER_WINDOW_EVENTS,
+                    2 * LEARNER_WINDOW_EVENTS + 200);
 }
 
 static void test_may_be_switched_off(void **state) {
@@ -176,6 +193,61 @@ static void test_may_be_switched_off(void **state) {
     assert_int_equal(decided(), count);
 }
 
+static void test_what_was_learned_goes_with_the_option(void **state) {
+    (void)state;
+    start();
+    wander(300000, 2048, 32768);
+    assert_true(thread_cache->budget_bytes > option_live(cache_heap_bytes));
+    assert_true(options_set("learn", "0"));
+    wander(100000, 2048, 32768);
+    assert_int_equal(thread_cache->budget_bytes, 0);
+    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        assert_int_equal(thread_cache->magazines[i].limit, 0);
+        assert_true(capacity_cost(i, thread_cache->magazines[i].capacity) <=
+                    greatest_u64(option_live(cache_class_bytes), size_classes[i].block_bytes) +
+                        NODE_BYTES);
+    }
+    // Switched on again it looks at what happens from then on.
+    const uint64_t rows = recorded();
+    assert_true(options_set("learn", "1"));
+    slow_paths_to_window();
+    uint64_t events = 0;
+    for (uint64_t number = rows + 1; number <= recorded(); number++) {
+        const struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
+        events += row->refills + row->flushes;
+    }
+    assert_in_range(events, 1, LEARNER_WINDOW_EVENTS + 8);
+}
+
+static void test_options_bind_what_was_learned(void **state) {
+    (void)state;
+    start();
+    wander(300000, 2048, 32768);
+    assert_true(thread_cache->budget_bytes > 4 * MIB);
+    assert_true(options_set("cache_heap_bytes", "1M"));
+    assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 2 * MIB);
+    assert_true(options_set("cache_heap_bytes", "16M"));
+    assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 16 * MIB);
+}
+
+static void test_diverted_operations_teach_nothing(void **state) {
+    (void)state;
+    start();
+    wander(300000, 2048, 32768);
+    assert_true(options_set("research", "1"));
+    research_follow(thread_cache);
+    assert_true(cache_is_diverted(thread_cache));
+    const uint64_t rows = recorded();
+    const uint64_t before = slow_paths();
+    wander(100000, 1024, 65536);
+    assert_true(slow_paths() - before > 4 * LEARNER_WINDOW_EVENTS_MAX);
+    assert_int_equal(recorded(), rows);
+    assert_true(options_set("research", "0"));
+    research_follow(thread_cache);
+    wander(100000, 2048, 32768);
+    assert_true(recorded() > rows);
+}
+
 // ---- The knob of a class
 
 static uint64_t held(uint64_t class_index) {
@@ -185,6 +257,7 @@ static uint64_t held(uint64_t class_index) {
 static void fill(uint64_t class_index, unsigned count) {
     static void *blocks[1000];
     struct thread_cache *cache = thread_cache;
+    options.cap_max_tiny = 1 * MIB;
     cache->magazines[class_index].limit = count;
     // The capacity follows while the class refills and overflows in turn.
     for (unsigned round = 0; round < 20; round++) {
@@ -201,7 +274,7 @@ static void fill(uint64_t class_index, unsigned count) {
 static void test_limit_takes_back_at_once(void **state) {
     (void)state;
     start();
-    options.learn = 0;
+    atomic_store_relaxed(&knobs_hooks.window, NULL);
     // With a depot; within one node; to one block; and it can grow again.
     fill(SIZE_CLASS_1024, 500);
     cache_decay(thread_cache);
@@ -227,7 +300,7 @@ static void test_limit_takes_back_at_once(void **state) {
 static void test_limit_of_a_diverted_cache(void **state) {
     (void)state;
     start();
-    options.learn = 0;
+    atomic_store_relaxed(&knobs_hooks.window, NULL);
     fill(SIZE_CLASS_256, 63);
     cache_divert(thread_cache, true);
     cache_set_limit(thread_cache, SIZE_CLASS_256, 5);
@@ -243,9 +316,12 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_learns_what_a_working_set_needs),
         cmocka_unit_test(test_a_class_at_rest_is_not_used),
         cmocka_unit_test(test_shares_are_kept),
-        cmocka_unit_test(test_first_use_is_learned_from_threads_that_end),
-        cmocka_unit_test(test_first_use_of_a_profile_stays),
+        cmocka_unit_test(test_learns_within_a_small_share),
+        cmocka_unit_test(test_a_thread_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_may_be_switched_off),
+        cmocka_unit_test(test_what_was_learned_goes_with_the_option),
+        cmocka_unit_test(test_options_bind_what_was_learned),
+        cmocka_unit_test(test_diverted_operations_teach_nothing),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),
     };

@@ -8,8 +8,9 @@
 #include "control/policy.h"
 #include "thread/capacity.h"
 
+#define BUDGET_BYTES (4 * MIB)
+
 static const struct policy_limits limits = {
-    .budget_bytes = 4 * MIB,
     .budget_bytes_max = 8 * MIB,
     .start_bytes = 8 * KIB,
     .class_bytes_max = {256 * KIB, 1 * MIB, 2 * MIB},
@@ -25,7 +26,7 @@ static unsigned made;  // decisions so far
 
 static void start(void) {
     window.ticks = 1 << 20;
-    window.budget_bytes = limits.budget_bytes;
+    window.budget_bytes = BUDGET_BYTES;
 }
 
 // A class at the limit that it reaches by itself.
@@ -98,11 +99,11 @@ static uint32_t capacity(uint64_t class_index) {
 
 static void test_groups(void **state_of_test) {
     (void)state_of_test;
-    assert_int_equal(policy_group_of(SIZE_CLASS_16), POLICY_TINY);
-    assert_int_equal(policy_group_of(SIZE_CLASS_1024), POLICY_TINY);
-    assert_int_equal(policy_group_of(SIZE_CLASS_1152), POLICY_MID);
-    assert_int_equal(policy_group_of(SIZE_CLASS_32768), POLICY_MID);
-    assert_int_equal(policy_group_of(SIZE_CLASS_40960), POLICY_LARGE);
+    assert_int_equal(class_group_of(SIZE_CLASS_16), CLASS_TINY);
+    assert_int_equal(class_group_of(SIZE_CLASS_1024), CLASS_TINY);
+    assert_int_equal(class_group_of(SIZE_CLASS_1152), CLASS_MID);
+    assert_int_equal(class_group_of(SIZE_CLASS_32768), CLASS_MID);
+    assert_int_equal(class_group_of(SIZE_CLASS_40960), CLASS_LARGE);
 }
 
 static void test_a_class_that_churns_is_raised(void **state_of_test) {
@@ -194,7 +195,7 @@ static void test_idle_classes_give_first(void **state_of_test) {
     assert_int_equal(decisions[0].signal, POLICY_SIGNAL_idle);
     assert_int_equal(decisions[0].to, 8 * KIB / 16);
     assert_int_equal(capacity(SIZE_CLASS_32768), 16);
-    assert_int_equal(window.budget_bytes, limits.budget_bytes);
+    assert_int_equal(window.budget_bytes, BUDGET_BYTES);
 }
 
 static void test_classes_that_have_enough_keep_it(void **state_of_test) {
@@ -226,6 +227,32 @@ static void test_capacity_moves_to_where_it_saves_most(void **state_of_test) {
     assert_int_equal(capacity(SIZE_CLASS_16), 8 * KIB);
     assert_int_equal(capacity(SIZE_CLASS_16384), 16);
     assert_true(spent() <= limits.budget_bytes_max);
+}
+
+// The most that a raise may need is more than all classes that are not in use, the budget's reserve and the
+// least useful class have together.
+static void test_nothing_is_taken_for_a_raise_that_cannot_be(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    window.budget_bytes = limits.budget_bytes_max - 16 * KIB;
+    fill(SIZE_CLASS_16, SIZE_CLASS_16 + 30);
+    open_class(SIZE_CLASS_64, 16 * KIB);
+    set_events(SIZE_CLASS_16, 3, 3);
+    open_class(SIZE_CLASS_32768, 1 * MIB);
+    window.classes[SIZE_CLASS_64].used = false;
+    assert_int_equal(steps(8, 1 << 20), 0);
+    set_events(SIZE_CLASS_32768, 61, 61);
+    const uint64_t before = spent();
+    // 8 KiB of idle capacity, 16 KiB of reserve, 128 KiB of the victim, less than 1 MiB.
+    struct policy_limits wide = limits;
+    wide.class_bytes_max[class_group_of(SIZE_CLASS_32768)] = 2 * MIB;
+    assert_true(before + 1 * MIB > limits.budget_bytes_max + 136 * KIB);
+    assert_int_equal(policy_step(&state, &window, &wide, decisions), 0);
+    // Once there is room for it, it is made.
+    for (uint64_t i = SIZE_CLASS_16 + 10; i < SIZE_CLASS_16 + 25; i++) {
+        open_class(i, 8 * KIB);
+    }
+    assert_in_range(policy_step(&state, &window, &wide, decisions), 1, POLICY_DECISIONS_MAX);
 }
 
 // ---- Adversaries: few decisions, and never more than the budget (step)
@@ -290,34 +317,17 @@ static void test_extreme_figures(void **state_of_test) {
     }
     steps(10, 0);
     steps(10, UINT64_MAX);
-    struct policy_limits none = {0};
-    policy_step(&state, &window, &none, decisions);
-}
-
-// ---- First use
-
-static void test_first_use(void **state_of_test) {
-    (void)state_of_test;
-    struct policy_first_use use = {0};
-    for (unsigned i = 0; i < 3; i++) {
-        assert_false(policy_first_use(&use, 20));
+    // Without limits to go by nothing is given; what is taken back is a trial's.
+    const struct policy_limits none = {0};
+    for (unsigned i = 0; i < 10; i++) {
+        window.ticks = (i % 2 != 0) ? UINT64_MAX : 0;
+        const unsigned count = policy_step(&state, &window, &none, decisions);
+        for (unsigned d = 0; d < count; d++) {
+            assert_int_equal(decisions[d].knob, POLICY_KNOB_cap);
+            assert_true(decisions[d].to < decisions[d].from);
+            apply(&decisions[d]);
+        }
     }
-    assert_true(policy_first_use(&use, 30));
-    assert_int_equal(use.level, 20);
-    // A little more or less is the same; one that uses none takes it away; no more than a node's.
-    for (unsigned i = 0; i < 8; i++) {
-        assert_false(policy_first_use(&use, 15 + i));
-    }
-    for (unsigned i = 0; i < 3; i++) {
-        assert_false(policy_first_use(&use, 500));
-    }
-    assert_true(policy_first_use(&use, 0));
-    assert_int_equal(use.level, 0);
-    for (unsigned i = 0; i < 3; i++) {
-        assert_false(policy_first_use(&use, 500));
-    }
-    assert_true(policy_first_use(&use, 500));
-    assert_int_equal(use.level, NODE_SLOTS - 1);
 }
 
 // ---- Recorded windows: `hakmem inspect --signals` of a program (docs/LEARNING.md)
@@ -407,10 +417,10 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_idle_classes_give_first),
         cmocka_unit_test(test_classes_that_have_enough_keep_it),
         cmocka_unit_test(test_capacity_moves_to_where_it_saves_most),
+        cmocka_unit_test(test_nothing_is_taken_for_a_raise_that_cannot_be),
         cmocka_unit_test(test_two_classes_take_turns),
         cmocka_unit_test(test_random_windows),
         cmocka_unit_test(test_extreme_figures),
-        cmocka_unit_test(test_first_use),
         cmocka_unit_test(test_recorded_windows),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

@@ -27,7 +27,7 @@ def _words(decision: Decision) -> str:
 
 
 def _plot(decisions: tuple[Decision, ...]) -> str:
-    """A row for each knob, a dot for each decision: green up, red down."""
+    """A row for each knob, a dot for each decision: blue may hold more, green less."""
     keys = [(decision.knob, decision.block_bytes) for decision in decisions]
     rows = sorted(set(keys), key=lambda key: (-keys.count(key), key))[:ROWS_MOST]
     rows.sort()
