@@ -59,6 +59,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
         break;
     case HUGE_UNUSED:
         huge_forget_seams(huge, huge->start);
+        huge->immovable = 0;
         list_push_back(&huge_table_state.unused, &huge->link);
         break;
     }

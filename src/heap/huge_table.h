@@ -25,6 +25,7 @@ struct huge {
     uint32_t number;
     uint8_t state;  // enum huge_state
     uint8_t seam_count;
+    uint8_t immovable;  // 1: the system refused to move a part: the program divided the mapping (madvise, mlock)
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };

@@ -40,6 +40,7 @@ static bool cut(struct huge *huge, size_t bytes) {
     rest->start = huge->start + bytes;
     rest->usable_bytes = rest->mapped_bytes = huge->usable_bytes - bytes;
     rest->freed_ms = huge->freed_ms;
+    rest->immovable = huge->immovable;
     for (unsigned i = 0; i < huge->seam_count; i++) {
         if (huge->seams[i] > rest->start) {
             huge_add_seam(rest, huge->seams[i]);
@@ -96,7 +97,7 @@ static struct huge *find_source(size_t bytes) {
     const struct list *head = &huge_table_state.kept;
     for (struct list *link = head->next; link != head; link = link->next) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        if (has_guard(huge) || huge->usable_bytes < MOVED_BYTES_MIN) {
+        if (has_guard(huge) || huge->immovable || huge->usable_bytes < MOVED_BYTES_MIN) {
             continue;
         }
         const bool serves = huge->usable_bytes >= bytes;
@@ -115,6 +116,7 @@ static size_t move_end(struct huge *source, uintptr_t destination, size_t bytes)
     const uintptr_t end = source->start + source->usable_bytes;
     const size_t moved_bytes = least_u64(bytes, end - huge_last_piece(source));
     if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes)) {
+        source->immovable = 1;  // it may still serve as a whole
         return 0;
     }
     shorten(source, moved_bytes);
@@ -131,7 +133,7 @@ size_t kept_fill(struct huge *huge, size_t from_bytes) {
         }
         const size_t moved_bytes = move_end(source, place, huge->usable_bytes - filled_bytes);
         if (moved_bytes == 0) {
-            break;
+            continue;  // from another one
         }
         filled_bytes += moved_bytes;
         huge_add_seam(huge, place);

@@ -1,6 +1,7 @@
 // os.h on Linux, by raw system calls: other preloaded libraries may hook the C library's wrappers.
 // The kernel's own headers are not used: musl-gcc does not find them.
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/auxv.h>
@@ -182,11 +183,42 @@ void *os_reserve_aligned(size_t bytes, size_t alignment) {
     return map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
 }
 
+// Whether the kernel has the range in one piece. It is asked to lengthen the range, where it lies, to the whole
+// address space, which it refuses: as a bad address when the range goes across two pieces, else for want of room.
+static bool is_one_piece(void *start, size_t bytes) {
+    const size_t everything = ((size_t)1 << ADDRESS_BITS) - os_page_bytes();
+    atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
+    return system_call(__NR_mremap, (long)start, (long)bytes, (long)everything, 0, 0, 0) == -ENOMEM;
+}
+
+// Linux up to 6.16 unmaps the destination of a move before it looks at anything else: after a move that was refused
+// the range may be a hole, where another thread's mapping may land.
+static void take_back(void *start, size_t bytes) {
+    void *found = map_anonymous(start, bytes, PROT_READ | PROT_WRITE, MAP_FIXED_NOREPLACE);
+    if (found == start) {
+        return;
+    }
+    if (found != NULL) {
+        os_unmap(found, bytes);  // before Linux 4.17, which does not know the flag
+    }
+    if (unlikely(!is_one_piece(start, bytes))) {
+        static const char line[] = "hakmem: the system took memory away that it should have moved\n";
+        os_write(2, line, sizeof line - 1);
+        os_abort();
+    }
+}
+
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
+    if (!is_one_piece(start, old_bytes)) {
+        return false;
+    }
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
-    return !is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
-                                  (long)new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination,
-                                  0));
+    if (is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
+                              MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0))) {
+        take_back(destination, new_bytes);
+        return false;
+    }
+    return true;
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {

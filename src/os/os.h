@@ -80,7 +80,8 @@ void *os_reserve_aligned(size_t bytes, size_t alignment);
 // Moves the pages of a mapping, without copying, to `destination`: new_bytes of the caller's, reserved with
 // os_reserve_aligned() or mapped, whose contents are replaced; what is behind old_bytes reads as zero.
 // Pages that came by one such call are a piece of their own: os_move() and os_resize() work within one
-// piece, all else across them. False, with both places as they were, when the system refuses.
+// piece, all else across them, as do programs that advise or lock a part of a mapping. False when the system refuses:
+// the source is as it was, and the destination the caller's, of whatever contents and accessible or as it was.
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.

@@ -1,6 +1,8 @@
 // realloc and reallocarray: NULL, zero, contents across every border in both directions.
 #include "api.h"
 
+#include <sys/mman.h>
+
 static void realloc_of_null_allocates(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 16, 100, 5000, 70000, 300000, 5000000};
@@ -212,6 +214,37 @@ static void a_growing_buffer_of_100_mib(void **state) {
     free(block);
 }
 
+// A program may advise or lock a part of a large block; the system then has the block in pieces that the
+// allocator does not know of. NumPy asks for huge pages this way.
+static void divided_blocks_are_reused_and_grow(void **state) {
+    (void)state;
+    enum { BYTES = 8 << 20 };
+    for (unsigned round = 0; round < 4; round++) {
+        char *divided = malloc(BYTES);
+        char *plain = malloc(BYTES / 2);
+        assert_non_null(divided);
+        assert_non_null(plain);
+        memset(divided, 'd', BYTES);
+        memset(plain, 'p', BYTES / 2);
+        char *part = divided + 4096 + round * 65536;
+        part += -(uintptr_t)part % 65536;
+        assert_int_equal(madvise(part, 1 << 20, MADV_DONTFORK), 0);
+        char *grown = realloc(divided, 3 * BYTES);
+        assert_non_null(grown);
+        for (size_t at = 0; at < BYTES; at += 512) {
+            assert_int_equal(grown[at], 'd');
+        }
+        memset(grown, 'g', 3 * BYTES);
+        free(grown);
+        free(plain);
+        // Of more than any of them has.
+        char *larger = malloc(3 * BYTES + BYTES / 4);
+        assert_non_null(larger);
+        memset(larger, 'l', 3 * BYTES + BYTES / 4);
+        free(larger);
+    }
+}
+
 int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
@@ -225,6 +258,7 @@ int main(void) {
         cmocka_unit_test(neighbours_survive_realloc),
         cmocka_unit_test(aligned_blocks_keep_contents),
         cmocka_unit_test(a_growing_buffer_of_100_mib),
+        cmocka_unit_test(divided_blocks_are_reused_and_grow),
     };
     int failed = cmocka_run_group_tests_name("realloc", tests, NULL, NULL);
     behaviour_require_sound_heap();

@@ -31,6 +31,7 @@ def test_gcc(compare: Comparison, own_sources: Path) -> None:
             target = f"{source.parent.name}-{source.stem}.o"
             words = ["gcc", "-std=gnu11", "-O2", "-g", "-fPIC", "-ftls-model=initial-exec", "-w"]
             words += ["-D_GNU_SOURCE", "-DHAKMEM_CHECKS=1", '-DHAKMEM_VERSION="0"']
+            words += ['-DHAKMEM_LIBRARY_TO_PROFILES="profiles"', '-DHAKMEM_PROFILES="/profiles"']
             words += [f"-I{own_sources / 'src'}", f"-I{own_sources / 'include'}"]
             run.command([*words, "-c", str(source), "-o", target])
             outputs[target] = (run.directory / target).read_bytes()

@@ -7,12 +7,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hakmem.inspect.errors import GoneError, InspectError, NoHakmemError
+from hakmem.inspect.model import Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.root import ROOT as ROOT_TYPE
@@ -124,6 +126,17 @@ def test_process_that_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:
             session.take()
 
 
+def take_when_loaded(pid: int) -> Snapshot:
+    """Of a program that has just been started: its loader may still be at work."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return take(str(pid))
+        except NoHakmemError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 def test_process_that_becomes_another_program(tmp_path: Path) -> None:
     """The memory that was opened is gone with the exec, though the number is alive."""
     with running(["sh", "-c", "echo ready; read line; exec sleep 600"]) as process:
@@ -138,7 +151,7 @@ def test_process_that_becomes_another_program(tmp_path: Path) -> None:
                 pass
             with pytest.raises(InspectError):
                 session.take()
-        assert take(str(process.pid)).name == "sleep"
+        assert take_when_loaded(process.pid).name == "sleep"
 
 
 def test_core_that_is_cut_short(core: Path) -> None:
