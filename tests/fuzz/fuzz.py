@@ -42,6 +42,7 @@ def write_words(target: str, folder: Path) -> list[str]:
     words = {"HAKMEM_CONF=", "0x", "18446744073709551616"}
     if target == "profile":
         words |= {"size_class=", "prewarm=", "profile_format=1", "program_build_id=", "65536", "#"}
+    words |= {f"{alias}=" for alias, _ in table.aliases}
     for option in table.options:
         words |= {f"{option.environment}=", f"{option.name}=", f"{option.name}:"}
         words |= {choice.name for choice in option.choices}

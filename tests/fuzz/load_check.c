@@ -11,9 +11,6 @@
 #define MIB (KIB * 1024)
 #define GIB (MIB * 1024)
 
-// Longer values, leading zeros for the most part, are not read a second time.
-enum { VALUE_BYTES_MAX = 64 };
-
 static const char suffixes[] = "kmgt";
 
 // One line for the cut, one per warning, one per option under `verbose`.
@@ -32,11 +29,19 @@ static const struct row {
 #include "config/options.def"
 };
 
-// A profile may set it to any of its values.
-enum { ANY = 1, RAISE = 0, LOWER = 0 };
+// How a profile may set it.
+enum tuning { NONE, ANY, RAISE, LOWER };
 #define TUNED(option, how) [OPTION_##option] = (how),
-static const bool is_free[OPTION_COUNT] = {
+static const uint8_t tunings[OPTION_COUNT] = {
 #include "config/profile.def"
+};
+
+#define ALIAS(alias, option) {#alias, OPTION_##option},
+static const struct {
+    const char *name;
+    enum option_id id;
+} aliases[] = {
+#include "config/aliases.def"
 };
 
 static struct expectation {
@@ -110,9 +115,8 @@ unsigned load_checked(char *const *envp) {
     return lines;
 }
 
-// The value in the options' syntax, read by libc: digits, and for sizes at most one suffix.
-static bool read_number(unsigned id, const char *value, size_t count, uint64_t *number) {
-    char text[VALUE_BYTES_MAX + 1];
+bool expect_number(const char *value, size_t count, bool is_size, uint64_t *number) {
+    char text[EXPECTED_BYTES_MAX + 1];
     memcpy(text, value, count);
     text[count] = '\0';
     if (strlen(text) != count || !isdigit((unsigned char)text[0])) {
@@ -125,41 +129,73 @@ static bool read_number(unsigned id, const char *value, size_t count, uint64_t *
         return false;
     }
     const char *suffix = strchr(suffixes, tolower((unsigned char)*end));
-    if (*end != '\0' && suffix != NULL && rows[id].type == OPTION_TYPE_BYTES) {
+    if (*end != '\0' && suffix != NULL && is_size) {
         wide <<= 10 * (suffix - suffixes + 1);
         end++;
     }
-    if (*end != '\0' || wide < rows[id].min || wide > rows[id].max) {
+    if (*end != '\0' || wide > UINT64_MAX) {
         return false;
     }
     *number = (uint64_t)wide;
     return true;
 }
 
-enum setting expect_setting(const char *name, size_t name_count, const char *value, size_t count) {
+static bool is_called(const char *name, const char *text, size_t count) {
+    return strlen(name) == count && memcmp(name, text, count) == 0;
+}
+
+// OPTION_COUNT: there is none.
+static unsigned find_option(const char *name, size_t count) {
     for (unsigned id = 0; id < OPTION_COUNT; id++) {
-        if (strlen(rows[id].name) != name_count || !is_number(id) ||
-            memcmp(rows[id].name, name, name_count) != 0) {
-            continue;
+        if (is_called(rows[id].name, name, count)) {
+            return id;
         }
-        struct expectation *expectation = &expectations[id];
-        uint64_t number = 0;
-        if (expectation->seen) {
-            return SETTING_WRONG;
-        }
-        expectation->seen = true;
-        if (count > VALUE_BYTES_MAX) {
-            expectation->unknown = true;
-            return SETTING_UNSURE;
-        }
-        if (!read_number(id, value, count, &number)) {
-            return SETTING_WRONG;
-        }
-        expectation->valid = true;
-        expectation->value = number;
-        return is_free[id] ? SETTING_RIGHT : SETTING_UNSURE;
     }
-    return SETTING_UNSURE;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (is_called(aliases[i].name, name, count)) {
+            return aliases[i].id;
+        }
+    }
+    return OPTION_COUNT;
+}
+
+// Whether a profile may set it so, over what is in force when nothing is set.
+static bool may_set(unsigned id, uint64_t number) {
+    static uint64_t before[OPTION_COUNT];
+    static bool is_known;
+    if (!is_known) {
+        options_load(NULL, false);
+        for (unsigned each = 0; each < OPTION_COUNT; each++) {
+            before[each] = value_of(each);
+        }
+        is_known = true;
+    }
+    return tunings[id] == ANY || (tunings[id] == RAISE && number >= before[id]) ||
+           (tunings[id] == LOWER && number <= before[id]);
+}
+
+enum setting expect_setting(const char *name, size_t name_count, const char *value, size_t count) {
+    const unsigned id = find_option(name, name_count);
+    if (id == OPTION_COUNT || !is_number(id)) {
+        return SETTING_UNSURE;
+    }
+    struct expectation *expectation = &expectations[id];
+    uint64_t number = 0;
+    if (expectation->seen) {
+        return SETTING_WRONG;
+    }
+    expectation->seen = true;
+    if (count > EXPECTED_BYTES_MAX) {
+        expectation->unknown = true;
+        return SETTING_UNSURE;
+    }
+    if (!expect_number(value, count, rows[id].type == OPTION_TYPE_BYTES, &number) ||
+        number < rows[id].min || number > rows[id].max) {
+        return SETTING_WRONG;
+    }
+    expectation->valid = true;
+    expectation->value = number;
+    return may_set(id, number) ? SETTING_RIGHT : SETTING_WRONG;
 }
 
 void expectations_check(enum option_origin origin) {

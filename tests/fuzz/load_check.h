@@ -8,8 +8,15 @@
 // takes, and a second load ends the same. The number of lines of warning.
 unsigned load_checked(char *const *envp);
 
+// Longer values, leading zeros for the most part, are not read a second time.
+enum { EXPECTED_BYTES_MAX = 64 };
+
+// A number in the options' syntax, read by libc: digits, and for sizes at most one suffix. At most
+// EXPECTED_BYTES_MAX bytes.
+bool expect_number(const char *value, size_t count, bool is_size, uint64_t *number);
+
 // Notes a setting "name = value" that the text holds. Of several the first counts, valid or not.
-// Whether it is right, as far as it is read here: numbers, which a profile may set as it likes.
+// Whether it is right in a profile, as far as it is read here: numbers.
 enum setting { SETTING_UNSURE, SETTING_RIGHT, SETTING_WRONG };
 enum setting expect_setting(const char *name, size_t name_count, const char *value, size_t count);
 

@@ -52,10 +52,12 @@ bool __real_profile_parse(struct slice text, profile_setting *setting, struct pr
 bool __wrap_profile_parse(struct slice text, profile_setting *setting, struct profile *out,
                           struct profile_error *error);
 
-// A profile counts as far as it was read: up to a wrong line, or without its last size classes.
+// A profile counts as far as it was read: up to a wrong line, or without its last size classes. Or its
+// last line about blocks to have ready is lost.
 bool __wrap_profile_parse(struct slice text, profile_setting *setting, struct profile *out,
                           struct profile_error *error) {
-    return __real_profile_parse(text, setting, out, error) ||
-           (is_planted("half") && error->what == NULL) ||
+    const bool done = __real_profile_parse(text, setting, out, error);
+    out->prewarm_count -= done && out->prewarm_count != 0 && is_planted("lost-line");
+    return done || (is_planted("half") && error->what == NULL) ||
            (is_planted("cut-table") && error->value.count == 0 && out->class_count != 0);
 }
