@@ -298,14 +298,16 @@ static struct batch *batch_for(struct flush *flush, uintptr_t address) {
             return &flush->batches[i];
         }
     }
+    // Before the slab is looked up: what is put back here may be the last of it, so that it goes, where this
+    // address was freed before.
+    struct batch *batch = batch_new(flush);
     struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
                            ? last->slab
                            : slab_of(address);
     const int index = slab == NULL ? -1 : slab_index(slab, address);
     if (unlikely(index < 0)) {
-        return NULL;
+        return NULL;  // the batch stays unused
     }
-    struct batch *batch = batch_new(flush);
     batch->slab = slab;
     batch->word = (unsigned)index / 64;
     batch->place = slab_word(slab, batch->word);
@@ -426,6 +428,12 @@ static void push_remote(struct heap *heap, struct run *slab) {
     } while (!atomic_cas_weak_release(&heap->remote_slabs, &head, slab));
 }
 
+// Bits of a word that name no block that is out: held ones, and those behind the last block, which come when the
+// slab that was here before had more.
+static uint64_t bits_not_out(const struct run *slab, unsigned word) {
+    return atomic_load_relaxed(&slab->free_bits[word]) | ~slab_word_blocks(slab, word);
+}
+
 void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     // The heap is read before the bits are set: until then the blocks keep the slab alive. Only a
     // block that was freed twice comes here after its slab's end.
@@ -434,7 +442,7 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
         report_double_frees(slab, word, bits);
         return;
     }
-    const uint64_t held = atomic_load_relaxed(&slab->free_bits[word]) & bits;
+    const uint64_t held = bits_not_out(slab, word) & bits;
     if (unlikely(held != 0)) {
         report_double_frees(slab, word, held);
         bits &= ~held;
@@ -482,7 +490,7 @@ static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summa
     for (; summary != 0; summary &= summary - 1) {
         const unsigned word = bit_lowest(summary);
         uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[word], 0);
-        const uint64_t held = bits & atomic_load_relaxed(&slab->free_bits[word]);
+        const uint64_t held = bits & bits_not_out(slab, word);
         report_double_frees(slab, word, held);
         bits &= ~held;
         if (bits != 0) {

@@ -137,8 +137,8 @@ struct small {
 };
 
 static struct small small_block(const struct run *slab, unsigned index) {
-    const size_t usable_bytes = slab_usable_bytes(slab, index);
-    // Nothing is recorded of a block that was never handed out.
+    // Nothing is recorded of a block that was never handed out, nor of one the slab has not.
+    const size_t usable_bytes = index < slab->block_count ? slab_usable_bytes(slab, index) : 0;
     return (struct small){
         .class_index = slab->class_index,
         .start = slab_block(slab, index),

@@ -56,8 +56,7 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     slab->purge_age = zeroed ? SLAB_PURGE_NONE : SLAB_PURGE_USED;
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
-        const unsigned left = slab->block_count - w * 64;
-        atomic_store_relaxed(&slab->free_bits[w], bit_range(0, left < 64 ? left : 64));
+        atomic_store_relaxed(&slab->free_bits[w], slab_word_blocks(slab, w));
     }
     slab->summary = bit_range(0, words);
     list_init(&slab->bin_link);
@@ -192,8 +191,7 @@ size_t slab_check(const struct run *slab) {
     for (unsigned w = 0; w < words; w++) {
         const uint64_t word = atomic_load_relaxed(&slab->free_bits[w]);
         const uint64_t remote = atomic_load_relaxed(&slab->remote_bits[w]);
-        const unsigned left = slab->block_count - w * 64;
-        const uint64_t blocks = bit_range(0, left < 64 ? left : 64);
+        const uint64_t blocks = slab_word_blocks(slab, w);
         check_that(&check, ((slab->summary & bit(w)) != 0) == (word != 0),
                    "summary tells the words of free_bits that are not 0", slab->summary, w);
         check_equal(&check, "free_bits has no bit behind the last block", word & ~blocks, 0);

@@ -43,6 +43,12 @@ static inline unsigned slab_words(const struct run *slab) {
     return (slab->block_count + 63u) / 64u;
 }
 
+// The bits of a word that stand for blocks: all but those behind the last one.
+static inline uint64_t slab_word_blocks(const struct run *slab, unsigned word) {
+    const unsigned left = slab->block_count - word * 64u;
+    return bit_range(0, left < 64 ? left : 64);
+}
+
 // Bytes of a bitmap in metadata: each begins on a cache line of its own, but for those of at most half a line, which
 // share one: a slab of so few blocks would have as much metadata for nothing again.
 static inline size_t slab_bitmap_bytes(unsigned words) {

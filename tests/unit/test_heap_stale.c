@@ -1,0 +1,134 @@
+// Blocks that were freed twice, where their slab has gone and another is in its place: nothing of that one is freed.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/slab.h"
+#include "space/page_map.h"
+
+static struct heap heap, other;
+
+static void begin_misuse(void) {
+    options.abort = 0;
+    page_map_init();
+    heap_init(&heap, 2);
+    heap_init(&other, 3);
+    stderr_begin();
+}
+
+static uint64_t misuses(void) {
+    return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
+}
+
+static void expect_report(const char *text) {
+    assert_non_null(strstr(stderr_end(), text));
+    assert_int_equal(heap_check(&heap), 0);
+    assert_int_equal(heap_check(&other), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void *take_one(struct heap *from, uint64_t class_index) {
+    void *block;
+    assert_int_equal(heap_take(from, class_index, 1, &block), 1);
+    return block;
+}
+
+static struct run *slab_of(const void *block) {
+    struct run *slab = arena_find((uintptr_t)block);
+    assert_non_null(slab);
+    return slab;
+}
+
+// What another thread does once so many slabs have gone. The linker puts this between heap.c and slab.c.
+static void (*when_destroyed)(void);
+static unsigned destroyed_until_then;
+
+void __real_slab_destroy(struct run *slab);
+void __wrap_slab_destroy(struct run *slab);
+void __wrap_slab_destroy(struct run *slab) {
+    __real_slab_destroy(slab);
+    if (destroyed_until_then != 0 && --destroyed_until_then == 0) {
+        when_destroyed();
+    }
+}
+
+static void *inherited[65];
+
+static void take_inherited(void) {
+    for (unsigned i = 0; i < ARRAY_COUNT(inherited); i++) {
+        inherited[i] = take_one(&other, SIZE_CLASS_80);
+    }
+}
+
+// The slab of a block that was freed before goes while the flush makes room for the block's word, then another
+// thread has its place: that one's blocks stay its own.
+static void test_double_free_while_the_slab_goes(void **state) {
+    (void)state;
+    options.retain_slabs = 0;
+    begin_misuse();
+    void *blocks[65];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = take_one(&heap, SIZE_CLASS_64);
+    }
+    const struct run *slab = slab_of(blocks[0]);
+    heap_put(&heap, blocks, 64);
+    void *batch[] = {
+        // As many words as a flush has room for.
+        blocks[64],
+        take_one(&heap, SIZE_CLASS_128),
+        take_one(&heap, SIZE_CLASS_256),
+        take_one(&heap, SIZE_CLASS_512),
+        take_one(&heap, SIZE_CLASS_1024),
+        take_one(&heap, SIZE_CLASS_16),
+        take_one(&heap, SIZE_CLASS_32),
+        take_one(&heap, SIZE_CLASS_48),
+        // The first one goes, and with it the slab. What is left of its bitmap says of this bit, now of the
+        // way to the next free piece of metadata, that the block is out.
+        blocks[5],
+        // The second one goes.
+        take_one(&heap, SIZE_CLASS_96),
+    };
+    when_destroyed = take_inherited;
+    destroyed_until_then = 2;
+    heap_put(&heap, batch, ARRAY_COUNT(batch));
+    assert_ptr_equal(slab_of(inherited[0]), slab);
+    assert_int_equal(misuses(), 1);
+    assert_int_equal(heap_collect(&other), 0);
+    assert_int_equal(slab->free_count, slab->block_count - 65);
+    expect_report("double free: 0x");
+}
+
+// Bits of a slab that had more blocks than the one that is in its place now, announced late: what a freer does that is
+// interrupted between setting its bits and pushing the slab.
+static void test_late_bits_behind_the_last_block(void **state) {
+    (void)state;
+    begin_misuse();
+    take_one(&heap, SIZE_CLASS_80);
+    struct run *slab = slab_of(take_one(&heap, SIZE_CLASS_80));
+    const unsigned word = slab_words(slab) - 1;
+    assert_true(slab->block_count % 64 != 0);
+    const unsigned free_count = slab->free_count;
+    atomic_store_relaxed(&slab->remote_bits[word], bit(63));
+    atomic_store_relaxed(&slab->remote_summary, bit(word));
+    atomic_store_relaxed(&slab->remote_next, NULL);
+    atomic_store_relaxed(&heap.remote_slabs, slab);
+    assert_int_equal(heap_collect(&heap), 0);
+    assert_int_equal(slab->free_count, free_count);
+    assert_int_equal(misuses(), 1);
+    heap_publish(slab, word, bit(63));
+    assert_false(heap_has_remote(&heap));
+    assert_int_equal(misuses(), 2);
+    expect_report("double free: 0x");
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_double_free_while_the_slab_goes),
+        cmocka_unit_test(test_late_bits_behind_the_last_block),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
