@@ -1,9 +1,10 @@
 // A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
-// Rank order: registry < heap < huge < guarded < arena < page map < metadata. Two heap locks are never held
-// together, except by fork, which holds the registry's and takes all of them in its order. Builds
-// with internal checks abort where a thread waits for a lock out of rank.
+// Rank order: registry < heap < huge < guarded < arena < page map < metadata. Two heap locks are held
+// together only by fork, which holds the registry's and takes all of them in its order, and where a thread
+// that holds its own heap's tries, never waits for, another's (thread/migration.c). Builds with
+// internal checks abort where a thread waits for a lock out of rank.
 //
 // fork: the forking thread holds every lock while other fork handlers may still allocate in it.
 // While `lock_fork_owner` is set, that one thread passes through locks it already holds.
