@@ -292,6 +292,10 @@ bool huge_resize(struct huge *huge, size_t bytes) {
 size_t huge_purge(uint64_t now_ms, bool everything) {
     lock_acquire(&table.lock);
     huge_table_prepare();
+    if (!everything && now_ms >= table.decay_due_ms) {
+        table.decay_due_ms = now_ms + option_live(purge_delay_ms);
+        excess_decay(&table.excess);
+    }
     const size_t bytes = kept_drop_aged(now_ms, everything ? 0 : option_live(purge_delay_ms));
     lock_release(&table.lock);
     return bytes;

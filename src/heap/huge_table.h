@@ -47,6 +47,7 @@ struct huge_table {
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;  // highest live_bytes so far
     struct excess excess;
+    uint64_t decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) kept_bytes;
 };

@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "fake_os.h"
 #include "heap/heap.h"
+#include "heap/huge.h"
 #include "heap/slab.h"
 #include "space/arena.h"
 #include "space/excess.h"
@@ -174,6 +175,28 @@ static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
     check_bytes();
 }
 
+// ---- Huge blocks ----
+
+// A bound that waves of demand have raised falls while mappings are kept: an eighth in each delay.
+static void test_raised_bound_decays(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 500;
+    void *block = huge_alloc(5 * MIB, PAGE_BYTES, false);
+    assert_non_null(block);
+    assert_true(huge_free(huge_find((uintptr_t)block), (uintptr_t)block));
+    huge_table_state.excess.raised_bytes = 64 * MIB;
+    fake_os_pass_ms(499);
+    huge_purge(os_clock_ms(), false);
+    assert_int_equal(huge_table_state.excess.raised_bytes, 56 * MIB);
+    huge_purge(os_clock_ms(), false);  // many a tick in one delay
+    huge_purge(os_clock_ms(), true);
+    assert_int_equal(huge_table_state.excess.raised_bytes, 56 * MIB);
+    fake_os_pass_ms(500);
+    huge_purge(os_clock_ms(), false);
+    assert_int_equal(huge_table_state.excess.raised_bytes, 49 * MIB);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
@@ -182,6 +205,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_below_the_bound_nothing_goes),
         cmocka_unit_test(test_waves_are_paid_for_once),
         cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
+        cmocka_unit_test(test_raised_bound_decays),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
