@@ -378,7 +378,7 @@ static void purge_excess(struct heap *heap) {
             bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
         }
     }
-    excess_dropped(&heap->excess, bytes, bound_bytes, os_clock_ms());
+    excess_dropped(&heap->excess, bytes, bound_bytes);
     note_purge(heap, bytes);
 }
 

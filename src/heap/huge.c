@@ -260,7 +260,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
             excess_bound(&table.excess, table.live_bytes, option_live(huge_cache_bytes));
         const uint64_t bytes = kept_trim(bound_bytes);
         if (bytes != 0) {
-            excess_dropped(&table.excess, bytes, bound_bytes, now_ms);
+            excess_dropped(&table.excess, bytes, bound_bytes);
         }
     }
     lock_release(&table.lock);

@@ -233,12 +233,22 @@ uint32_t os_thread_id(void) {
     return (uint32_t)system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 }
 
+static uint64_t milliseconds(const struct timespec *time) {
+    atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
+    return (uint64_t)time->tv_sec * 1000 + (uint64_t)time->tv_nsec / 1000000;
+}
+
 uint64_t os_clock_ms(void) {
     struct timespec now = {0, 0};
     // Through the C library: it reads the kernel's page where there is one, without a system call.
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return milliseconds(&now);
+}
+
+uint64_t os_clock_ms_locked(void) {
+    struct timespec now = {0, 0};
+    system_call(__NR_clock_gettime, CLOCK_MONOTONIC_COARSE, (long)&now, 0, 0, 0, 0);
+    return milliseconds(&now);
 }
 
 uint64_t os_random(void) {

@@ -94,6 +94,10 @@ uint32_t os_thread_id(void);
 // Milliseconds of a monotonic clock, in steps of a few.
 uint64_t os_clock_ms(void);
 
+// The same as a system call, for who holds a lock: the C library's clock may be another library's, which allocates.
+// A program that fakes the time sees other figures here: they compare with each other alone.
+uint64_t os_clock_ms_locked(void);
+
 // The processor's own counter: no system call, unknown unit of 0.1 to 10 ns, for pacing and for
 // research timing only.
 static inline uint64_t os_ticks(void);

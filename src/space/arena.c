@@ -381,10 +381,9 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
 }
 
 static void purge_excess(uint64_t bound_bytes) {
-    const uint64_t now_ms = os_clock_ms();
     lock_acquire(&arena.lock);
     const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT);
-    excess_dropped(&arena.excess, bytes, bound_bytes, now_ms);
+    excess_dropped(&arena.excess, bytes, bound_bytes);
     lock_release(&arena.lock);
     count_event(COUNTER_purged_bytes, bytes);
     event_record(EVENT_purge, bytes, true);

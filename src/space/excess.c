@@ -15,7 +15,8 @@ static void forget_old(struct excess *excess, uint64_t now_ms) {
     }
 }
 
-void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes, uint64_t now_ms) {
+void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes) {
+    const uint64_t now_ms = os_clock_ms_locked();
     forget_old(excess, now_ms);
     excess->dropped_bytes += bytes;
     excess->dropped_ms = now_ms;
@@ -23,7 +24,7 @@ void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes,
 }
 
 void excess_needed_slow(struct excess *excess, uint64_t bytes) {
-    forget_old(excess, os_clock_ms());
+    forget_old(excess, os_clock_ms_locked());
     const uint64_t early_bytes = least_u64(bytes, excess->dropped_bytes);
     excess->dropped_bytes -= early_bytes;
     if (early_bytes != 0) {

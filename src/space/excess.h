@@ -25,7 +25,7 @@ static inline uint64_t excess_rest(uint64_t bound_bytes) {
 uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t least_bytes);
 
 // So much was given back because it was above the bound.
-void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes, uint64_t now_ms);
+void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes);
 
 // So much comes from the system, that memory given back could have been.
 void excess_needed_slow(struct excess *excess, uint64_t bytes);

@@ -531,6 +531,10 @@ uint64_t os_clock_ms(void) {
     return now_ms;
 }
 
+uint64_t os_clock_ms_locked(void) {
+    return os_clock_ms();
+}
+
 uint64_t os_random(void) {
     enter();
     const bool refused = refuse(OS_RANDOM);

@@ -30,7 +30,7 @@ static void test_what_is_wanted_again_raises_the_bound(void **state) {
     struct excess excess = {0};
     excess_needed(&excess, 5 * MIB);  // nothing went before
     assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
-    excess_dropped(&excess, 7 * MIB, 10 * MIB, os_clock_ms());
+    excess_dropped(&excess, 7 * MIB, 10 * MIB);
     fake_os_pass_ms(500);
     excess_needed(&excess, 5 * MIB);
     assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 15 * MIB);
@@ -38,7 +38,7 @@ static void test_what_is_wanted_again_raises_the_bound(void **state) {
     excess_needed(&excess, 5 * MIB);
     assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);
     // Too late: it was right to let it go.
-    excess_dropped(&excess, 7 * MIB, 17 * MIB, os_clock_ms());
+    excess_dropped(&excess, 7 * MIB, 17 * MIB);
     fake_os_pass_ms(501);
     excess_needed(&excess, 5 * MIB);
     assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);

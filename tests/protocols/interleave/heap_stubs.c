@@ -25,7 +25,7 @@ uint64_t os_random(void) {
     return 1;
 }
 
-uint64_t os_clock_ms(void) {
+uint64_t os_clock_ms_locked(void) {
     return 0;
 }
 
