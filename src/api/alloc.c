@@ -222,8 +222,9 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
         return alloc(bytes);
     }
     if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
-        return unlikely(cache_is_diverted(thread_cache)) ? alloc_slowest(bytes, alignment)
-                                                         : alloc(aligned_block_bytes(bytes, alignment));
+        return unlikely(cache_is_diverted(thread_cache))
+                   ? alloc_slowest(bytes, alignment)
+                   : alloc(aligned_block_bytes(bytes, alignment));
     }
     const int saved_errno = errno;
     void *block = alloc_big(bytes == 0 ? 1 : bytes, alignment, false);

@@ -25,7 +25,8 @@ struct huge {
     uint32_t number;
     uint8_t state;  // enum huge_state
     uint8_t seam_count;
-    uint8_t immovable;  // 1: the system refused to move a part: the program divided the mapping (madvise, mlock)
+    uint8_t
+        immovable;  // 1: the system refused to move a part: the program divided the mapping (madvise, mlock)
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };
@@ -47,7 +48,8 @@ struct huge_table {
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;  // highest live_bytes so far
     struct excess excess;
-    uint64_t decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
+    uint64_t
+        decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) kept_bytes;
 };

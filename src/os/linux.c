@@ -202,7 +202,8 @@ static void take_back(void *start, size_t bytes) {
         os_unmap(found, bytes);  // before Linux 4.17, which does not know the flag
     }
     if (unlikely(!is_one_piece(start, bytes))) {
-        static const char line[] = "hakmem: the system took memory away that it should have moved\n";
+        static const char line[] =
+            "hakmem: the system took memory away that it should have moved\n";
         os_write(2, line, sizeof line - 1);
         os_abort();
     }

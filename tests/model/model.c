@@ -391,6 +391,8 @@ int main(int count, char **values) {
         workers[i].number = i;
         workers[i].first_seed = behaviour_random(&seed);
     }
+    // The shared library loads a profile's table of size classes in its constructor, before there are threads.
+    model_free(model_malloc(1));
     for (unsigned int i = 1; i < settings.threads; i++) {
         start_thread(&threads[i], 0, work, &workers[i]);
     }
