@@ -5,8 +5,9 @@ SANITIZERS := asan ubsan tsan
 PORTS := aarch64 musl
 # Bytes of a page as the emulator tells the programs of aarch64.
 PAGE_SIZES := 4096 16384 65536
-# With larger pages: the tests on the real system; those on the simulated one have pages of their own.
-EMULATED_TESTS = $$([ $$bytes = 4096 ] || echo --tests-regex '^(ports|model|unit_os_(fake|linux)|concurrency)')
+# With larger pages: the tests on the real system; those on the simulated one have pages of their
+# own. Nor is a profile's table of size classes taken there.
+EMULATED_TESTS = $$([ $$bytes = 4096 ] || echo --tests-regex '^(ports|model|unit_os_(fake|linux)|concurrency)' --exclude-regex profile)
 PYTHON := build/venv/bin/python
 coverage_tests := ^(unit_|config_|model\.internal|concurrency|guarded|api\.|misuse\.|limits\.(rlimit|mappings|locked)|faults\.sandbox|cli)
 prefix ?= /usr/local

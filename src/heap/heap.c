@@ -378,7 +378,12 @@ static void purge_excess(struct heap *heap) {
             bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
         }
     }
-    excess_dropped(&heap->excess, bytes, bound_bytes);
+    if (bytes != 0) {
+        excess_dropped(&heap->excess, bytes, bound_bytes);
+    }
+    if (heap->loose_bytes > bound_bytes) {
+        excess_accept(&heap->excess, heap->loose_bytes + bound_bytes / 8);
+    }
     note_purge(heap, bytes);
 }
 

@@ -87,12 +87,13 @@ static uintptr_t piece_start(const struct huge *huge, unsigned index) {
 // when the system refuses the first one; later ones that it refuses are copied.
 static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
     const uintptr_t start = huge->start;
+    const bool is_divided = huge->seam_count != 0;
     for (unsigned i = 0; i <= huge->seam_count; i++) {
         const uintptr_t from = piece_start(huge, i);
         const size_t bytes = piece_start(huge, i + 1) - from;
         const uintptr_t to = destination + (from - start);
         const size_t moved_bytes = i == huge->seam_count ? destination + usable_bytes - to : bytes;
-        if (!os_move((void *)from, bytes, (void *)to, moved_bytes)) {
+        if (!os_move((void *)from, bytes, (void *)to, moved_bytes, is_divided)) {
             if (i == 0) {
                 return false;
             }

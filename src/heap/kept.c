@@ -115,7 +115,8 @@ static struct huge *find_source(size_t bytes) {
 static size_t move_end(struct huge *source, uintptr_t destination, size_t bytes) {
     const uintptr_t end = source->start + source->usable_bytes;
     const size_t moved_bytes = least_u64(bytes, end - huge_last_piece(source));
-    if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes)) {
+    if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes,
+                 true)) {
         source->immovable = 1;  // it may still serve as a whole
         return 0;
     }

@@ -185,23 +185,30 @@ void *os_reserve_aligned(size_t bytes, size_t alignment) {
 
 // Whether the kernel has the range in one piece. It is asked to lengthen the range, where it lies, to the whole
 // address space, which it refuses: as a bad address when the range goes across two pieces, else for want of room.
+// A length beyond the address space tells nothing: there is less of it than ADDRESS_BITS on some systems.
 static bool is_one_piece(void *start, size_t bytes) {
-    const size_t everything = ((size_t)1 << ADDRESS_BITS) - os_page_bytes();
-    atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
-    return system_call(__NR_mremap, (long)start, (long)bytes, (long)everything, 0, 0, 0) == -ENOMEM;
+    long result = -EINVAL;
+    for (unsigned bits = ADDRESS_BITS; result == -EINVAL && bits >= ADDRESS_BITS_MIN; bits--) {
+        const size_t everything = ((size_t)1 << bits) - os_page_bytes();
+        atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
+        result = system_call(__NR_mremap, (long)start, (long)bytes, (long)everything, 0, 0, 0);
+    }
+    return result == -ENOMEM;
 }
 
-// Linux up to 6.16 unmaps the destination of a move before it looks at anything else: after a move that was refused
-// the range may be a hole, where another thread's mapping may land.
-static void take_back(void *start, size_t bytes) {
-    void *found = map_anonymous(start, bytes, PROT_READ | PROT_WRITE, MAP_FIXED_NOREPLACE);
-    if (found == start) {
-        return;
-    }
-    if (found != NULL) {
+// Linux up to 6.16 unmaps the destination of a move before it looks at anything else, later versions before they
+// count what the process may have: after a move that was refused the range may be a hole, where another thread's
+// mapping may land. It is taken back without access, which no limit counts, and made writable if it was.
+static void take_back(void *start, size_t bytes, bool writable) {
+    void *found = map_anonymous(start, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+    bool is_back = found == start && (!writable || os_commit(start, bytes));
+    if (found != NULL && found != start) {
         os_unmap(found, bytes);  // before Linux 4.17, which does not know the flag
     }
-    if (unlikely(!is_one_piece(start, bytes))) {
+    if (found != start) {
+        is_back = is_one_piece(start, bytes);  // it never went
+    }
+    if (unlikely(!is_back)) {
         static const char line[] =
             "hakmem: the system took memory away that it should have moved\n";
         os_write(2, line, sizeof line - 1);
@@ -209,14 +216,14 @@ static void take_back(void *start, size_t bytes) {
     }
 }
 
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
+bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable) {
     if (!is_one_piece(start, old_bytes)) {
         return false;
     }
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
     if (is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
                               MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0))) {
-        take_back(destination, new_bytes);
+        take_back(destination, new_bytes, writable);
         return false;
     }
     return true;

@@ -31,11 +31,14 @@ struct os_call_counters {
 
 extern struct os_call_counters os_call_counters;
 
-// What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name.
+// What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name; no kernel has
+// less than 2^ADDRESS_BITS_MIN of it.
 #if defined(__x86_64__)
 #define ADDRESS_BITS 47
+#define ADDRESS_BITS_MIN 47
 #elif defined(__aarch64__)
 #define ADDRESS_BITS 48
+#define ADDRESS_BITS_MIN 36
 #else
 #error "ADDRESS_BITS: address space of this processor not known"
 #endif
@@ -81,8 +84,9 @@ void *os_reserve_aligned(size_t bytes, size_t alignment);
 // os_reserve_aligned() or mapped, whose contents are replaced; what is behind old_bytes reads as zero.
 // Pages that came by one such call are a piece of their own: os_move() and os_resize() work within one
 // piece, all else across them, as do programs that advise or lock a part of a mapping. False when the system refuses:
-// the source is as it was, and the destination the caller's, of whatever contents and accessible or as it was.
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
+// the source is as it was, and the destination the caller's, of whatever contents; to be written to where it was
+// `writable`.
+bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);

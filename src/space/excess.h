@@ -27,6 +27,12 @@ uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t
 // So much was given back because it was above the bound.
 void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes);
 
+// So much stays though it is above the bound, since nothing of it can be given back at once: until that changes,
+// it is not looked for again at every free.
+static inline void excess_accept(struct excess *excess, uint64_t bytes) {
+    excess->raised_bytes = bytes;
+}
+
 // So much comes from the system, that memory given back could have been.
 void excess_needed_slow(struct excess *excess, uint64_t bytes);
 static inline void excess_needed(struct excess *excess, uint64_t bytes) {

@@ -29,10 +29,13 @@ bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     return done;
 }
 
-bool __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes);
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
-    const bool done = __real_os_move(start, old_bytes, destination, new_bytes);
+bool __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable);
+bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable);
+bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable) {
+    const bool done = __real_os_move(start, old_bytes, destination, new_bytes, writable);
     if (done) {
         open_window();
     }

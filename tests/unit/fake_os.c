@@ -488,13 +488,13 @@ static void make_piece(uintptr_t start, size_t bytes) {
     }
 }
 
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes) {
+bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable) {
     enter();
     const bool done =
         !refuse(OS_MREMAP) &&
         within_one_piece("os_move", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE) &&
         within_one("os_move (destination)", (uintptr_t)destination, new_bytes,
-                   1u << FAKE_INACCESSIBLE | 1u << FAKE_WRITABLE) &&
+                   1u << (writable ? FAKE_WRITABLE : FAKE_INACCESSIBLE)) &&
         (new_bytes >= old_bytes || breach("os_move: to a smaller place")) && may_split();
     if (done) {
         split((uintptr_t)destination);

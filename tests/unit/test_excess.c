@@ -144,19 +144,29 @@ static void check_bytes(void) {
     assert_int_equal(heap_check(&heap), 0);
 }
 
-static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
-    (void)state;
-    static void *blocks[BLOCK_COUNT];
-    const uint64_t class_index = size_class_index(BLOCK_CLASS_BYTES);
-    page_map_init();
-    options.excess_bytes = 8 * MIB;
-    heap_init(&heap, 2);
+static void *blocks[BLOCK_COUNT];
+
+static void take_blocks(uint64_t class_index) {
     for (unsigned i = 0; i < BLOCK_COUNT; i += 63) {
         unsigned got = 0;
         while (got < 63) {
             got += heap_take(&heap, class_index, 63 - got, blocks + i + got);
         }
     }
+}
+
+static bool is_beyond_the_bound_after_free(void *block) {
+    heap_put(&heap, &block, 1);
+    return heap.loose_bytes > excess_bound(&heap.excess, heap.used_bytes, options.excess_bytes);
+}
+
+static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
+    (void)state;
+    const uint64_t class_index = size_class_index(BLOCK_CLASS_BYTES);
+    page_map_init();
+    options.excess_bytes = 8 * MIB;
+    heap_init(&heap, 2);
+    take_blocks(class_index);
     check_bytes();
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
         *(char *)blocks[i] = 1;
@@ -172,6 +182,24 @@ static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
     }
     // What went is handed out again, zeroed or not, and counted.
     assert_true(heap_take(&heap, class_index, 63, blocks) > 0);
+    check_bytes();
+}
+
+// Where nothing of it may be purged the bound follows: it is not looked for again at every free.
+static void test_what_must_stay_is_not_tried_at_every_free(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 1 * MIB;
+    options.purge_slab_block_min = 2 * BLOCK_CLASS_BYTES;
+    heap_init(&heap, 2);
+    take_blocks(size_class_index(BLOCK_CLASS_BYTES));
+    unsigned tried = 0;
+    for (unsigned i = 0; i < BLOCK_COUNT; i++) {
+        tried += i % 32 != 0 && is_beyond_the_bound_after_free(blocks[i]);
+    }
+    assert_int_equal(tried, 0);
+    assert_true(heap.loose_bytes > 8 * options.excess_bytes);
+    assert_int_equal(fake_os_purged_bytes(), 0);
     check_bytes();
 }
 
@@ -205,6 +233,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_below_the_bound_nothing_goes),
         cmocka_unit_test(test_waves_are_paid_for_once),
         cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
+        cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
         cmocka_unit_test(test_raised_bound_decays),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

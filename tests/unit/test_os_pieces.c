@@ -16,14 +16,14 @@ static void test_move_of_a_divided_mapping_is_refused(void **state) {
     assert_non_null(destination);
     memset(start, 3, 8 * page);
     memset(destination, 4, 8 * page);
-    assert_int_equal(madvise(start + page, 2 * page, MADV_DONTFORK), 0);
-    assert_false(os_move(start, 8 * page, destination, 8 * page));
+    assert_int_equal(mprotect(start + page, 2 * page, PROT_READ), 0);
+    assert_false(os_move(start, 8 * page, destination, 8 * page, true));
     for (size_t i = 0; i < 8 * page; i++) {
         assert_int_equal(start[i], 3);
     }
     memset(destination, 5, 8 * page);
     // One piece of it moves.
-    assert_true(os_move(start + 3 * page, 5 * page, destination, 5 * page));
+    assert_true(os_move(start + 3 * page, 5 * page, destination, 5 * page, true));
     assert_int_equal(destination[0], 3);
     assert_int_equal(destination[5 * page], 5);
     assert_true(os_unmap(start, 3 * page));
