@@ -74,7 +74,7 @@ static struct policy_limits limits_now(void) {
 
 // Takes the window's signals out of the cache, and records them.
 static void collect(struct thread_cache *cache, struct learner *learner) {
-    const uint64_t ticks = os_ticks();
+    const uint64_t ticks = os_ticks_slow();
     struct policy_window *window = &learner->window;
     window->ticks = ticks - learner->window_ticks;
     window->budget_bytes = capacity_allowed(cache->budget_bytes);
@@ -124,7 +124,7 @@ static void begin(struct thread_cache *cache) {
     }
     learner->is_on = true;
     learner->policy = (struct policy_state){0};
-    learner->window_ticks = os_ticks();
+    learner->window_ticks = os_ticks_slow();
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i].signals = (struct class_signals){0};
     }

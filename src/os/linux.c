@@ -259,6 +259,10 @@ uint64_t os_clock_ms_locked(void) {
     return milliseconds(&now);
 }
 
+uint64_t os_ticks_slow(void) {
+    return os_ticks();
+}
+
 uint64_t os_random(void) {
     uint64_t value = 0;
     const long got = counted_call(OS_RANDOM, __NR_getrandom, (long)&value, sizeof value,

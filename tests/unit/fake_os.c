@@ -40,6 +40,7 @@ static struct {
     size_t range_count;
     uint32_t last_mapping;
     uint64_t clock_ms;
+    _Atomic(uint64_t) ticks;
     uint64_t random_state;
     size_t bytes_max, ranges_max;
     uint64_t purged_bytes;
@@ -535,6 +536,10 @@ uint64_t os_clock_ms_locked(void) {
     return os_clock_ms();
 }
 
+uint64_t os_ticks_slow(void) {
+    return atomic_load_relaxed(&machine.ticks);
+}
+
 uint64_t os_random(void) {
     enter();
     const bool refused = refuse(OS_RANDOM);
@@ -589,6 +594,10 @@ void fake_os_pass_ms(uint64_t ms) {
     enter();
     machine.clock_ms += ms;
     leave();
+}
+
+void fake_os_pass_ticks(uint64_t ticks) {
+    atomic_add_relaxed(&machine.ticks, ticks);
 }
 
 void fake_os_fail(enum os_call kind, uint64_t nth, bool from_then_on) {

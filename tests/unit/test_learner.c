@@ -29,6 +29,7 @@ static void wander(unsigned operations, size_t least, size_t most) {
     uint64_t random = 7;
     for (unsigned i = 0; i < operations; i++) {
         void **slot = &slots[random_next(&random) % SLOTS];
+        fake_os_pass_ticks(100);
         if (*slot == NULL) {
             *slot = alloc(least + random_next(&random) % (most - least + 1));
             assert_non_null(*slot);
