@@ -89,6 +89,9 @@ static void profiles_lower_no_check_and_lift_no_limit(void **state) {
         {"HAKMEM_MODE=fast", "cache_total_bytes=32M", true},
         {"HAKMEM_MODE=lean", "cache_total_bytes=32M", false},
         {"HAKMEM_MODE=fast", "huge_cache_bytes=65M", false},
+        {"HAKMEM_MODE=fast", "excess_bytes=32M", true},
+        {"HAKMEM_MODE=fast", "excess_bytes=33M", false},
+        {"HAKMEM_MODE=lean", "excess_bytes=5M", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[128];

@@ -159,6 +159,15 @@ def test_the_library_takes_what_is_written(tmp_path: Path, profile: Profile) -> 
     assert said(render(profile), tmp_path) == ""
 
 
+def test_what_lean_presets_can_be_set_one_by_one(tmp_path: Path) -> None:
+    """So that a profile can have a part of the mode, and tune can find which."""
+    presets = [each for each in TABLE.presets if each.mode == "lean"]
+    text = "".join(f"{each.option}={each.value}\n" for each in presets)
+    assert len(presets) > 8
+    assert said(text, tmp_path) == ""
+    assert len(parse(text, TABLE, FORMAT).settings) == len(presets)
+
+
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_the_library_takes_is_read(text: str, tmp_path: Path) -> None:
     assert said(text, tmp_path) == ""
