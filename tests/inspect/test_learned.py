@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,15 @@ from hakmem.inspect.learned import CLASS_FIELDS, recording
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.targets import take
 from hakmem.report.page import render
-from tests.inspect.support.targets import await_line, compile_program, hakmem, preloaded, running
+from tests.inspect.support.corewriter import write_core
+from tests.inspect.support.targets import (
+    await_line,
+    await_message,
+    compile_program,
+    hakmem,
+    preloaded,
+    running,
+)
 
 OPERATIONS = "300000"
 
@@ -57,9 +66,36 @@ def test_decisions_are_whole_and_in_order(program: Path) -> None:
             assert decision.signal in ("churn", "gain", "idle", "density")
 
 
+def test_the_dead_and_snapshots_tell_the_same(program: Path, tmp_path: Path) -> None:
+    options = {
+        "HAKMEM_SNAPSHOT_SIGNAL": str(int(signal.SIGUSR2)),
+        "HAKMEM_SNAPSHOT_DIRECTORY": str(tmp_path),
+    }
+    with running([program, OPERATIONS], preloaded(**options)) as process:
+        await_line(process, "ready")
+        alive = take(str(process.pid), decisions=True, residency=False)
+        write_core(process.pid, tmp_path / "core")
+        process.send_signal(signal.SIGUSR2)
+        written = tmp_path / f"hakmem.{process.pid}.1.snapshot"
+        assert await_message(process) == f"hakmem: snapshot: {written}\n"
+    for source in (tmp_path / "core", written):
+        dead = take(str(source), decisions=True, residency=False)
+        assert dead.decisions == alive.decisions
+        assert recording(dead) == recording(alive) != ""
+
+
 def test_off_decides_nothing(program: Path) -> None:
     snapshot = learned(program, HAKMEM_LEARN="0")
     assert (snapshot.decisions, snapshot.decisions_lost, snapshot.windows) == ((), 0, ())
+
+
+def test_nothing_is_said_to_be_nothing(program: Path) -> None:
+    with wandering(program, HAKMEM_LEARN="0") as pid:
+        text = hakmem("inspect", "--decisions", pid)
+        signals = hakmem("inspect", "--signals", pid)
+    assert "the learner has decided nothing" in text.stderr
+    assert signals.stdout == ""
+    assert "the learner has looked at nothing" in signals.stderr
 
 
 def test_a_cap_is_what_the_next_window_finds(program: Path) -> None:

@@ -73,6 +73,10 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.heap is not None and all(heap.id != options.heap for heap in snapshot.heaps):
         raise UsageError(f"there is no heap {options.heap}; this one has {len(snapshot.heaps)}")
+    if options.signals and not snapshot.windows:
+        sys.stderr.write("hakmem: the learner has looked at nothing so far\n")
+    elif options.decisions and not snapshot.decisions:
+        sys.stderr.write("hakmem: the learner has decided nothing so far\n")
     if options.signals:
         sys.stdout.write(learned.recording(snapshot, options.heap))
     elif options.json:
