@@ -30,6 +30,13 @@ def demand(program: Path, blocks: int, size: int, mapped: int) -> list[str | int
     return ["--", program, blocks, size, mapped, 60]
 
 
+def require_documented(*objects: dict[str, object]) -> None:
+    """docs/PROFILES.md names every key of what --json prints."""
+    text = (find_project().root / "docs" / "PROFILES.md").read_text(encoding="utf-8")
+    told = text.partition("### What --json prints")[2].partition("\n#")[0]
+    assert [key for each in objects for key in each if f"`{key}`" not in told] == []
+
+
 def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None:
     command = demand(demand_program, 3000, SIZE, 0)
     done = tune(
@@ -50,6 +57,13 @@ def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None
     assert facts["recording"]["exact_sizes"] is True
     assert facts["recording"]["requests"][str(SIZE)] >= 2900
     assert facts["output"] == "a.profile"
+    recording = facts["recording"]
+    assert recording["looks"] == len(recording["demand"])
+    fullest = max(recording["demand"], key=lambda moment: int(moment["requested_bytes"]))
+    assert fullest["requests"] == recording["requests"]
+    require_documented(facts, recording, fullest, facts["proposed"][0], facts["screened"][0],
+                       facts["measured"], facts["measured"]["rss"],
+                       facts["measured"]["profile_runs"][0])  # fmt: skip
 
 
 def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Path) -> None:
@@ -66,18 +80,18 @@ def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Pat
 def test_a_profile_that_is_refused_is_not_measured(tmp_path: Path) -> None:
     """Settings alone: nothing in the size classes shows whether they were taken."""
     (tmp_path / "other.profile").write_text("hakmem_version=9.9.9\nretain_slabs=3\n")
-    done = tune("--check", "other.profile", "--runs", 3, "--", "true", cwd=tmp_path)
+    done = tune("--check", "other.profile", "--runs", 5, "--", "true", cwd=tmp_path)
     assert done.status == 2, done.stderr
     assert "true did not take the profile: hakmem: profile '" in done.stderr
     assert "hakmem_version '9.9.9' is not" in done.stderr
     (tmp_path / "own.profile").write_text("retain_slabs=3\n")
-    done = tune("--check", "own.profile", "--runs", 3, "--", "true", cwd=tmp_path)
+    done = tune("--check", "own.profile", "--runs", 5, "--", "true", cwd=tmp_path)
     assert done.status in (0, 1, 3), done.stderr
 
 
 def test_where_nothing_helps_nothing_is_written(demand_program: Path, tmp_path: Path) -> None:
     command = demand(demand_program, 10, 64, 64 * MIB)
-    done = tune("--goal", "memory", "--runs", 3, "-o", "a.profile", *command, cwd=tmp_path)
+    done = tune("--goal", "memory", "--runs", 5, "-o", "a.profile", *command, cwd=tmp_path)
     assert done.status == 3, done.stderr
     assert "no profile is written" in done.stderr
     assert done.stdout == b""
@@ -103,6 +117,17 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
     assert profile.build_id == ""
 
 
+def test_what_was_seen_of_a_process_that_ended_counts(demand_program: Path, tmp_path: Path) -> None:
+    words = [str(demand_program), "3000", str(SIZE), "0", "4000"]
+    with subprocess.Popen(words, env=preloaded(HAKMEM_RESEARCH="1")) as process:
+        done = tune("--pid", process.pid, "--for", "60s", "--json", cwd=tmp_path)
+        assert process.wait() == 0
+    assert done.status == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["recording"]["looks"] > 1
+    assert facts["recording"]["seconds"] < 30
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -110,7 +135,7 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
         (["--pid", "1", "--", "true"], "not both"),
         (["--pid", "abc"], "'abc' is no process"),
         (["--pid", "99999999"], "99999999"),
-        (["--runs", "2", "--", "true"], "'2' is no number of pairs"),
+        (["--runs", "4", "--", "true"], "'4' is no number of pairs from 5 to 1000"),
         (["--for", "soon", "--pid", "1"], "'soon' is no duration"),
         (["-o", "/nowhere/a.profile", "--", "true"], "there is no directory /nowhere"),
         (["-o", ".", "--", "true"], "is a directory"),
@@ -119,6 +144,10 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
         (["--", "no-such-program"], "no such program in PATH"),
         (["--", "false"], "the program ended with status 1"),
         (["--", "sh", "-c", "echo lost >&2; kill -9 $$"], "signal 9; its last words: lost"),
+        (
+            ["--", "sh", "-c", "echo \"hakmem: profile 'x' is no\" >&2; echo lost >&2; exit 3"],
+            "status 3; its last words: lost",
+        ),
         (["--timeout", "200ms", "--", "sleep", "60"], "still running after"),
     ],
 )

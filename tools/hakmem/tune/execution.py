@@ -165,8 +165,10 @@ def _refusal(errors: BinaryIO) -> str:
 
 
 def _last_words(errors: BinaryIO) -> str:
+    """Of the program: of several processes a profile is for one, and the others refuse it."""
     errors.seek(0)
-    text = errors.read().decode(errors="replace").strip()
+    own = (line for line in errors if not line.startswith(REFUSAL))
+    text = b"".join(own).decode(errors="replace").strip()
     return f"; its last words: {text[-LAST_WORDS:]}" if text else ""
 
 

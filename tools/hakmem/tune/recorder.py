@@ -135,9 +135,18 @@ def record_command(command: Command, timeout_s: float) -> tuple[Recording, execu
         recorder.close()
 
 
+def _switch_off(control: Control) -> None:
+    try:
+        control.set_option("research", 0)
+    except InspectError:
+        if is_alive(control.source.pid):
+            raise
+
+
 def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Recording:
     """Looks at a running process for so long, with research mode on meanwhile; `wait` sleeps, and
-    returns True to stop at once. The process is left as it was."""
+    returns True to stop at once. The process is left as it was; when it ends meanwhile, what was
+    seen of it counts."""
     source = ProcessSource(pid)
     with Session(source) as session:
         control = Control(source, session.layout)
@@ -147,10 +156,15 @@ def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Rec
         try:
             while time.monotonic() - subject.began < for_s:
                 began = time.monotonic()
-                subject.look()
+                try:
+                    subject.look()
+                except InspectError:
+                    if is_alive(pid) or subject.last is None:
+                        raise
+                    break  # what was seen before it ended stands
                 if wait(max(PAUSE_LONG_S, time.monotonic() - began)):
                     break
         finally:
             if was_on is None or not was_on.enabled:
-                control.set_option("research", 0)
+                _switch_off(control)
         return subject.conclude()

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hakmem.inspect.model import REQUEST_STEP_BYTES
 from hakmem.render import size
 from hakmem.tune.execution import Run
 from hakmem.tune.profile_file import Profile, render
 from hakmem.tune.proposal import Change, Goal
-from hakmem.tune.recording import Recording
+from hakmem.tune.recording import Moment, Recording
 from hakmem.tune.trial import Comparison, Screened
 from harness.figures import Ratio
 
@@ -133,6 +134,15 @@ def _runs_json(runs: Sequence[Run]) -> list[Json]:
     ]
 
 
+def _requests_json(moment: Moment) -> dict[str, int]:
+    """Live blocks by what was asked for."""
+    return {
+        str(REQUEST_STEP_BYTES * step): int(blocks)
+        for step, blocks in enumerate(moment.requests)
+        if blocks
+    }
+
+
 def recording_json(recording: Recording) -> Json:
     peak = recording.peak
     return {
@@ -142,18 +152,17 @@ def recording_json(recording: Recording) -> Json:
         "looks": len(recording.moments),
         "exact_sizes": recording.exact,
         "threads": recording.threads,
+        "heaps_per_class": recording.heaps_per_class,
         "allocations": recording.allocations,
         "remote_share": recording.remote_share,
         "median_lifetime_ns": recording.half_life_ns,
         "peak_requested_bytes": peak.requested_bytes,
         "idle_requested_bytes": recording.idle.requested_bytes,
         "peak_rss_bytes": max(moment.rss_bytes for moment in recording.moments),
-        "requests": {
-            str(16 * step): int(blocks) for step, blocks in enumerate(peak.requests) if blocks
-        },
+        "requests": _requests_json(peak),
         "demand": [
             {"at_s": moment.at_s, "requested_bytes": moment.requested_bytes,
-             "rss_bytes": moment.rss_bytes}
+             "rss_bytes": moment.rss_bytes, "requests": _requests_json(moment)}
             for moment in recording.moments
         ],
     }  # fmt: skip
