@@ -36,6 +36,7 @@ def run_bench(options: argparse.Namespace) -> int:
         "scorecard": scorecard,
         "syscalls": syscalls,
         "startup": startup,
+        "profiles": profiles,
         "setup": set_up,
     }
     try:
@@ -126,12 +127,24 @@ def report(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """`hakmem bench compare`: is B slower than A?"""
+    """`hakmem bench compare`: two folders, or with --against two allocators of the same runs."""
+    if options.against is not None:
+        from .report import against
+
+        return against.main(
+            options.folders,
+            options.of,
+            options.against,
+            metric=options.metric,
+            least_better=options.least_better,
+            as_json_text=options.json,
+        )
     from .report import compare as comparing
 
-    return comparing.main(
-        options.before, options.after, metric=options.metric, as_json_text=options.json
-    )
+    if len(options.folders) != 2:
+        raise BenchError("compare takes two folders, or --against NAME")
+    before, after = options.folders
+    return comparing.main(before, after, metric=options.metric, as_json_text=options.json)
 
 
 def scorecard(options: argparse.Namespace) -> int:
@@ -173,6 +186,15 @@ def startup(options: argparse.Namespace) -> int:
 
     setup.build_needed(options.allocators, quick=False)
     return starting.main(options, command())
+
+
+def profiles(options: argparse.Namespace) -> int:
+    """`hakmem bench profiles`: what the installed profiles bring their programs."""
+    from . import profiles as profiling
+
+    profiling.choose(options.names)
+    setup.build_needed(["hakmem"], quick=False)
+    return profiling.main(options, command())
 
 
 def set_up(options: argparse.Namespace) -> int:

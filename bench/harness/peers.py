@@ -102,11 +102,18 @@ def known(file: Path = BENCH / "allocators.toml") -> dict[str, Allocator]:
 
 
 def read_own(entry: str) -> Allocator:
-    """An allocator of the user's: --allocator NAME=PATH."""
-    name, equals, path = entry.partition("=")
-    if not equals or not path or not re.fullmatch(r"[\w.+-]+", name):
-        raise BenchError(f"--allocator takes NAME=PATH, not '{entry}'")
-    return Allocator(name=name, library=Path(path).absolute())
+    """An allocator of the user's: --allocator NAME=PATH[,VARIABLE=VALUE]..."""
+    first, *settings = entry.split(",")
+    name, _, path = first.partition("=")
+    variables = [setting.partition("=") for setting in settings]
+    named = all(re.fullmatch(r"\w+", variable) and equals for variable, equals, _ in variables)
+    if not path or not re.fullmatch(r"[\w.+-]+", name) or not named:
+        raise BenchError(f"--allocator takes NAME=PATH[,VARIABLE=VALUE], not '{entry}'")
+    return Allocator(
+        name=name,
+        library=Path(path).absolute(),
+        environment={variable: value for variable, _, value in variables},
+    )
 
 
 def choose(
@@ -116,7 +123,7 @@ def choose(
 
     Named ones must exist. Without names, all that are installed are taken, or with `quick` those of
     the quick set; but never those that are only run when named. `extra` holds the user's own, as
-    NAME=PATH.
+    `read_own` takes them.
     """
     table = known()
     own = {each.name: each for each in map(read_own, extra)}

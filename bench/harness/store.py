@@ -20,11 +20,12 @@ MANIFEST = "manifest.json"
 
 
 class Store:
-    """Rows are appended and flushed one by one, so an interrupted run keeps what it measured."""
+    """Rows are appended and flushed one by one, so an interrupted run keeps what it measured. With
+    `begun`, a folder that holds results is gone on with."""
 
-    def __init__(self, folder: Path | None, kind: str) -> None:
+    def __init__(self, folder: Path | None, kind: str, *, begun: bool = False) -> None:
         self.folder = folder if folder is not None else fresh_folder(kind)
-        if (self.folder / MANIFEST).exists():
+        if (self.folder / MANIFEST).exists() and not begun:
             raise BenchError(f"{self.folder} already holds results; name a new folder")
         self.folder.mkdir(parents=True, exist_ok=True)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness.peers import locate
+
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
 MEASURED = ("--workloads", "tiny_lifo", "--allocators", "glibc,floor", "--reps", "2",
@@ -61,6 +63,10 @@ def test_list_names_everything(bench: Bench) -> None:
         ("verify", "/no/such/folder"),
         ("scorecard", "/no/such/folder"),
         ("compare", "/no/such/folder", "/no/such/folder"),
+        ("compare", "one", "two", "three"),
+        ("profiles", "nonesuch"),
+        ("compare", "/no/such/folder", "--against", "glibc"),
+        ("compare", "one", "--against", "glibc", "--least-better", "101"),
     ],
 )
 def test_wrong_usage_is_told_and_ends_with_2(
@@ -106,6 +112,22 @@ def test_slower_rows_end_with_1(bench: Bench, tmp_path: Path) -> None:
     done = bench("compare", before, after)
     assert done.returncode == 1, done.stdout
     assert "slower" in done.stdout
+
+
+def test_a_configuration_is_an_allocator_of_its_own(bench: Bench, tmp_path: Path) -> None:
+    """Its environment is in the manifest and reaches the process: here the C library's own."""
+    results = tmp_path / "r"
+    other = f"odd={locate('libc.so.6')},GLIBC_TUNABLES=glibc.malloc.arena_max=1"
+    done = bench("--output", results, *MEASURED, "--allocator", other)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((results / "manifest.json").read_text())
+    expected = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
+    assert manifest["allocators"]["odd"]["environment"] == expected
+    assert "GLIBC_TUNABLES=glibc.malloc.arena_max=1" in (results / "table.md").read_text()
+    change(results, even)
+    done = bench("compare", results, "--of", "odd", "--against", "glibc")
+    assert done.returncode == 0, done.stderr
+    assert "of 1 rows 0 better, 0 worse, 1 equal, 0 unclear" in done.stdout
 
 
 def test_help_has_examples(bench: Bench) -> None:

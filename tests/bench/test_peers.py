@@ -138,7 +138,7 @@ def test_every_crate_is_pinned_with_all_that_it_needs() -> None:
 def test_modes_are_one_library_in_several_settings() -> None:
     table = peers.known()
     modes = [each for each in table.values() if each.kind == "own"]
-    assert len({each.library for each in modes}) == 1 and len(modes) == 4
+    assert len({each.library for each in modes}) == 1 and len(modes) == 5
     assert table["hakmem_lean"].settings()["HAKMEM_MODE"] == "lean"
     assert "LD_PRELOAD" not in table["glibc"].settings()
 

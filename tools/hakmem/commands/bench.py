@@ -17,6 +17,7 @@ examples:
   hakmem bench --workloads redis,larson_small_2 --allocators hakmem,jemalloc --reps 11
   hakmem bench --quick --allocator mine=./libmine.so --baseline glibc --html report.html
   hakmem bench compare bench/results/A bench/results/B
+  hakmem bench compare bench/results/A --of hakmem --against hakmem_nolearn
 
 Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2 wrong usage,
 3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
@@ -38,6 +39,13 @@ def _factor(text: str) -> float:
     return value
 
 
+def _percent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is no share of 100")
+    return value
+
+
 def _names(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
@@ -48,10 +56,11 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--allocator",
-        metavar="NAME=PATH",
+        metavar="NAME=PATH[,VARIABLE=VALUE]",
         action="append",
         default=[],
-        help="one more library; may be given several times",
+        help="one more library, with what its processes find in their environment; may be given "
+        "several times",
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="folder for the results")
 
@@ -104,9 +113,25 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     verb("list", "show the workloads and the allocators").add_argument(
         "--json", action="store_true", help="as JSON"
     )
-    compare = verb("compare", "compare two result folders, row by row")
-    compare.add_argument("before", metavar="A", type=Path)
-    compare.add_argument("after", metavar="B", type=Path)
+    compare = verb("compare", "compare two result folders, or two allocators of one, row by row")
+    compare.add_argument(
+        "folders",
+        metavar="DIR",
+        type=Path,
+        nargs="+",
+        help=f"two; with --against one or more, {FOLDERS}",
+    )
+    compare.add_argument(
+        "--against", metavar="NAME", help="compare allocators of the same runs, with this one"
+    )
+    compare.add_argument("--of", metavar="NAME", default="hakmem", help="which one (hakmem)")
+    compare.add_argument(
+        "--least-better",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="with --against: end with 1 when fewer rows are better",
+    )
     compare.add_argument("--metric", choices=("wall", "cpu", "user", "system"), default="wall")
     compare.add_argument("--json", action="store_true", help="as JSON")
     verify = verb("verify", "show the proof: of a result folder, or of each allocator now")
@@ -135,6 +160,19 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     )
     startup.add_argument("--baseline", metavar="NAME", help="differences are against this one")
     _add_choice(startup)
+    profiles = verb("profiles", "measure the installed profiles against the default, in pairs")
+    profiles.add_argument("names", metavar="NAME", nargs="*", help="only these profiles")
+    profiles.add_argument("--runs", type=_number, default=11, metavar="N", help="pairs (11)")
+    profiles.add_argument("--metric", choices=("cpu", "wall"), default="cpu", help="which time")
+    profiles.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="folder for the results; what it holds already is not measured again",
+    )
+    profiles.add_argument(
+        "--write", action="store_true", help="put the table into docs/PROFILES.md"
+    )
     verb("setup", "install the allocators and programs that are compared")
 
 

@@ -122,7 +122,8 @@ def ratio_json(ratio: Ratio) -> Json:
     }  # fmt: skip
 
 
-def _runs_json(runs: Sequence[Run]) -> list[Json]:
+def runs_json(runs: Sequence[Run]) -> list[Json]:
+    """What each run cost."""
     return [
         {
             "wall_s": each.wall_s,
@@ -183,8 +184,8 @@ def _measured_json(found: Comparison) -> Json:
     return {
         "rss": ratio_json(found.rss),
         "time": ratio_json(found.time),
-        "profile_runs": _runs_json(found.ours),
-        "default_runs": _runs_json(found.default),
+        "profile_runs": runs_json(found.ours),
+        "default_runs": runs_json(found.default),
     }
 
 
