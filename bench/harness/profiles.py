@@ -125,11 +125,14 @@ def verdict(found: trial.Comparison) -> str:
     """The larger gains are named, at equal time or memory; of the others only that there is one."""
     if trial.is_worse(found):
         return "worse"
-    if trial.improved(found.rss) and found.rss.median <= LEANER_MOST:
+    equal_rss, equal_time = trial.not_worse(found.rss), trial.not_worse(found.time)
+    if trial.improved(found.rss) and found.rss.median <= LEANER_MOST and equal_time:
         return LEANER
-    if trial.improved(found.time) and found.time.median <= FASTER_MOST:
+    if trial.improved(found.time) and found.time.median <= FASTER_MOST and equal_rss:
         return FASTER
-    return "better" if trial.is_better(found, Goal.BALANCED) else "equal"
+    if trial.is_better(found, Goal.BALANCED):
+        return "better"
+    return "equal" if equal_rss and equal_time else "unclear"
 
 
 def confirmed(rows: Sequence[Row]) -> list[str]:

@@ -37,7 +37,7 @@ def test_every_installed_profile_has_input_that_it_was_not_made_with() -> None:
 def row(profile: str, about: str, rss: float, time: float, *, used: bool = False) -> dict[str, Any]:
     """Five pairs without noise."""
     default = [{"peak_rss_bytes": 1e8, "cpu_s": 1.0, "wall_s": 2.0}] * 5
-    ours = [{"peak_rss_bytes": 1e8 * rss, "cpu_s": time, "wall_s": 2.0}] * 5
+    ours = [{"peak_rss_bytes": 1e8 * rss, "cpu_s": time, "wall_s": 2.0} for _ in range(5)]
     return {"profile": profile, "input": about, "used": used, "metric": "cpu",
             "ours": ours, "default": default}  # fmt: skip
 
@@ -57,6 +57,13 @@ def row(profile: str, about: str, rss: float, time: float, *, used: bool = False
 )
 def test_verdicts(rss: float, time: float, expected: str) -> None:
     assert profiles.verdict(profiles.comparison(row("a", "b", rss, time))) == expected
+
+
+def test_noise_is_unclear_and_no_gain_at_equal_time() -> None:
+    noisy = row("a", "b", 0.8, 1.0)
+    for run, time in zip(noisy["ours"], (0.9, 1.06, 1.06, 1.06, 0.9), strict=True):
+        run["cpu_s"] = time
+    assert profiles.verdict(profiles.comparison(noisy)) == "unclear"
 
 
 def test_only_other_input_confirms() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hakmem.tune.execution import Run
 from hakmem.tune.profile_file import Profile
 from hakmem.tune.proposal import Change, Goal, compose
-from hakmem.tune.trial import Comparison, compare, is_better, screen
+from hakmem.tune.trial import Comparison, compare, is_better, is_worse, screen
 from harness.figures import Ratio
 
 LEANER = Change("leaner", "takes less", {"retain_slabs": "0"})
@@ -75,6 +75,22 @@ def test_only_what_is_proved_counts(
     rss: tuple[float, float, float], time: tuple[float, float, float], goals: set[str]
 ) -> None:
     assert {goal.value for goal in Goal if is_better(of(rss, time), goal)} == goals
+
+
+@pytest.mark.parametrize(
+    ("rss", "time", "worse"),
+    [
+        (SAME, SAME, False),
+        (SAME, (1.2, 1.1, 1.3), True),
+        ((1.2, 1.1, 1.3), (0.8, 0.7, 0.9), True),
+        (SAME, (1.02, 1.01, 1.03), False),  # certain, but next to nothing
+        (SAME, (1.06, 0.93, 1.07), False),  # the interval holds 1
+    ],
+)
+def test_only_what_is_proved_is_worse(
+    rss: tuple[float, float, float], time: tuple[float, float, float], worse: bool
+) -> None:
+    assert is_worse(of(rss, time)) is worse
 
 
 def test_pairs_cancel_what_disturbs_both() -> None:

@@ -185,4 +185,6 @@ def screen(
 
 def is_worse(found: Comparison) -> bool:
     """Whether the whole interval of time or memory is worse, beyond what counts as the same."""
-    return not (not_worse(found.rss) and not_worse(found.time))
+    return any(
+        ratio.low > 1 and ratio.median > 1 + SAME_WITHIN for ratio in (found.rss, found.time)
+    )
