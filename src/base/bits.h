@@ -12,8 +12,16 @@ static inline unsigned bit_highest(uint64_t word) {
     return 63u - (unsigned)__builtin_clzll(word);
 }
 
+// x86-64 has the instruction since 2008, not from the start: without it the compilers may call their library.
 static inline unsigned bit_count(uint64_t word) {
+#if defined(__x86_64__) && !defined(__POPCNT__)
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(word * UINT64_C(0x0101010101010101) >> 56);
+#else
     return (unsigned)__builtin_popcountll(word);
+#endif
 }
 
 static inline uint64_t bit(unsigned index) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def test_paths_keep_the_limits(code: disassembly.Disassembly, table: dict[str, A
 
 def test_nothing_is_chosen_at_load_time(library: Path) -> None:
     assert gate.load_time_choices(library) == []
+
+
+def test_bits_are_counted_in_line(library: Path) -> None:
+    """Without -mpopcnt GCC calls its library, once for each word that a flush gives back."""
+    done = subprocess.run(["nm", str(library)], capture_output=True, text=True, check=True)
+    names = {line.split()[-1] for line in done.stdout.splitlines()}
+    assert "heap_put" in names
+    assert "__popcountdi2" not in names
 
 
 def test_paths_equal_the_table(code: disassembly.Disassembly, known: dict[str, Any] | None) -> None:
