@@ -127,6 +127,7 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"os_call_mprotect", OS_MPROTECT},
     {"os_call_madvise", OS_MADVISE},
     {"os_call_mremap", OS_MREMAP},
+    {"os_call_mincore", OS_MINCORE},
     {"os_call_futex", OS_FUTEX},
     {"os_call_clock", OS_CLOCK},
     {"os_call_random", OS_RANDOM},

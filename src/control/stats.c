@@ -46,6 +46,7 @@ static void copy_os_counters(struct stats *stats) {
         [OS_MPROTECT] = COUNTER_os_mprotect, [OS_MADVISE] = COUNTER_os_madvise,
         [OS_MREMAP] = COUNTER_os_mremap,     [OS_FUTEX] = COUNTER_os_futex,
         [OS_CLOCK] = COUNTER_os_clock,       [OS_RANDOM] = COUNTER_os_random,
+        [OS_MINCORE] = COUNTER_os_mincore,
     };
     for (size_t i = 0; i < OS_CALL_COUNT; i++) {
         stats->counter[counter_of[i]] = atomic_load_relaxed(&os_call_counters.calls[i]);

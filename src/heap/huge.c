@@ -11,6 +11,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/arena.h"
+#include "space/huge_pages.h"
 #include "space/page_map.h"
 
 // The only table.
@@ -39,7 +40,7 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment) {
         os_unmap(start, usable_bytes + guard);
         return false;
     }
-    os_advise_huge_pages(start, usable_bytes, arena_huge_page_wish(false));
+    os_advise_huge_pages(start, usable_bytes, huge_pages_wish_of_block());
     if (guard != 0) {
         os_guard(start + usable_bytes, guard);
     }

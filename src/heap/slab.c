@@ -5,6 +5,7 @@
 #include "config/options.h"
 #include "os/events.h"
 #include "os/os.h"
+#include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 
@@ -176,7 +177,8 @@ size_t slab_purge(struct run *slab, size_t bytes_min) {
         const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
-        if (start < stop && stop - start >= bytes_min && os_purge((void *)start, stop - start)) {
+        if (start < stop && stop - start >= bytes_min &&
+            huge_pages_purge((void *)start, stop - start)) {
             purged_bytes += stop - start;
         }
         index = next_index(slab, end, limit, true);

@@ -18,6 +18,9 @@
 #define FUTEX_WAIT_PRIVATE (0 | 128)
 #define FUTEX_WAKE_PRIVATE (1 | 128)
 
+#define HUGE_PAGE_BYTES (2 * MIB)
+#define PAGE_BYTES_MIN (4 * KIB)
+
 struct os_call_counters os_call_counters;
 
 #if defined(__x86_64__)
@@ -170,6 +173,43 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
         counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes,
                      wish == OS_HUGE_PAGES_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE, 0, 0, 0);
     }
+}
+
+// The part of a huge page that lies in the range, from `start` on: MADV_FREE of any page of it splits the huge page.
+static void split_first(uintptr_t start, size_t bytes) {
+    const size_t offset = start % HUGE_PAGE_BYTES;
+    if (offset != 0 || bytes < HUGE_PAGE_BYTES) {
+        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)os_page_bytes(), MADV_FREE, 0, 0,
+                     0);
+    }
+}
+
+void os_split_huge_pages(void *start, size_t bytes) {
+    const uintptr_t first = (uintptr_t)start;
+    const uintptr_t last = align_down(first + bytes - 1, HUGE_PAGE_BYTES);
+    split_first(first, bytes);
+    if (last > first) {
+        split_first(last, first + bytes - last);
+    }
+}
+
+size_t os_resident_bytes(void *start, size_t bytes) {
+    const size_t page_bytes = os_page_bytes();
+    unsigned char in_memory[256];
+    size_t pages = 0;
+    for (size_t done = 0; done < bytes;) {
+        // An emulator whose pages are larger than those below it is told of these.
+        const size_t part = least_u64(bytes - done, sizeof in_memory * PAGE_BYTES_MIN);
+        if (is_error(counted_call(OS_MINCORE, __NR_mincore, (long)start + (long)done, (long)part,
+                                  (long)in_memory, 0, 0, 0))) {
+            return 0;
+        }
+        for (size_t i = 0; i < part / page_bytes; i++) {
+            pages += in_memory[i] & 1;
+        }
+        done += part;
+    }
+    return pages * page_bytes;
 }
 
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {

@@ -15,6 +15,7 @@ enum os_call {
     OS_MPROTECT,
     OS_MADVISE,
     OS_MREMAP,
+    OS_MINCORE,
     OS_FUTEX,
     OS_CLOCK,
     OS_RANDOM,
@@ -73,6 +74,13 @@ enum os_huge_pages { OS_HUGE_PAGES_DEFAULT, OS_HUGE_PAGES_ALWAYS, OS_HUGE_PAGES_
 
 // A wish; a refusal is not reported.
 void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish);
+
+// Before a part of what huge pages may back is purged: the kernel would keep a huge page whole that is given back
+// in part, though not show it. A refusal is not reported.
+void os_split_huge_pages(void *start, size_t bytes);
+
+// How much of a mapped range is in memory; 0 when the system does not tell.
+size_t os_resident_bytes(void *start, size_t bytes);
 
 // Grows or shrinks a mapping, or its last piece (see os_move()), where it lies; false when there is no room behind it.
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes);

@@ -7,6 +7,7 @@
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 
@@ -62,19 +63,6 @@ static void refile(struct superslab *superslab) {
 
 _Atomic(uint32_t) arena_growths;  // relaxed: see arena.h
 
-enum os_huge_pages arena_huge_page_wish(bool is_small_heap) {
-    switch (options.huge_pages) {
-    case huge_pages_always:
-        return OS_HUGE_PAGES_ALWAYS;
-    case huge_pages_never:
-        return OS_HUGE_PAGES_NEVER;
-    case huge_pages_adaptive:
-        return is_small_heap ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_DEFAULT;
-    default:
-        return OS_HUGE_PAGES_DEFAULT;
-    }
-}
-
 static struct superslab *map_superslab(void) {
     struct superslab *superslab = arena.recycled;
     if (superslab != NULL) {
@@ -97,13 +85,12 @@ static struct superslab *map_superslab(void) {
         arena.recycled = superslab;
         return NULL;
     }
-    const bool is_small_heap = arena.superslab_count < SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
-    os_advise_huge_pages(start, SUPERSLAB_BYTES, arena_huge_page_wish(is_small_heap));
     superslab->start = (uintptr_t)start;
     superslab->free = superslab->zero = ALL_PAGES;
     superslab->dirty_young = superslab->dirty_old = superslab->stuck = 0;
     atomic_store_relaxed(&superslab->run_start, 0);
     superslab->longest = 0;
+    superslab->huge_pages = OS_HUGE_PAGES_DEFAULT;
     arena.superslab_count++;
     arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;
@@ -211,6 +198,9 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
         return NULL;
     }
     excess_needed(&arena.excess, bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES);
+    if (unlikely(is_spare(superslab))) {
+        huge_pages_advise(superslab, &arena.all, arena.superslab_count);
+    }
     *zeroed = claim_pages(superslab, bit_range(place, span));
     arena.used_pages += span;
     run->start = superslab->start + place * PAGE_BYTES;
@@ -260,7 +250,7 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
         const uint64_t rest = ~(mask >> first);
         const unsigned count = rest == 0 ? SUPERSLAB_PAGES - first : bit_lowest(rest);
         const uint64_t stretch = bit_range(first, count);
-        if (os_purge((char *)superslab->start + first * PAGE_BYTES, count * PAGE_BYTES)) {
+        if (huge_pages_purge((char *)superslab->start + first * PAGE_BYTES, count * PAGE_BYTES)) {
             purged |= stretch;
         }
         mask &= ~stretch;

@@ -97,6 +97,7 @@ struct superslab {
     _Atomic(uint64_t) run_start;
     uint32_t longest;      // length of the longest free stretch
     uint32_t purge_round;  // last round of arena_purge() that visited
+    uint8_t huge_pages;    // enum os_huge_pages: what the system was told
     struct list all_link, length_link, dirty_link;
     // By the page a run starts at; NULL where none ever did. Release when made, under the arena's lock; acquire by
     // look-ups without it.
@@ -138,12 +139,6 @@ bool arena_extend(struct run *run, unsigned page_count);
 
 // Gives the pages of a run from `page_count` on back. Entries as for arena_give().
 void arena_shorten(struct run *run, unsigned page_count);
-
-// Below this many bytes of superslabs the heap is small (decision 0007).
-#define SMALL_HEAP_BYTES (32 * MIB)
-
-// What the option huge_pages wishes for a new mapping.
-enum os_huge_pages arena_huge_page_wish(bool is_small_heap);
 
 // Superslabs mapped so far, modulo 2^32. Relaxed: written under the arena's lock, read by threads that
 // then give back what is kept elsewhere; pairs with nothing.

@@ -2,67 +2,13 @@
 // after another, in several threads. Memory that was used for one size must serve the next: a
 // process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is held
 // to the same bound.
+#include "group.h"
 #include "load.h"
-
-#include <signal.h>
-#include <sys/stat.h>
 
 #define LIVE_BYTES (48 * MIB)
 
 // Hardened mode has blocks in quarantine on top.
 #define LIMIT_BYTES (in_hardened_mode() ? 5 * LIVE_BYTES : 4 * LIVE_BYTES)
-
-static char group[512];
-
-static bool write_text(const char *directory, const char *file, const char *text) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return written;
-}
-
-// Makes a group below `parent` with the limit set; false when the system does not let us.
-static bool make_group(const char *parent, const char *limit_file) {
-    char limit[32];
-    snprintf(limit, sizeof limit, "%zu", LIMIT_BYTES);
-    snprintf(group, sizeof group, "%.400s/hakmem-test-%d", parent, (int)getpid());
-    if (mkdir(group, 0755) != 0) {
-        return false;
-    }
-    if (!write_text(group, limit_file, limit)) {
-        rmdir(group);
-        return false;
-    }
-    return true;
-}
-
-// The directory of this process's memory controller, version 1 or 2.
-static bool find_and_make_group(void) {
-    FILE *file = fopen("/proc/self/cgroup", "r");
-    if (file == NULL) {
-        return false;
-    }
-    char line[400];
-    bool made = false;
-    while (!made && fgets(line, sizeof line, file) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        char parent[480];
-        char *path;
-        if ((path = strstr(line, ":memory:")) != NULL) {
-            snprintf(parent, sizeof parent, "/sys/fs/cgroup/memory%s", path + strlen(":memory:"));
-            made = make_group(parent, "memory.limit_in_bytes");
-        } else if (strncmp(line, "0::", 3) == 0) {
-            snprintf(parent, sizeof parent, "/sys/fs/cgroup%s", line + 3);
-            made = make_group(parent, "memory.max");
-        }
-    }
-    fclose(file);
-    return made;
-}
 
 struct share {
     size_t bytes_live;
@@ -125,31 +71,10 @@ int main(int count, char **values) {
         be_loaded();
         return 0;
     }
-    bool limited = find_and_make_group();
+    const bool limited = group_make(LIMIT_BYTES);
     behaviour_say(limited ? "in a group of %zu KiB"
                           : "no cgroup can be made: peak RSS below %zu KiB",
                   LIMIT_BYTES / KIB);
-    pid_t child = fork();
-    require(child >= 0);
-    if (child == 0) {
-        char own[32];
-        snprintf(own, sizeof own, "%d", (int)getpid());
-        if (limited && !write_text(group, "cgroup.procs", own)) {
-            _exit(125);
-        }
-        setenv("CGROUP_STAGE", "1", 1);
-        execv("/proc/self/exe", values);
-        _exit(126);
-    }
-    int status = -1;
-    require(waitpid(child, &status, 0) == child);
-    if (limited) {
-        // The last page of a group goes a moment after its last process.
-        for (int i = 0; i < 100 && rmdir(group) != 0; i++) {
-            sleep_ms(10);
-        }
-    }
-    require_that(!WIFSIGNALED(status), "killed by signal %d", WTERMSIG(status));
-    require_that(WEXITSTATUS(status) == 0, "the load ended with status %d", WEXITSTATUS(status));
+    group_run_stage("CGROUP_STAGE", values);
     return 0;
 }

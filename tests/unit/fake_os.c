@@ -43,7 +43,7 @@ static struct {
     _Atomic(uint64_t) ticks;
     uint64_t random_state;
     size_t bytes_max, ranges_max;
-    uint64_t purged_bytes;
+    uint64_t purged_bytes, split_bytes;
     bool tolerant;
     uint64_t breaches;
     // Order to fail: `countdown` calls of `kind` until it begins; 0 with `failing` false: none.
@@ -452,6 +452,31 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
     answer(done);
 }
 
+void os_split_huge_pages(void *start, size_t bytes) {
+    enter();
+    const bool done = !refuse(OS_MADVISE) && within_one("os_split_huge_pages", (uintptr_t)start,
+                                                        bytes, 1u << FAKE_WRITABLE);
+    machine.split_bytes += done ? bytes : 0;
+    answer(done);
+}
+
+size_t os_resident_bytes(void *start, size_t bytes) {
+    enter();
+    size_t resident_bytes = 0;
+    if (!refuse(OS_MINCORE) &&
+        within_one("os_resident_bytes", (uintptr_t)start, bytes, ANY_STATE)) {
+        const size_t page_bytes = getauxval(AT_PAGESZ);  // of the real machine
+        for (size_t at = 0; at < bytes; at += page_bytes) {
+            unsigned char in_memory = 0;
+            require_real(syscall(SYS_mincore, (char *)start + at, page_bytes, &in_memory) == 0,
+                         "mincore");
+            resident_bytes += (in_memory & 1) * page_bytes;
+        }
+    }
+    leave();
+    return resident_bytes;
+}
+
 static bool resize(uintptr_t start, size_t old_bytes, size_t new_bytes) {
     if (new_bytes < old_bytes) {
         remove_ranges(start + new_bytes, old_bytes - new_bytes);
@@ -679,6 +704,10 @@ uint64_t fake_os_purged_bytes(void) {
     const uint64_t bytes = machine.purged_bytes;
     leave();
     return bytes;
+}
+
+uint64_t fake_os_split_bytes(void) {
+    return machine.split_bytes;
 }
 
 enum os_huge_pages fake_os_wish(const void *address) {

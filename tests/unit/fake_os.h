@@ -58,6 +58,8 @@ size_t fake_os_bytes(enum fake_state state);
 enum fake_state fake_os_state(const void *address);
 // Bytes given to os_purge() with success.
 uint64_t fake_os_purged_bytes(void);
+// Bytes given to os_split_huge_pages() with success.
+uint64_t fake_os_split_bytes(void);
 // The last wish about huge pages for the mapping of an address.
 enum os_huge_pages fake_os_wish(const void *address);
 

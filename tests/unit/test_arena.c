@@ -549,31 +549,6 @@ static void test_no_memory_for_the_page_map(void **state) {
     check_refused_map(OS_MPROTECT, 1);
 }
 
-static void test_huge_page_wishes(void **state) {
-    (void)state;
-    start();
-    options.huge_pages = huge_pages_never;
-    take(0, 1, PAGE_BYTES, false);
-    assert_int_equal(fake_os_wish((void *)runs[0].run->start), OS_HUGE_PAGES_NEVER);
-    assert_int_equal(fake_os_wish((char *)runs[0].run->start + SUPERSLAB_BYTES - 1),
-                     OS_HUGE_PAGES_NEVER);
-}
-
-static void test_huge_pages_are_refused_while_the_heap_is_small(void **state) {
-    (void)state;
-    start();
-    const unsigned small = SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
-    for (unsigned i = 0; i < small + 2; i++) {
-        take(i, SUPERSLAB_PAGES / 2 + 1, PAGE_BYTES, false);  // a superslab each
-        assert_int_equal(fake_os_wish((void *)runs[i].run->start),
-                         i < small ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_DEFAULT);
-    }
-    options.huge_pages = huge_pages_system;
-    assert_int_equal(arena_huge_page_wish(true), OS_HUGE_PAGES_DEFAULT);
-    options.huge_pages = huge_pages_always;
-    assert_int_equal(arena_huge_page_wish(true), OS_HUGE_PAGES_ALWAYS);
-}
-
 // ---- Guards ----
 
 static void test_guard_comes_and_goes(void **state) {
@@ -733,8 +708,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_the_descriptor),
         cmocka_unit_test(test_no_memory_for_the_superslab),
         cmocka_unit_test(test_no_memory_for_the_page_map),
-        cmocka_unit_test(test_huge_page_wishes),
-        cmocka_unit_test(test_huge_pages_are_refused_while_the_heap_is_small),
         cmocka_unit_test(test_guard_comes_and_goes),
         cmocka_unit_test(test_refused_guard_is_only_weaker),
         cmocka_unit_test(test_guard_that_cannot_be_lifted_is_kept_away),

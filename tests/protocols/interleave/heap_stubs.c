@@ -29,7 +29,7 @@ uint64_t os_clock_ms_locked(void) {
     return 0;
 }
 
-bool os_purge(void *start, size_t bytes) {
+bool huge_pages_purge(void *start, size_t bytes) {
     (void)start;
     (void)bytes;
     return true;

@@ -1,0 +1,26 @@
+// Transparent huge pages of 2 MiB: which superslabs ask for them, and how memory behind them is given back
+// (decisions 0007 and 0028).
+//
+// With huge_pages=adaptive the superslabs of a small heap refuse them: it would be resident in steps of 2 MiB. A later
+// one asks for them if nearly all of the memory in use in such as refused is resident: then they cost no memory, and a
+// fault for each 4 KiB becomes one for each 2 MiB. Programs with medium blocks that they touch in part do not get them.
+// One superslab in HUGE_PAGES_PROBE goes without, to be looked at: what a program does with its memory may change.
+#pragma once
+
+#include "base/list.h"
+#include "os/os.h"
+#include "space/arena.h"
+
+// Below this many bytes of superslabs the heap is small.
+#define SMALL_HEAP_BYTES (32 * MIB)
+#define HUGE_PAGES_PROBE 16
+
+// What the option wishes for a mapping whose size the program chose.
+enum os_huge_pages huge_pages_wish_of_block(void);
+
+// Tells the system what is wished for a superslab that holds nothing. `superslabs` lists all of them, the newest
+// last; they are `count`. The arena's lock is held.
+void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count);
+
+// os_purge() for a part of one superslab.
+bool huge_pages_purge(void *start, size_t bytes);

@@ -1,0 +1,144 @@
+// Which superslabs ask for huge pages, and how memory behind them goes back.
+#include "isolate.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "space/huge_pages.h"
+
+enum {
+    SMALL = SMALL_HEAP_BYTES / SUPERSLAB_BYTES,
+    RUN_COUNT = 4 * HUGE_PAGES_PROBE,
+    HOST_PAGE_BYTES = 4096
+};
+
+static struct run *runs[RUN_COUNT];
+
+// A superslab that one run fills, `parts` of 16 of which are touched.
+static void take(unsigned index, unsigned parts) {
+    bool zeroed;
+    runs[index] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+    assert_non_null(runs[index]);
+    for (size_t at = 0; at < SUPERSLAB_BYTES / 16 * parts; at += HOST_PAGE_BYTES) {
+        *(char *)(runs[index]->start + at) = 1;
+    }
+}
+
+static enum os_huge_pages wish_of(unsigned index) {
+    return fake_os_wish((void *)runs[index]->start);
+}
+
+static void test_wishes_of_the_option(void **state) {
+    (void)state;
+    page_map_init();
+    const struct {
+        uint64_t option;
+        enum os_huge_pages wish;
+    } rows[] = {
+        {huge_pages_never, OS_HUGE_PAGES_NEVER},
+        {huge_pages_always, OS_HUGE_PAGES_ALWAYS},
+        {huge_pages_system, OS_HUGE_PAGES_DEFAULT},
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        options.huge_pages = rows[i].option;
+        take(i, 0);
+        assert_int_equal(wish_of(i), rows[i].wish);
+        assert_int_equal(fake_os_wish((char *)runs[i]->start + SUPERSLAB_BYTES - 1), rows[i].wish);
+        assert_int_equal(huge_pages_wish_of_block(), rows[i].wish);
+    }
+    options.huge_pages = huge_pages_adaptive;
+    assert_int_equal(huge_pages_wish_of_block(), OS_HUGE_PAGES_DEFAULT);
+}
+
+static void test_dense_heap_asks_once_it_is_large(void **state) {
+    (void)state;
+    page_map_init();
+    for (unsigned i = 0; i < RUN_COUNT; i++) {
+        take(i, 16);
+        const bool refuses = i < SMALL || (i + 1) % HUGE_PAGES_PROBE == 0;
+        assert_int_equal(wish_of(i), refuses ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_ALWAYS);
+    }
+}
+
+static void test_sparse_heap_refuses(void **state) {
+    (void)state;
+    page_map_init();
+    for (unsigned i = 0; i < 2 * SMALL; i++) {
+        take(i, 14);
+        assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
+    }
+}
+
+// The superslabs that go without show that the program has changed.
+static void test_growth_that_becomes_sparse_is_noticed(void **state) {
+    (void)state;
+    page_map_init();
+    unsigned asked = 0;
+    for (unsigned i = 0; i < RUN_COUNT; i++) {
+        take(i, i < SMALL ? 16 : 1);
+        asked += wish_of(i) == OS_HUGE_PAGES_ALWAYS;
+    }
+    assert_true(asked > 0 && asked < HUGE_PAGES_PROBE);
+    assert_int_equal(wish_of(RUN_COUNT - 1), OS_HUGE_PAGES_NEVER);
+}
+
+static void test_kernel_that_does_not_tell(void **state) {
+    (void)state;
+    page_map_init();
+    fake_os_fail(OS_MINCORE, 1, true);
+    for (unsigned i = 0; i < SMALL + 2; i++) {
+        take(i, 16);
+        assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
+    }
+}
+
+// A superslab that was given back and is used again is a new one.
+static void test_reuse_is_judged_anew(void **state) {
+    (void)state;
+    page_map_init();
+    for (unsigned i = 0; i <= SMALL; i++) {
+        take(i, 16);
+    }
+    const uintptr_t start = runs[SMALL]->start;
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+    arena_give(runs[SMALL]);
+    arena_purge(0, true);
+    for (unsigned i = 0; i < SMALL; i++) {
+        assert_true(os_purge((void *)runs[i]->start, SUPERSLAB_BYTES / 2));
+    }
+    take(SMALL, 1);
+    assert_int_equal(runs[SMALL]->start, start);
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_NEVER);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_huge_pages_are_split_before_a_part_goes(void **state) {
+    (void)state;
+    page_map_init();
+    bool zeroed;
+    options.huge_pages = huge_pages_never;
+    struct run *refused = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    assert_non_null(arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed));
+    options.huge_pages = huge_pages_always;
+    struct run *asked = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    assert_non_null(asked);
+    arena_give(refused);
+    arena_purge(0, true);
+    assert_int_equal(fake_os_split_bytes(), 0);
+    arena_give(asked);
+    arena_purge(0, true);
+    assert_int_equal(fake_os_split_bytes(), SUPERSLAB_BYTES / 2);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wishes_of_the_option),
+        cmocka_unit_test(test_dense_heap_asks_once_it_is_large),
+        cmocka_unit_test(test_sparse_heap_refuses),
+        cmocka_unit_test(test_growth_that_becomes_sparse_is_noticed),
+        cmocka_unit_test(test_kernel_that_does_not_tell),
+        cmocka_unit_test(test_reuse_is_judged_anew),
+        cmocka_unit_test(test_huge_pages_are_split_before_a_part_goes),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}

@@ -1,0 +1,87 @@
+// What the simulated system has not: pieces of mappings that the program divides, and huge pages.
+#include "isolate.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "os/os.h"
+
+static void test_move_of_a_divided_mapping_is_refused(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    char *start = os_map(8 * page, page);
+    char *destination = os_map(8 * page, page);
+    assert_non_null(start);
+    assert_non_null(destination);
+    memset(start, 3, 8 * page);
+    memset(destination, 4, 8 * page);
+    assert_int_equal(mprotect(start + page, 2 * page, PROT_READ), 0);
+    assert_false(os_move(start, 8 * page, destination, 8 * page, true));
+    for (size_t i = 0; i < 8 * page; i++) {
+        assert_int_equal(start[i], 3);
+    }
+    memset(destination, 5, 8 * page);
+    // One piece of it moves.
+    assert_true(os_move(start + 3 * page, 5 * page, destination, 5 * page, true));
+    assert_int_equal(destination[0], 3);
+    assert_int_equal(destination[5 * page], 5);
+    assert_true(os_unmap(start, 3 * page));
+    assert_true(os_unmap(destination, 8 * page));
+}
+
+static uint64_t madvise_calls(void) {
+    return atomic_load_relaxed(&os_call_counters.calls[OS_MADVISE]);
+}
+
+// A part given back of each huge page: the call that splits it comes for each end that lies within one.
+static void test_splits_at_the_ends(void **state) {
+    (void)state;
+    char *start = os_map(8 * MIB, 2 * MIB);
+    assert_non_null(start);
+    const struct {
+        size_t at, bytes;
+        unsigned calls;
+    } rows[] = {
+        {0, 2 * MIB, 0},
+        {0, 8 * MIB, 0},
+        {0, 64 * KIB, 1},
+        {64 * KIB, 64 * KIB, 1},
+        {64 * KIB, 2 * MIB - 64 * KIB, 1},
+        {64 * KIB, 2 * MIB, 2},
+        {0, 2 * MIB + 64 * KIB, 1},
+        {2 * MIB - 64 * KIB, 4 * MIB + 128 * KIB, 2},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const uint64_t before = madvise_calls();
+        os_split_huge_pages(start + rows[i].at, rows[i].bytes);
+        assert_int_equal(madvise_calls() - before, rows[i].calls);
+    }
+    assert_true(os_unmap(start, 8 * MIB));
+}
+
+static void test_resident_bytes(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    const size_t bytes = 300 * page;  // more than one call asks for
+    char *start = os_map(bytes, page);
+    assert_non_null(start);
+    os_advise_huge_pages(start, bytes, OS_HUGE_PAGES_NEVER);
+    assert_int_equal(os_resident_bytes(start, bytes), 0);
+    start[0] = start[7 * page] = start[299 * page] = 1;
+    assert_int_equal(os_resident_bytes(start, bytes), 3 * page);
+    os_split_huge_pages(start, 2 * page);
+    assert_true(os_purge(start, 2 * page));
+    assert_int_equal(os_resident_bytes(start, bytes), 2 * page);
+    assert_true(os_unmap(start, bytes));
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
+        cmocka_unit_test(test_splits_at_the_ends),
+        cmocka_unit_test(test_resident_bytes),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
