@@ -223,17 +223,19 @@ void *os_reserve_aligned(size_t bytes, size_t alignment) {
     return map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
 }
 
-// Whether the kernel has the range in one piece. It is asked to lengthen the range, where it lies, to the whole
-// address space, which it refuses: as a bad address when the range goes across two pieces, else for want of room.
-// A length beyond the address space tells nothing: there is less of it than ADDRESS_BITS on some systems.
-static bool is_one_piece(void *start, size_t bytes) {
-    long result = -EINVAL;
-    for (unsigned bits = ADDRESS_BITS; result == -EINVAL && bits >= ADDRESS_BITS_MIN; bits--) {
-        const size_t everything = ((size_t)1 << bits) - os_page_bytes();
-        atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
-        result = system_call(__NR_mremap, (long)start, (long)bytes, (long)everything, 0, 0, 0);
+// Asks the kernel to lengthen a range by a page where it lies: -EFAULT when the range goes across two pieces or is not
+// there; 0, and it is as before, or -ENOMEM when it is in one piece; -EAGAIN when it is and is locked in memory. No more
+// than a page is asked for: Linux up to 5.14 counts what is asked for as committed, for all processes, until it refuses.
+static long ask_for_a_page(void *start, size_t bytes) {
+    const size_t page_bytes = os_page_bytes();
+    atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
+    const long result =
+        system_call(__NR_mremap, (long)start, (long)bytes, (long)(bytes + page_bytes), 0, 0, 0);
+    if (is_error(result)) {
+        return result;
     }
-    return result == -ENOMEM;
+    os_unmap((char *)start + bytes, page_bytes);
+    return 0;
 }
 
 // Linux up to 6.16 unmaps the destination of a move before it looks at anything else, later versions before they
@@ -246,7 +248,7 @@ static void take_back(void *start, size_t bytes, bool writable) {
         os_unmap(found, bytes);  // before Linux 4.17, which does not know the flag
     }
     if (found != start) {
-        is_back = is_one_piece(start, bytes);  // it never went
+        is_back = ask_for_a_page(start, bytes) != -EFAULT;  // it never went
     }
     if (unlikely(!is_back)) {
         static const char line[] =
@@ -257,7 +259,8 @@ static void take_back(void *start, size_t bytes, bool writable) {
 }
 
 bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable) {
-    if (!is_one_piece(start, old_bytes)) {
+    const long asked = ask_for_a_page(start, old_bytes);
+    if (asked != 0 && asked != -ENOMEM) {
         return false;
     }
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.

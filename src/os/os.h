@@ -32,14 +32,11 @@ struct os_call_counters {
 
 extern struct os_call_counters os_call_counters;
 
-// What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name; no kernel has
-// less than 2^ADDRESS_BITS_MIN of it.
+// What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name.
 #if defined(__x86_64__)
 #define ADDRESS_BITS 47
-#define ADDRESS_BITS_MIN 47
 #elif defined(__aarch64__)
 #define ADDRESS_BITS 48
-#define ADDRESS_BITS_MIN 36
 #else
 #error "ADDRESS_BITS: address space of this processor not known"
 #endif
