@@ -373,10 +373,19 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
     const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT);
-    excess_dropped(&arena.excess, bytes, bound_bytes);
+    if (bytes != 0) {
+        excess_dropped(&arena.excess, bytes, bound_bytes);
+    }
+    // The system refuses to take back what is locked in memory.
+    const uint64_t left_bytes = arena.dirty_pages * PAGE_BYTES;
+    if (unlikely(left_bytes > bound_bytes)) {
+        excess_accept(&arena.excess, left_bytes + bound_bytes / 8);
+    }
     lock_release(&arena.lock);
-    count_event(COUNTER_purged_bytes, bytes);
-    event_record(EVENT_purge, bytes, true);
+    if (bytes != 0) {
+        count_event(COUNTER_purged_bytes, bytes);
+        event_record(EVENT_purge, bytes, true);
+    }
 }
 
 // Pages that were a run's are free. The lock is held, and released here.
