@@ -68,6 +68,38 @@ static void count_bytes(struct heap *heap, const struct run *slab) {
     heap->loose_bytes += slab_loose_bytes(slab);
 }
 
+struct heap_sums heap_sums;  // relaxed: see heap.h
+
+// All heaps together may keep so many times excess_bytes, or as much as is in use; each this part of excess_bytes in any
+// case, and it tells the others when what it keeps or uses has changed by that part.
+#define EXCESS_HEAPS 4
+#define EXCESS_PART_LEAST 16
+#define EXCESS_PART_TOLD 32
+
+static void tell(_Atomic(uint64_t) *sum, uint64_t *told_bytes, uint64_t bytes) {
+    const uint64_t change = bytes > *told_bytes ? bytes - *told_bytes : *told_bytes - bytes;
+    if (unlikely(change > option_live(excess_bytes) / EXCESS_PART_TOLD)) {
+        atomic_add_relaxed(sum, bytes - *told_bytes);
+        *told_bytes = bytes;
+    }
+}
+
+static void tell_bytes(struct heap *heap) {
+    tell(&heap_sums.used_bytes, &heap->told_used_bytes, heap->used_bytes);
+    tell(&heap_sums.loose_bytes, &heap->told_loose_bytes,
+         least_u64(heap->loose_bytes, option_live(excess_bytes)));
+}
+
+// What the heap may keep at least: what the others leave.
+static uint64_t least_loose_bytes(const struct heap *heap) {
+    const uint64_t most = option_live(excess_bytes);
+    const uint64_t others = atomic_load_relaxed(&heap_sums.loose_bytes) - heap->told_loose_bytes;
+    const uint64_t all =
+        greatest_u64(EXCESS_HEAPS * most, atomic_load_relaxed(&heap_sums.used_bytes));
+    const uint64_t left = all - least_u64(all, others);
+    return least_u64(most, greatest_u64(left, most / EXCESS_PART_LEAST));
+}
+
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
     require_nothing_remote(slab);
     uncount_bytes(heap, slab);
@@ -137,6 +169,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
         }
         got += take_from(heap, bin, slab, want - got, blocks + got);
     }
+    tell_bytes(heap);
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
     event_record_if_asked(EVENT_refill, page_entry_slab(heap->id, class_index), got);
@@ -368,7 +401,8 @@ static void note_purge(struct heap *heap, size_t bytes) {
 // Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
 static void purge_excess(struct heap *heap) {
     const uint64_t bound_bytes =
-        excess_bound(&heap->excess, heap->used_bytes, option_live(excess_bytes));
+        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
+    tell_bytes(heap);
     if (likely(heap->loose_bytes <= bound_bytes)) {
         return;
     }
@@ -384,6 +418,7 @@ static void purge_excess(struct heap *heap) {
     if (heap->loose_bytes > bound_bytes) {
         excess_accept(&heap->excess, heap->loose_bytes + bound_bytes / 8);
     }
+    tell_bytes(heap);
     note_purge(heap, bytes);
 }
 
@@ -404,6 +439,7 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
             }
         }
     }
+    tell_bytes(heap);
     note_purge(heap, bytes);
     return bytes;
 }
@@ -609,6 +645,7 @@ void heap_release_empty(struct heap *heap, unsigned keep) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         release_empty(heap, &heap->bins[i], keep);
     }
+    tell_bytes(heap);
 }
 
 void heap_class_totals(const struct heap *heap, uint64_t class_index,

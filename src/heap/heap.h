@@ -46,6 +46,7 @@ struct heap {
     uint8_t retained_next;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
     uint64_t used_bytes, loose_bytes;
+    uint64_t told_used_bytes, told_loose_bytes;  // what heap_sums counts of these
     struct excess excess;
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
@@ -55,6 +56,14 @@ struct heap {
     // freer, acquire exchange by the collector.
     _Alignas(CACHE_LINE_BYTES) _Atomic(struct run *) remote_slabs;
 };
+
+// Sums over all heaps, as they told last: not what has changed by less than a part of excess_bytes since.
+struct heap_sums {
+    // Of each heap's loose bytes at most excess_bytes.
+    // Relaxed: each heap adds its own under its lock, others read what is left; pairs with nothing.
+    _Atomic(uint64_t) used_bytes, loose_bytes;
+};
+extern struct heap_sums heap_sums;
 
 void heap_init(struct heap *heap, uint32_t id);
 

@@ -119,6 +119,17 @@ static void test_waves_are_paid_for_once(void **state) {
     assert_int_equal(fake_os_purged_bytes(), purged_bytes);
 }
 
+// Where the system refuses to take memory back (mlockall), it is not asked for all of it at every free.
+static void test_refused_purges_are_not_tried_at_every_free(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 8 * MIB;
+    fake_os_fail(OS_MADVISE, 1, true);
+    wave(RUN_COUNT);
+    assert_int_equal(dirty_bytes(), RUN_COUNT * SUPERSLAB_BYTES);
+    assert_true(fake_os_calls(OS_MADVISE) < 8 * RUN_COUNT);
+}
+
 // ---- The slabs of a heap ----
 
 enum { BLOCK_COUNT = 63 * 1500, BLOCK_CLASS_BYTES = 1024, KEPT_ONE_IN = 1000 };
@@ -203,6 +214,49 @@ static void test_what_must_stay_is_not_tried_at_every_free(void **state) {
     check_bytes();
 }
 
+// Heaps that fall silent with what they may keep: the first ones have their own bound, those that follow what these
+// leave of the bound of all.
+enum { HEAP_COUNT = 24, HEAP_BLOCKS = 63 * 24, HEAP_CLASS_BYTES = 8192, HEAP_KEPT_ONE_IN = 20 };
+
+static void test_many_heaps_share_a_bound(void **state) {
+    (void)state;
+    static struct heap heaps[HEAP_COUNT];
+    static void *of_heap[HEAP_COUNT][HEAP_BLOCKS];
+    const uint64_t class_index = size_class_index(HEAP_CLASS_BYTES);
+    page_map_init();
+    options.excess_bytes = 16 * MIB;
+    for (unsigned h = 0; h < HEAP_COUNT; h++) {
+        heap_init(&heaps[h], 2 + h);
+        for (unsigned got = 0; got < HEAP_BLOCKS;) {
+            got += heap_take(&heaps[h], class_index, least_u64(63, HEAP_BLOCKS - got),
+                             of_heap[h] + got);
+        }
+    }
+    uint64_t loose_bytes = 0;
+    for (unsigned h = 0; h < HEAP_COUNT; h++) {
+        for (unsigned i = 0; i < HEAP_BLOCKS; i++) {
+            if (i % HEAP_KEPT_ONE_IN != 0) {
+                heap_put(&heaps[h], of_heap[h] + i, 1);
+            }
+        }
+        loose_bytes += heaps[h].loose_bytes;
+        assert_int_equal(heap_check(&heaps[h]), 0);
+    }
+    // While much is in use as much may be kept, and 11 MiB of the first heap stay; in the end four times the bound of one.
+    assert_true(heaps[0].loose_bytes > 8 * MIB);
+    assert_true(loose_bytes < (uint64_t)HEAP_COUNT * 8 * MIB);
+    assert_true(heaps[HEAP_COUNT - 1].loose_bytes <= 1 * MIB);
+    // What the others kept is wanted again, or goes: the last one may keep what it frees next.
+    for (unsigned h = 0; h + 1 < HEAP_COUNT; h++) {
+        heap_purge_slabs(&heaps[h], true);
+    }
+    for (unsigned i = 0; i < HEAP_BLOCKS; i += HEAP_KEPT_ONE_IN) {
+        heap_put(&heaps[0], of_heap[0] + i, 1);
+    }
+    assert_true(atomic_load_relaxed(&heap_sums.loose_bytes) < 4 * MIB);
+    assert_true(atomic_load_relaxed(&heap_sums.used_bytes) < (uint64_t)HEAP_COUNT * MIB);
+}
+
 // ---- Huge blocks ----
 
 // A bound that waves of demand have raised falls while mappings are kept: an eighth in each delay.
@@ -232,8 +286,10 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_spike_goes_back_while_it_is_freed),
         cmocka_unit_test(test_below_the_bound_nothing_goes),
         cmocka_unit_test(test_waves_are_paid_for_once),
+        cmocka_unit_test(test_refused_purges_are_not_tried_at_every_free),
         cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
         cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
+        cmocka_unit_test(test_many_heaps_share_a_bound),
         cmocka_unit_test(test_raised_bound_decays),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
