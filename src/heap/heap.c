@@ -236,6 +236,48 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
 }
 
+static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
+    uncount_bytes(heap, slab);
+    const size_t bytes = slab_purge(slab, bytes_min);
+    slab->purged = bytes_min != 0;
+    count_bytes(heap, slab);
+    return bytes;
+}
+
+// Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
+// due takes them.
+#define EXCESS_BYTES_MIN (8 * KIB)
+
+// Pages of other slabs are rarely free, and a purge that comes before most blocks are free finds nothing and does not come
+// again.
+static bool is_worth_purging(const struct run *slab) {
+    return slab_loose_bytes(slab) != 0 && slab_is_sparse(slab) &&
+           size_classes[slab->class_index].block_bytes >= option_live(purge_slab_block_min);
+}
+
+static void note_purge(struct heap *heap, size_t bytes) {
+    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
+    if (bytes != 0) {
+        event_record(EVENT_slab_purge, heap->id, bytes);
+    }
+}
+
+static void end_purge(struct heap *heap, size_t bytes, uint64_t bound_bytes) {
+    if (bytes != 0) {
+        excess_dropped(&heap->excess, bytes, bound_bytes);
+    }
+    heap->keeps_too_much = heap->loose_bytes > excess_rest(bound_bytes);
+    note_purge(heap, bytes);
+}
+
+// A slab has become sparse while the heap keeps too much.
+static void purge_sparse(struct heap *heap, struct run *slab) {
+    const uint64_t bound_bytes =
+        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
+    end_purge(heap, is_worth_purging(slab) ? purge_slab(heap, slab, EXCESS_BYTES_MIN) : 0,
+              bound_bytes);
+}
+
 // Puts checked blocks back and files the slab where it now belongs. That may destroy it.
 static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
@@ -244,9 +286,13 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);
     }
+    const bool may_get_sparse = heap->keeps_too_much && !slab_is_sparse(slab);
     uncount_bytes(heap, slab);
     slab_put(slab, word, bits);
     count_bytes(heap, slab);
+    if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {
+        purge_sparse(heap, slab);
+    }
     if (slab_is_empty(slab)) {
         bin->empty_count++;
         if (bin->empty_count > option_live(retain_slabs)) {
@@ -365,18 +411,6 @@ static void flush_add(struct flush *flush, uintptr_t address) {
     }
 }
 
-static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
-    uncount_bytes(heap, slab);
-    const size_t bytes = slab_purge(slab, bytes_min);
-    slab->purged = bytes_min != 0;
-    count_bytes(heap, slab);
-    return bytes;
-}
-
-// Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
-// due takes them.
-#define EXCESS_BYTES_MIN (16 * KIB)
-
 static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes) {
     size_t bytes = 0;
     for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
@@ -384,18 +418,11 @@ static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes)
         if (heap->loose_bytes <= rest_bytes) {
             break;
         }
-        if (slab_loose_bytes(slab) != 0) {
+        if (is_worth_purging(slab)) {
             bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN);
         }
     }
     return bytes;
-}
-
-static void note_purge(struct heap *heap, size_t bytes) {
-    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
-    if (bytes != 0) {
-        event_record(EVENT_slab_purge, heap->id, bytes);
-    }
 }
 
 // Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
@@ -403,23 +430,18 @@ static void purge_excess(struct heap *heap) {
     const uint64_t bound_bytes =
         excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
     tell_bytes(heap);
-    if (likely(heap->loose_bytes <= bound_bytes)) {
+    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
         return;
     }
     size_t bytes = 0;
     for (size_t i = SIZE_CLASS_COUNT; i-- > 0;) {
-        if (size_classes[i].block_bytes >= option_live(purge_slab_block_min)) {
-            bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
-        }
+        bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
     }
-    if (bytes != 0) {
-        excess_dropped(&heap->excess, bytes, bound_bytes);
-    }
+    end_purge(heap, bytes, bound_bytes);
     if (heap->loose_bytes > bound_bytes) {
         excess_accept(&heap->excess, heap->loose_bytes + bound_bytes / 8);
     }
     tell_bytes(heap);
-    note_purge(heap, bytes);
 }
 
 size_t heap_purge_slabs(struct heap *heap, bool now) {

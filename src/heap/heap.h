@@ -48,6 +48,7 @@ struct heap {
     uint64_t used_bytes, loose_bytes;
     uint64_t told_used_bytes, told_loose_bytes;  // what heap_sums counts of these
     struct excess excess;
+    bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;

@@ -162,6 +162,12 @@ static unsigned next_index(const struct run *slab, unsigned index, unsigned end,
     return end;
 }
 
+bool slab_is_sparse(const struct run *slab) {
+    const size_t used_count = slab->block_count - slab->free_count;
+    return used_count * (size_classes[slab->class_index].block_bytes + os_page_bytes()) <=
+           slab->page_count * PAGE_BYTES;
+}
+
 size_t slab_purge(struct run *slab, size_t bytes_min) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();

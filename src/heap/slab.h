@@ -127,6 +127,10 @@ static inline uint32_t slab_loose_bytes(const struct run *slab) {
            size_classes[slab->class_index].block_bytes;
 }
 
+// Whether pages are left over even if no two of the blocks in use share one. A block of n bytes lies in at most
+// n / page + 1 pages.
+bool slab_is_sparse(const struct run *slab);
+
 // Gives the system the pages that lie wholly in free blocks, where there are `bytes_min` of them beside each other. What
 // is shorter stays for a purge without a minimum. Returns the bytes.
 size_t slab_purge(struct run *slab, size_t bytes_min);

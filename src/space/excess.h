@@ -10,10 +10,11 @@
 #include "base/base.h"
 
 struct excess {
-    uint64_t dropped_bytes;  // given back for being too much, and not wanted again so far
-    uint64_t dropped_ms;     // when that was last
-    uint64_t bound_bytes;    // the bound at that time
-    uint64_t raised_bytes;   // what it was raised to since
+    uint64_t dropped_bytes;   // given back for being too much, and not wanted again so far
+    uint64_t dropped_ms;      // when that was last
+    uint64_t bound_bytes;     // the bound at that time
+    uint64_t raised_bytes;    // what it was raised to since
+    uint64_t accepted_bytes;  // what stays beyond it, since it cannot be given back at once
 };
 
 // Beyond the bound memory goes until this part of it is left, so that the next free does not come here again.
@@ -27,10 +28,16 @@ uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t
 // So much was given back because it was above the bound.
 void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes);
 
-// So much stays though it is above the bound, since nothing of it can be given back at once: until that changes,
-// it is not looked for again at every free.
+// So much stays though it is above the bound, since nothing of it can be given back at once: until there is more it is
+// not looked for again at every free.
 static inline void excess_accept(struct excess *excess, uint64_t bytes) {
-    excess->raised_bytes = bytes;
+    excess->accepted_bytes = bytes;
+}
+
+// Whether so much is more than may stay.
+static inline bool excess_is_over(const struct excess *excess, uint64_t bytes,
+                                  uint64_t bound_bytes) {
+    return unlikely(bytes > bound_bytes) && bytes > excess->accepted_bytes;
 }
 
 // So much comes from the system, that memory given back could have been.
@@ -44,4 +51,5 @@ static inline void excess_needed(struct excess *excess, uint64_t bytes) {
 // Called now and then, while the program does something: waves do not come for ever.
 static inline void excess_decay(struct excess *excess) {
     excess->raised_bytes -= excess->raised_bytes / 8;
+    excess->accepted_bytes -= excess->accepted_bytes / 8;
 }

@@ -166,9 +166,16 @@ static void take_blocks(uint64_t class_index) {
     }
 }
 
+static void heap_put_all(void *const *freed, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        heap_put(&heap, freed + i, 1);
+    }
+}
+
 static bool is_beyond_the_bound_after_free(void *block) {
     heap_put(&heap, &block, 1);
-    return heap.loose_bytes > excess_bound(&heap.excess, heap.used_bytes, options.excess_bytes);
+    return heap.loose_bytes > excess_bound(&heap.excess, heap.used_bytes, options.excess_bytes) &&
+           heap.loose_bytes > heap.excess.accepted_bytes;
 }
 
 static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
@@ -194,6 +201,46 @@ static void test_sparse_slabs_go_back_while_they_are_freed(void **state) {
     // What went is handed out again, zeroed or not, and counted.
     assert_true(heap_take(&heap, class_index, 63, blocks) > 0);
     check_bytes();
+}
+
+static void shuffle_blocks(void) {
+    uint64_t random_state = 59;
+    for (unsigned i = BLOCK_COUNT - 1; i > 0; i--) {
+        const unsigned other = (unsigned)(random_next(&random_state) % (i + 1));
+        void *block = blocks[i];
+        blocks[i] = blocks[other];
+        blocks[other] = block;
+    }
+}
+
+// Blocks freed at random pass the bound while pages are hardly ever free: each slab is purged when it has become sparse.
+static void test_slabs_that_thin_out_are_purged_once_they_are_sparse(void **state) {
+    (void)state;
+    enum { THIN_CLASS_BYTES = 416, THIN_KEPT_ONE_IN = 20 };
+    page_map_init();
+    options.excess_bytes = 8 * MIB;
+    heap_init(&heap, 2);
+    take_blocks(size_class_index(THIN_CLASS_BYTES));
+    shuffle_blocks();
+    const unsigned freed_first = BLOCK_COUNT / 2;
+    heap_put_all(blocks, freed_first);
+    assert_int_equal(fake_os_purged_bytes(), 0);
+    heap_put_all(blocks + freed_first, BLOCK_COUNT - BLOCK_COUNT / THIN_KEPT_ONE_IN - freed_first);
+    assert_true(fake_os_purged_bytes() > BLOCK_COUNT * THIN_CLASS_BYTES / 8);
+    check_bytes();
+}
+
+// The same below the smallest block whose slabs may be purged.
+static void test_sparse_slabs_of_small_blocks_may_be_left_alone(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 1 * MIB;
+    options.purge_slab_block_min = 2 * BLOCK_CLASS_BYTES;
+    heap_init(&heap, 2);
+    take_blocks(size_class_index(BLOCK_CLASS_BYTES));
+    shuffle_blocks();
+    heap_put_all(blocks, BLOCK_COUNT - BLOCK_COUNT / 20);
+    assert_int_equal(fake_os_purged_bytes(), 0);
 }
 
 // Where nothing of it may be purged the bound follows: it is not looked for again at every free.
@@ -288,6 +335,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_waves_are_paid_for_once),
         cmocka_unit_test(test_refused_purges_are_not_tried_at_every_free),
         cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
+        cmocka_unit_test(test_slabs_that_thin_out_are_purged_once_they_are_sparse),
+        cmocka_unit_test(test_sparse_slabs_of_small_blocks_may_be_left_alone),
         cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
         cmocka_unit_test(test_many_heaps_share_a_bound),
         cmocka_unit_test(test_raised_bound_decays),
