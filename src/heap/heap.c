@@ -439,7 +439,7 @@ static void purge_excess(struct heap *heap) {
     }
     end_purge(heap, bytes, bound_bytes);
     if (heap->loose_bytes > bound_bytes) {
-        excess_accept(&heap->excess, heap->loose_bytes + bound_bytes / 8);
+        excess_accept(&heap->excess, heap->loose_bytes);
     }
     tell_bytes(heap);
 }

@@ -379,7 +379,7 @@ static void purge_excess(uint64_t bound_bytes) {
     // The system refuses to take back what is locked in memory.
     const uint64_t left_bytes = arena.dirty_pages * PAGE_BYTES;
     if (unlikely(left_bytes > bound_bytes)) {
-        excess_accept(&arena.excess, left_bytes + bound_bytes / 8);
+        excess_accept(&arena.excess, left_bytes);
     }
     lock_release(&arena.lock);
     if (bytes != 0) {

@@ -28,10 +28,10 @@ uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t
 // So much was given back because it was above the bound.
 void excess_dropped(struct excess *excess, uint64_t bytes, uint64_t bound_bytes);
 
-// So much stays though it is above the bound, since nothing of it can be given back at once: until there is more it is
-// not looked for again at every free.
+// So much stays though it is above the bound, since nothing of it can be given back at once: until there is an eighth
+// more it is not looked for again at every free.
 static inline void excess_accept(struct excess *excess, uint64_t bytes) {
-    excess->accepted_bytes = bytes;
+    excess->accepted_bytes = bytes + bytes / 8;
 }
 
 // Whether so much is more than may stay.
