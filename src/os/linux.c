@@ -195,7 +195,7 @@ void os_split_huge_pages(void *start, size_t bytes) {
 
 size_t os_resident_bytes(void *start, size_t bytes) {
     const size_t page_bytes = os_page_bytes();
-    unsigned char in_memory[256];
+    unsigned char in_memory[1024];
     size_t pages = 0;
     for (size_t done = 0; done < bytes;) {
         // An emulator whose pages are larger than those below it is told of these.

@@ -394,8 +394,7 @@ static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
     release_pages(superslab, mask);
     const uint64_t bound_bytes =
         excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, option_live(excess_bytes));
-    const bool is_over =
-        excess_is_over(&arena.excess, arena.dirty_pages * PAGE_BYTES, bound_bytes);
+    const bool is_over = excess_is_over(&arena.excess, arena.dirty_pages * PAGE_BYTES, bound_bytes);
     lock_release(&arena.lock);
     if (is_over) {
         purge_excess(bound_bytes);

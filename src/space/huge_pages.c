@@ -14,17 +14,14 @@ struct density {
     size_t used_bytes, resident_bytes;
 };
 
-static void add_stretches(struct density *density, const struct superslab *superslab,
-                          uint64_t pages) {
-    while (pages != 0) {
-        const unsigned first = bit_lowest(pages);
-        const uint64_t rest = ~(pages >> first);
-        const unsigned count = rest == 0 ? SUPERSLAB_PAGES - first : bit_lowest(rest);
-        density->used_bytes += count * PAGE_BYTES;
-        density->resident_bytes +=
-            os_resident_bytes((void *)(superslab->start + first * PAGE_BYTES), count * PAGE_BYTES);
-        pages &= ~bit_range(first, count);
-    }
+// What is free and not yet given back is resident as well: it does not count.
+static void add(struct density *density, const struct superslab *superslab) {
+    const size_t dirty_bytes =
+        bit_count(superslab->dirty_young | superslab->dirty_old) * PAGE_BYTES;
+    const size_t resident_bytes = os_resident_bytes((void *)superslab->start, SUPERSLAB_BYTES);
+    const uint64_t used = ~(superslab->free | superslab->stuck | superslab->purging);
+    density->used_bytes += bit_count(used) * PAGE_BYTES;
+    density->resident_bytes += resident_bytes - least_u64(resident_bytes, dirty_bytes);
 }
 
 static bool is_dense(const struct superslab *newest, const struct list *superslabs) {
@@ -35,8 +32,7 @@ static bool is_dense(const struct superslab *newest, const struct list *supersla
         const struct superslab *superslab = CONTAINER_OF(link, const struct superslab, all_link);
         link = link->previous;
         if (superslab != newest && superslab->huge_pages == OS_HUGE_PAGES_NEVER) {
-            add_stretches(&density, superslab,
-                          ~(superslab->free | superslab->stuck | superslab->purging));
+            add(&density, superslab);
             samples++;
         }
     }

@@ -66,12 +66,12 @@ static void test_splits_at_the_ends(void **state) {
 static void test_resident_bytes(void **state) {
     (void)state;
     const size_t page = os_page_bytes();
-    const size_t bytes = 300 * page;  // more than one call asks for
+    const size_t bytes = 1100 * page;  // more than one call asks for
     char *start = os_map(bytes, page);
     assert_non_null(start);
     os_advise_huge_pages(start, bytes, OS_HUGE_PAGES_NEVER);
     assert_int_equal(os_resident_bytes(start, bytes), 0);
-    start[0] = start[7 * page] = start[299 * page] = 1;
+    start[0] = start[7 * page] = start[1099 * page] = 1;
     assert_int_equal(os_resident_bytes(start, bytes), 3 * page);
     os_split_huge_pages(start, 2 * page);
     assert_true(os_purge(start, 2 * page));
