@@ -9,7 +9,7 @@
 
 #include "base/list.h"
 #include "os/os.h"
-#include "space/arena.h"
+#include "space/superslab.h"
 
 // Below this many bytes of superslabs the heap is small.
 #define SMALL_HEAP_BYTES (32 * MIB)

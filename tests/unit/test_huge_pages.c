@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "space/arena.h"
 #include "space/huge_pages.h"
 
 enum {

@@ -75,7 +75,7 @@ RUN = np.dtype(
 )
 
 # Bit i of a word is page i. A page is in a run, or free (then dirty_young, dirty_old or zero), or
-# stuck, or purging; see src/space/arena.h.
+# stuck, or purging; see src/space/superslab.h.
 SUPERSLAB = np.dtype(
     [
         ("start", "<u8"),
