@@ -75,7 +75,9 @@ struct superslab {
     _Atomic(uint64_t) run_start;
     uint32_t longest;      // length of the longest free stretch
     uint32_t purge_round;  // last round of arena_purge() that visited
-    uint8_t huge_pages;    // enum os_huge_pages: what the system was told
+    // enum os_huge_pages: what the system was told. Written under the arena's lock while the superslab holds nothing,
+    // read by who has pages of it.
+    uint8_t huge_pages;
     struct list all_link, length_link, dirty_link;
     // By the page a run starts at; NULL where none ever did. Release when made, under the arena's lock; acquire by
     // look-ups without it.
