@@ -10,6 +10,7 @@
 #include "heap/huge.h"
 #include "heap/large.h"
 #include "heap/misuse.h"
+#include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "heap/slack.h"
 #include "os/os.h"

@@ -15,6 +15,7 @@
 #include "control/snapshot.h"
 #include "control/stats.h"
 #include "heap/guarded_report.h"
+#include "heap/quarantine.h"
 #include "os/os.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"

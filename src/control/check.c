@@ -3,6 +3,7 @@
 #include "control/stats.h"
 #include "heap/guarded.h"
 #include "heap/heap.h"
+#include "heap/heap_check.h"
 #include "heap/huge.h"
 #include "space/arena.h"
 #include "space/metadata.h"

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "control/stats.h"
 #include "heap/guarded_report.h"
+#include "heap/quarantine.h"
 #include "os/file.h"
 #include "thread/lifecycle.h"
 

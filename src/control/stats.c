@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "heap/guarded.h"
 #include "heap/heap.h"
+#include "heap/heap_check.h"
 #include "heap/huge.h"
 #include "os/os.h"
 #include "space/arena.h"

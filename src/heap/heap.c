@@ -1,18 +1,13 @@
 #include "heap/heap.h"
 
 #include "base/bits.h"
-#include "base/check.h"
 #include "config/options.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
-#include "heap/slack.h"
 #include "os/events.h"
 #include "os/os.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
-
-// Larger blocks would make the quarantine of a heap hold tens of megabytes.
-#define QUARANTINE_BLOCK_BYTES_MAX (4 * KIB)
 
 void heap_init(struct heap *heap, uint32_t id) {
     lock_init(&heap->lock, LOCK_RANK_HEAP);
@@ -29,10 +24,6 @@ void heap_init(struct heap *heap, uint32_t id) {
         // Without the memory for it the heap works, only with immediate reuse.
         heap->quarantine = metadata_alloc(options.quarantine_blocks * sizeof(void *));
     }
-}
-
-static bool slab_is_empty(const struct run *slab) {
-    return slab->free_count == slab->block_count;
 }
 
 // Blocks of one word that were freed twice: a line for each.
@@ -306,12 +297,6 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
     }
 }
 
-// The slab that contains an address, or NULL.
-static struct run *slab_of(uintptr_t address) {
-    struct run *slab = arena_find(address);
-    return slab != NULL && run_is_slab(slab) ? slab : NULL;
-}
-
 static bool contains(const struct run *run, uintptr_t address) {
     return address - run->start < run->page_count * PAGE_BYTES;
 }
@@ -352,13 +337,10 @@ static void batch_put(struct flush *flush, struct batch *batch) {
     batch->place.bytes = 0;
 }
 
-// One that is unused, in place of the oldest if need be.
+// One that is unused, in place of the oldest if need be. A new one counts once it is filled.
 static struct batch *batch_new(struct flush *flush) {
     if (flush->used_count < FLUSH_BATCHES) {
-        struct batch *batch = &flush->batches[flush->used_count++];
-        batch->bits = 0;
-        batch->place.bytes = 0;
-        return batch;
+        return &flush->batches[flush->used_count];
     }
     struct batch *batch = &flush->batches[flush->oldest];
     flush->oldest = (flush->oldest + 1) % FLUSH_BATCHES;
@@ -382,13 +364,15 @@ static struct batch *batch_for(struct flush *flush, uintptr_t address) {
     struct batch *batch = batch_new(flush);
     struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
                            ? last->slab
-                           : slab_of(address);
+                           : slab_find(address);
     const int index = slab == NULL ? -1 : slab_index(slab, address);
     if (unlikely(index < 0)) {
         return NULL;  // the batch stays unused
     }
+    flush->used_count += flush->used_count < FLUSH_BATCHES;
     batch->slab = slab;
     batch->word = (unsigned)index / 64;
+    batch->bits = 0;
     batch->place = slab_word(slab, batch->word);
     return batch;
 }
@@ -592,152 +576,9 @@ unsigned heap_collect(struct heap *heap) {
     return count;
 }
 
-// Offset of the first byte that is not zero, or `bytes`, a multiple of 16.
-static size_t first_nonzero(const unsigned char *block, size_t bytes) {
-    const uint64_t *words = (const uint64_t *)(const void *)block;
-    size_t at = 0;
-    while (at < bytes && words[at / 8] == 0) {
-        at += 8;
-    }
-    return at < bytes ? at + bit_lowest(words[at / 8]) / 8 : bytes;
-}
-
-bool heap_holds_back(const struct heap *heap, const void *block) {
-    for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
-        if (atomic_load_relaxed(&heap->quarantine[i]) == block) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Takes the block out of its place in the quarantine and puts it back into its slab. It was cleared on
-// its way in: a byte that is not zero was written after the free. NULL: the place is empty.
-static void release_held_back(struct heap *heap, _Atomic(void *) *place, void *next) {
-    unsigned char *block = atomic_load_relaxed(place);
-    if (block != NULL && options.zero_on_free) {
-        const struct run *slab = slab_of((uintptr_t)block);
-        const size_t bytes = slab == NULL ? 0 : size_classes[slab->class_index].block_bytes;
-        const size_t changed = first_nonzero(block, bytes);
-        if (unlikely(changed != bytes)) {
-            misuse_report(MISUSE_WRITE_AFTER_FREE, (uintptr_t)block + changed);
-            __builtin_memset(block, 0, bytes);
-        }
-    }
-    atomic_store_relaxed(place, next);
-    if (block != NULL) {
-        void *const released = block;
-        heap_put(heap, &released, 1);
-    }
-}
-
-void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
-    const int index = slab_index(slab, (uintptr_t)block);
-    if (index < 0) {
-        misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
-    }
-    if (slab_is_free(slab, (unsigned)index) || heap_holds_back(heap, block)) {
-        misuse_report_freed(MISUSE_INVALID_FREE, slab, (unsigned)index);
-        return;
-    }
-    if (unlikely(options.slack_check)) {
-        slack_require(slab, (unsigned)index);
-    }
-    if (options.zero_on_free) {
-        __builtin_memset(block, 0, size_classes[slab->class_index].block_bytes);
-    }
-    if (heap->quarantine != NULL &&
-        size_classes[slab->class_index].block_bytes <= QUARANTINE_BLOCK_BYTES_MAX) {
-        _Atomic(void *) *place = &heap->quarantine[heap->quarantine_next];
-        heap->quarantine_next = (heap->quarantine_next + 1) % (uint32_t)options.quarantine_blocks;
-        release_held_back(heap, place, block);
-        return;
-    }
-    heap_put(heap, &block, 1);
-}
-
-void heap_end_quarantine(struct heap *heap) {
-    for (size_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
-        release_held_back(heap, &heap->quarantine[i], NULL);
-    }
-}
-
 void heap_release_empty(struct heap *heap, unsigned keep) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         release_empty(heap, &heap->bins[i], keep);
     }
     tell_bytes(heap);
-}
-
-void heap_class_totals(const struct heap *heap, uint64_t class_index,
-                       struct heap_class_totals *totals) {
-    const struct bin *bin = &heap->bins[class_index];
-    const struct size_class *size_class = &size_classes[class_index];
-    const uint64_t blocks = (uint64_t)bin->slab_count * size_class->block_count;
-    uint64_t free_blocks = 0;
-    for (const struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-        free_blocks += CONTAINER_OF(link, struct run, bin_link)->free_count;
-    }
-    totals->slab_bytes = (uint64_t)bin->slab_count * size_class->slab_pages * PAGE_BYTES;
-    totals->free_blocks = free_blocks;
-    totals->used_blocks = blocks - free_blocks;
-}
-
-struct bin_totals {
-    uint32_t slab_count, empty_count;
-};
-
-// False when the slab is no slab of this heap and class, so that nothing more can be said of it.
-static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
-                        uint64_t class_index) {
-    const size_t before = check->violations;
-    const struct heap *owner = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
-    check->where = slab->start;
-    check_equal(check, "the heap is the one whose list it is on", (uintptr_t)owner,
-                (uintptr_t)heap);
-    check_equal(check, "the class is that of its list", slab->class_index, class_index);
-    check_equal(check, "its address leads to it", (uintptr_t)arena_find(slab->start),
-                (uintptr_t)slab);
-    for (unsigned page = 0; page < slab->page_count; page++) {
-        check_equal(check, "each page's entry is heap and class",
-                    page_map_get(slab->start + page * PAGE_BYTES),
-                    page_entry_slab(heap->id, class_index));
-    }
-    return check->violations == before;
-}
-
-static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
-                         struct bin_totals *totals) {
-    struct check check = {"slab", 0, 0};
-    size_t violations = 0;
-    const bool is_full_list = head == &heap->bins[class_index].full;
-    for (const struct list *link = head->next; link != head; link = link->next) {
-        const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        totals->slab_count += 1;
-        totals->empty_count += slab_is_empty(slab);
-        if (check_owner(&check, heap, slab, class_index)) {
-            check_that(&check, (slab->free_count == 0) == is_full_list,
-                       "on the list of full slabs exactly when it holds no block", slab->free_count,
-                       is_full_list);
-            violations += slab_check(slab);
-        }
-    }
-    return violations + check.violations;
-}
-
-size_t heap_check(const struct heap *heap) {
-    struct check check = {"heap", heap->id, 0};
-    size_t violations = 0;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct bin *bin = &heap->bins[i];
-        struct bin_totals totals = {0, 0};
-        violations += check_list(heap, &bin->partial, i, &totals);
-        violations += check_list(heap, &bin->full, i, &totals);
-        check_equal(&check, "a bin's slab_count == slabs on its lists", bin->slab_count,
-                    totals.slab_count);
-        check_equal(&check, "a bin's empty_count == slabs that hold all their blocks",
-                    bin->empty_count, totals.empty_count);
-    }
-    return violations + check.violations;
 }

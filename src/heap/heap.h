@@ -104,35 +104,9 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 // The same for one block. Reports a pointer that is none.
 void heap_publish_block(struct run *slab, void *block);
 
-// Frees one block of a slab of this heap at once, with every check and through the quarantine. Reports a
-// pointer that is no block in use. The lock is held.
-void heap_free_checked(struct heap *heap, struct run *slab, void *block);
-
-// Whether the options want every free of a small block to go through heap_free_checked, and so no
-// magazines.
-static inline bool heap_checks_frees(void) {
-    return (options.immediate_double_free | options.zero_on_free | options.quarantine_blocks |
-            options.slack_check) != 0;
-}
-
-// Whether a freed block waits in the quarantine. Exact under the lock; without it, a guess for messages.
-bool heap_holds_back(const struct heap *heap, const void *block);
-
-// Puts all quarantined blocks back.
-void heap_end_quarantine(struct heap *heap);
-
 // Destroys empty slabs beyond `keep` per class.
 void heap_release_empty(struct heap *heap, unsigned keep);
 
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the
 // last call, or, when `now`, all. Returns the bytes.
 size_t heap_purge_slabs(struct heap *heap, bool now);
-
-struct heap_class_totals {
-    uint64_t slab_bytes, used_blocks, free_blocks;
-};
-void heap_class_totals(const struct heap *heap, uint64_t class_index,
-                       struct heap_class_totals *totals);
-
-// Number of violated invariants.
-size_t heap_check(const struct heap *heap);

@@ -31,6 +31,12 @@ unsigned slab_take(struct run *slab, unsigned want, void **blocks);
 // Takes one block chosen at random. The slab must hold at least one.
 void *slab_take_random(struct run *slab, uint64_t *random_state);
 
+// The slab that contains an address, or NULL.
+static inline struct run *slab_find(uintptr_t address) {
+    struct run *slab = arena_find(address);
+    return slab != NULL && run_is_slab(slab) ? slab : NULL;
+}
+
 // Index of the block that starts at `address` (within the slab's pages), or -1 when none does.
 static inline int slab_index(const struct run *slab, uintptr_t address) {
     const struct size_class *size_class = &size_classes[slab->class_index];
@@ -116,6 +122,10 @@ static inline bool slab_is_free(const struct run *slab, unsigned index) {
     const uint64_t bits = atomic_load_relaxed(&slab->free_bits[index / 64]) |
                           atomic_load_relaxed(&slab->remote_bits[index / 64]);
     return (bits & bit(index % 64)) != 0;
+}
+
+static inline bool slab_is_empty(const struct run *slab) {
+    return slab->free_count == slab->block_count;
 }
 
 // Puts blocks back: `bits` of word `word`. None of them may be held already.

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "config/options.h"
 #include "heap/misuse.h"
+#include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
 

@@ -1,6 +1,7 @@
 #include "thread/holder.h"
 
 #include "config/options.h"
+#include "heap/quarantine.h"
 #include "thread/cache.h"
 
 static bool is_between(void *const *from, void *const *to, uintptr_t address) {

@@ -3,6 +3,7 @@
 #include "config/control.h"
 #include "config/options.h"
 #include "heap/huge.h"
+#include "heap/quarantine.h"
 #include "os/events.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"

@@ -11,6 +11,7 @@
 #include "config/options.h"
 #include "control/stats.h"
 #include "fake_os.h"
+#include "heap/heap_check.h"
 #include "heap/slab.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"

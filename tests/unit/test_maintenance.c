@@ -9,6 +9,7 @@
 #include "config/options.h"
 #include "control/stats.h"
 #include "fake_os.h"
+#include "heap/heap_check.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
 #include "thread/lifecycle.h"

@@ -5,6 +5,7 @@
 
 #include "config/options.h"
 #include "fake_os.h"
+#include "heap/heap_check.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 #include "thread/cache.h"

@@ -1,0 +1,77 @@
+#include "heap/heap_check.h"
+
+#include "base/check.h"
+#include "heap/slab.h"
+#include "space/page_map.h"
+
+void heap_class_totals(const struct heap *heap, uint64_t class_index,
+                       struct heap_class_totals *totals) {
+    const struct bin *bin = &heap->bins[class_index];
+    const struct size_class *size_class = &size_classes[class_index];
+    const uint64_t blocks = (uint64_t)bin->slab_count * size_class->block_count;
+    uint64_t free_blocks = 0;
+    for (const struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+        free_blocks += CONTAINER_OF(link, struct run, bin_link)->free_count;
+    }
+    totals->slab_bytes = (uint64_t)bin->slab_count * size_class->slab_pages * PAGE_BYTES;
+    totals->free_blocks = free_blocks;
+    totals->used_blocks = blocks - free_blocks;
+}
+
+struct bin_totals {
+    uint32_t slab_count, empty_count;
+};
+
+// False when the slab is no slab of this heap and class, so that nothing more can be said of it.
+static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
+                        uint64_t class_index) {
+    const size_t before = check->violations;
+    const struct heap *owner = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
+    check->where = slab->start;
+    check_equal(check, "the heap is the one whose list it is on", (uintptr_t)owner,
+                (uintptr_t)heap);
+    check_equal(check, "the class is that of its list", slab->class_index, class_index);
+    check_equal(check, "its address leads to it", (uintptr_t)arena_find(slab->start),
+                (uintptr_t)slab);
+    for (unsigned page = 0; page < slab->page_count; page++) {
+        check_equal(check, "each page's entry is heap and class",
+                    page_map_get(slab->start + page * PAGE_BYTES),
+                    page_entry_slab(heap->id, class_index));
+    }
+    return check->violations == before;
+}
+
+static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
+                         struct bin_totals *totals) {
+    struct check check = {"slab", 0, 0};
+    size_t violations = 0;
+    const bool is_full_list = head == &heap->bins[class_index].full;
+    for (const struct list *link = head->next; link != head; link = link->next) {
+        const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        totals->slab_count += 1;
+        totals->empty_count += slab_is_empty(slab);
+        if (check_owner(&check, heap, slab, class_index)) {
+            check_that(&check, (slab->free_count == 0) == is_full_list,
+                       "on the list of full slabs exactly when it holds no block", slab->free_count,
+                       is_full_list);
+            violations += slab_check(slab);
+        }
+    }
+    return violations + check.violations;
+}
+
+size_t heap_check(const struct heap *heap) {
+    struct check check = {"heap", heap->id, 0};
+    size_t violations = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct bin *bin = &heap->bins[i];
+        struct bin_totals totals = {0, 0};
+        violations += check_list(heap, &bin->partial, i, &totals);
+        violations += check_list(heap, &bin->full, i, &totals);
+        check_equal(&check, "a bin's slab_count == slabs on its lists", bin->slab_count,
+                    totals.slab_count);
+        check_equal(&check, "a bin's empty_count == slabs that hold all their blocks",
+                    bin->empty_count, totals.empty_count);
+    }
+    return violations + check.violations;
+}

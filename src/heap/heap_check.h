@@ -1,0 +1,13 @@
+// What a heap's slabs amount to, and whether they are as they must be. Under the heap's lock.
+#pragma once
+
+#include "heap/heap.h"
+
+struct heap_class_totals {
+    uint64_t slab_bytes, used_blocks, free_blocks;
+};
+void heap_class_totals(const struct heap *heap, uint64_t class_index,
+                       struct heap_class_totals *totals);
+
+// Number of violated invariants.
+size_t heap_check(const struct heap *heap);
