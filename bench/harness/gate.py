@@ -24,7 +24,7 @@ from .workshop import build
 Table = dict[str, Any]
 
 # Hot functions, and which of their values is the block's address.
-ALLOCATING = ("malloc", "_Znwm", "_Znam")
+ALLOCATING = ("malloc", "aligned_alloc", "memalign", "_Znwm", "_Znam")
 FREEING = ("free", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
 BLOCK_BYTES = 64
 

@@ -145,10 +145,11 @@ static void *or_enomem(void *block) {
     return block;
 }
 
-static void *alloc_uncounted(size_t bytes, size_t alignment) {
+// `zero` is asked of what is not small alone.
+static void *alloc_uncounted(size_t bytes, size_t alignment, bool zero) {
     const int saved_errno = errno;
     void *block = is_small(bytes, alignment) ? alloc_small_slow(bytes, alignment)
-                                             : alloc_big(bytes, PAGE_BYTES, false);
+                                             : alloc_big(bytes, alignment, zero);
     errno = saved_errno;
     return or_enomem(block);
 }
@@ -165,10 +166,10 @@ SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment) {
     struct research_mark mark;
     struct thread_cache *cache = researched_cache();
     if (cache == NULL) {
-        return alloc_uncounted(bytes, alignment);
+        return alloc_uncounted(bytes, alignment, false);
     }
     research_alloc_begin(cache, &mark);
-    void *block = alloc_uncounted(bytes, alignment);
+    void *block = alloc_uncounted(bytes, alignment, false);
     const bool is_plain = alignment <= BLOCK_ALIGN || !is_small(bytes, alignment);
     research_alloc_end(cache, &mark, block,
                        is_plain ? bytes : aligned_block_bytes(bytes, alignment));
@@ -179,7 +180,7 @@ SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment) {
 SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment) {
     // The options are read below, and another thread may be loading them.
     lifecycle_start();
-    return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment)
+    return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment, false)
                                               : alloc_researched(bytes, alignment);
 }
 
@@ -202,35 +203,36 @@ void *hakmem_alloc_zeroed(size_t bytes) {
         void *block = alloc(bytes);
         return block == NULL ? NULL : __builtin_memset(block, 0, bytes);
     }
-    const int saved_errno = errno;
-    void *block = alloc_big(bytes, PAGE_BYTES, true);
-    errno = saved_errno;
-    return or_enomem(block);
+    return alloc_uncounted(bytes, BLOCK_ALIGN, true);
+}
+
+// The power of two from an alignment on, at least malloc's own. At most REQUEST_BYTES_MAX / 2 + 1.
+static size_t raised_alignment(size_t alignment) {
+    size_t raised = BLOCK_ALIGN;
+    while (raised < alignment) {
+        raised *= 2;
+    }
+    return raised;
+}
+
+MIDDLE_PATH void *alloc_aligned_slow(size_t alignment, size_t bytes) {
+    if (unlikely(alignment > REQUEST_BYTES_MAX / 2 + 1 || bytes > REQUEST_BYTES_MAX)) {
+        return or_enomem(NULL);
+    }
+    alignment = raised_alignment(alignment);
+    if (bytes > SMALL_BYTES_MAX || alignment > SMALL_BYTES_MAX) {
+        return alloc_uncounted(bytes == 0 ? 1 : bytes, alignment, false);
+    }
+    struct thread_cache *cache = thread_cache;
+    const uint64_t class_index = size_class_aligned(bytes, alignment);
+    // The hit looked into another class where a table has no class for a multiple of the alignment.
+    void *block = cache_pop(cache, class_index + 1);
+    block = block != NULL ? block : cache_pop_depot(cache, class_index);
+    return block != NULL ? block : alloc_slowest(bytes, alignment);
 }
 
 void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
-    if (alignment > REQUEST_BYTES_MAX / 2 + 1 || bytes > REQUEST_BYTES_MAX) {
-        return or_enomem(NULL);
-    }
-    if (!is_power_of_two(alignment)) {
-        size_t raised = BLOCK_ALIGN;
-        while (raised < alignment) {
-            raised *= 2;
-        }
-        alignment = raised;
-    }
-    if (alignment <= BLOCK_ALIGN) {
-        return alloc(bytes);
-    }
-    if (bytes <= SMALL_BYTES_MAX && alignment <= SMALL_BYTES_MAX) {
-        return unlikely(cache_is_diverted(thread_cache))
-                   ? alloc_slowest(bytes, alignment)
-                   : alloc(aligned_block_bytes(bytes, alignment));
-    }
-    const int saved_errno = errno;
-    void *block = alloc_big(bytes == 0 ? 1 : bytes, alignment, false);
-    errno = saved_errno;
-    return or_enomem(block);
+    return alloc_aligned(alignment, bytes);
 }
 
 // ---- Free ----

@@ -9,10 +9,12 @@
 //               no small block: large; huge; else misuse                          alloc.c
 #pragma once
 
+#include "base/bits.h"
 #include "thread/cache.h"
 
 // Everything that does not end in a hit. They set errno to ENOMEM on failure; free keeps errno.
 void *alloc_slow(size_t bytes);
+void *alloc_aligned_slow(size_t alignment, size_t bytes);
 void free_slow(void *block);
 void free_sized_slow(void *block, size_t alignment, size_t bytes);
 
@@ -26,6 +28,23 @@ FAST_PATH void *alloc(size_t bytes) {
         return alloc_slow(bytes);
     }
     return block;
+}
+
+// NULL when the magazine is empty, nothing small serves, or the alignment is no power of two.
+FAST_PATH void *alloc_aligned_hit(size_t alignment, size_t bytes) {
+    struct thread_cache *cache = thread_cache;
+    if (unlikely((alignment & (alignment - 1)) != 0 || alignment > SMALL_BYTES_MAX ||
+                 bytes > SMALL_BYTES_MAX)) {
+        return NULL;
+    }
+    // Of a multiple of the alignment the smallest class is one as well (size_class.def); of other tables and of 0
+    // bytes a block is taken if it happens to be aligned.
+    return cache_pop_aligned(cache, size_class_number(align_up(bytes, alignment)), alignment);
+}
+
+FAST_PATH void *alloc_aligned(size_t alignment, size_t bytes) {
+    void *block = alloc_aligned_hit(alignment, bytes);
+    return likely(block != NULL) ? block : alloc_aligned_slow(alignment, bytes);
 }
 
 FAST_PATH bool dealloc_hit(void *block) {

@@ -42,26 +42,42 @@ EXPORTED void *reallocarray(void *block, size_t count, size_t bytes) {
     return hakmem_resize(block, product);
 }
 
-EXPORTED void *memalign(size_t alignment, size_t bytes) {
+MIDDLE_PATH static void *memalign_slow(size_t alignment, size_t bytes) {
     // glibc: above half the address space an alignment is a usage error, not want of memory.
     if (unlikely(alignment > SIZE_MAX / 2 + 1)) {
         errno = EINVAL;
         return NULL;
     }
-    return hakmem_alloc_aligned(alignment, bytes);
+    return alloc_aligned_slow(alignment, bytes);
 }
 
-EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
-    return memalign(alignment, bytes);
+EXPORTED_FAST void *memalign(size_t alignment, size_t bytes) {
+    void *block = alloc_aligned_hit(alignment, bytes);
+    return likely(block != NULL) ? block : memalign_slow(alignment, bytes);
 }
 
-EXPORTED int posix_memalign(void **result, size_t alignment, size_t bytes) {
+EXPORTED_FAST void *aligned_alloc(size_t alignment, size_t bytes) {
+    void *block = alloc_aligned_hit(alignment, bytes);
+    return likely(block != NULL) ? block : memalign_slow(alignment, bytes);
+}
+
+MIDDLE_PATH static int posix_memalign_slow(void **result, size_t alignment, size_t bytes) {
     if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0) {
         return EINVAL;
     }
-    void *block = hakmem_alloc_aligned(alignment, bytes);
+    void *block = alloc_aligned_slow(alignment, bytes);
     if (block == NULL) {
         return ENOMEM;  // in errno too, as with glibc: some programs look there
+    }
+    *result = block;
+    return 0;
+}
+
+EXPORTED_FAST int posix_memalign(void **result, size_t alignment, size_t bytes) {
+    void *block =
+        likely(alignment % sizeof(void *) == 0) ? alloc_aligned_hit(alignment, bytes) : NULL;
+    if (unlikely(block == NULL)) {
+        return posix_memalign_slow(result, alignment, bytes);
     }
     *result = block;
     return 0;

@@ -144,6 +144,18 @@ FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_number) {
     return block;
 }
 
+// The same if the block is at a multiple of `alignment`, a power of two or 0, which nothing is a multiple of.
+FAST_PATH void *cache_pop_aligned(struct thread_cache *cache, uint64_t class_number,
+                                  size_t alignment) {
+    void **top = slot_load(cache->top, class_number);
+    void *block = top[-1];
+    if (unlikely(block == NULL || ((uintptr_t)block & (alignment - 1)) != 0)) {
+        return NULL;
+    }
+    slot_store(cache->top, class_number, top - 1);
+    return block;
+}
+
 // False when the node is full, and when the address is in no slab.
 FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, void *block) {
     if (unlikely((uintptr_t)block > address_max)) {

@@ -215,48 +215,6 @@ static void test_zeroed_memory(void **state) {
     check();
 }
 
-// ---- alloc_aligned ----
-
-static void test_alignments(void **state) {
-    (void)state;
-    for (size_t alignment = 1; alignment <= 256 * MIB; alignment *= 2) {
-        for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
-            char *block = hakmem_alloc_aligned(alignment, sizes[i]);
-            assert_non_null(block);
-            assert_int_equal((uintptr_t)block % alignment, 0);
-            assert_int_equal((uintptr_t)block % BLOCK_ALIGN, 0);
-            assert_true(hakmem_block_bytes(block) >= sizes[i]);
-            mark(block, sizes[i], 1);
-            hakmem_dealloc(block);
-        }
-        char *empty = hakmem_alloc_aligned(alignment, 0);
-        assert_non_null(empty);
-        assert_int_equal((uintptr_t)empty % alignment, 0);
-        hakmem_dealloc(empty);
-    }
-    check();
-}
-
-static void test_odd_alignments_are_raised(void **state) {
-    (void)state;
-    static const size_t odd[][2] = {{0, 16},    {3, 16},      {17, 32},         {24, 32},
-                                    {100, 128}, {4097, 8192}, {100000, 131072}, {3 * MIB, 4 * MIB}};
-    for (size_t i = 0; i < ARRAY_COUNT(odd); i++) {
-        char *block = hakmem_alloc_aligned(odd[i][0], 1000);
-        assert_non_null(block);
-        assert_int_equal((uintptr_t)block % odd[i][1], 0);
-        hakmem_dealloc(block);
-    }
-    static const size_t impossible[] = {SIZE_MAX, (size_t)1 << 63, ((size_t)1 << 62) + 1,
-                                        (size_t)1 << 62, (size_t)1 << 47};
-    for (size_t i = 0; i < ARRAY_COUNT(impossible); i++) {
-        errno = 0;
-        assert_null(hakmem_alloc_aligned(impossible[i], 1));
-        assert_int_equal(errno, ENOMEM);
-    }
-    check();
-}
-
 // ---- resize ----
 
 static void test_resize_keeps_contents_between_all_kinds(void **state) {
@@ -517,8 +475,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_lets_kept_mappings_go),
         cmocka_unit_test(test_kept_mappings_go_before_a_larger_one_comes),
         cmocka_unit_test(test_zeroed_memory),
-        cmocka_unit_test(test_alignments),
-        cmocka_unit_test(test_odd_alignments_are_raised),
         cmocka_unit_test(test_resize_keeps_contents_between_all_kinds),
         cmocka_unit_test(test_resize_edge_cases),
         cmocka_unit_test(test_refused_shrink_keeps_the_block),
