@@ -151,9 +151,11 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks) {
     struct bin *bin = &heap->bins[class_index];
     unsigned got = 0;
-    // A second slab is opened only while there is one with free blocks: a new one is made for the
-    // first block alone.
-    while (got < want && (got == 0 || !list_is_empty(&bin->partial))) {
+    // Where there is a slab with blocks, no other is made: what it has serves for now. Where there is none, one for the
+    // first block, and of slabs of few blocks as many as give half of what is asked for.
+    const bool makes_slabs = list_is_empty(&bin->partial);
+    while (got < want &&
+           (got == 0 || !list_is_empty(&bin->partial) || (makes_slabs && got < want / 2))) {
         struct run *slab = slab_with_blocks(heap, class_index);
         if (slab == NULL) {
             break;

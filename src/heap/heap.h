@@ -74,8 +74,8 @@ static inline void heap_count(struct heap *heap, enum counter counter, uint64_t 
 
 // All functions below want the lock, except heap_publish, heap_publish_block and heap_has_remote.
 
-// Takes 1..`want` (at most 63) blocks of a class into blocks[], lowest addresses first; makes a
-// slab when none has one. Returns how many; 0 when the system has no memory.
+// Takes 1..`want` (at most 63) blocks of a class into blocks[], of each slab the lowest addresses first; when none
+// has one, makes slabs for half of them or more. Returns how many; 0 when the system has no memory.
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
 
 // Whether the heap has blocks of the class without making a slab.

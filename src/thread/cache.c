@@ -172,7 +172,13 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
     // circulation stay a multiple of a node, and cross its border as seldom.
     want -= least_u64(want - 1, magazine->watched);
     magazine->watched = 0;
-    const unsigned got = take_from_heap(cache, class_index, (unsigned)want, blocks);
+    const unsigned ready = (unsigned)least_u64(want, knobs_prewarm(class_index));
+    unsigned got = 0;
+    unsigned step;
+    do {
+        step = take_from_heap(cache, class_index, (unsigned)want - got, blocks + got);
+        got += step;
+    } while (step != 0 && unlikely(got < ready));
     if (got == 0) {
         return NULL;
     }

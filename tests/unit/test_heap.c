@@ -213,10 +213,25 @@ static void test_new_slab_for_the_first_block_only(void **state) {
     start();
     const unsigned per_slab = size_classes[SIZE_CLASS_65536].block_count;
     void *blocks[63];
-    assert_int_equal(take(&heap, SIZE_CLASS_65536, 63, blocks), per_slab);
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 2 * per_slab, blocks), per_slab);
     assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 1);
     assert_int_equal(take(&heap, SIZE_CLASS_65536, 1, blocks), 1);
     assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 2);
+    // The one that has some serves, however few.
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 63, blocks), per_slab - 1);
+    assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 2);
+}
+
+// Of slabs of few blocks, as many as give half of what is asked for.
+static void test_new_slabs_for_half_of_the_blocks(void **state) {
+    (void)state;
+    start();
+    const unsigned per_slab = size_classes[SIZE_CLASS_65536].block_count;
+    void *blocks[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_65536, 63, blocks), 4 * per_slab);
+    assert_true(3 * per_slab < 63 / 2 && 4 * per_slab >= 63 / 2);
+    assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 4);
+    check();
 }
 
 static void test_second_slab_serves_the_rest(void **state) {
@@ -224,8 +239,8 @@ static void test_second_slab_serves_the_rest(void **state) {
     start();
     void *blocks[2][63];
     const unsigned per_slab = size_classes[SIZE_CLASS_65536].block_count;
-    take(&heap, SIZE_CLASS_65536, 63, blocks[0]);
-    take(&heap, SIZE_CLASS_65536, 63, blocks[1]);
+    take(&heap, SIZE_CLASS_65536, per_slab, blocks[0]);
+    take(&heap, SIZE_CLASS_65536, per_slab, blocks[1]);
     heap_put(&heap, blocks[0], 3);
     heap_put(&heap, blocks[1], 3);
     void *again[63];
@@ -695,28 +710,30 @@ static void test_slabs_age_before_they_are_purged(void **state) {
     (void)state;
     start();
     options.purge_slab_block_min = 1024;
+    const unsigned count = size_classes[SIZE_CLASS_4096].block_count - 4u;
+    const unsigned half = count / 2;
     void *blocks[63];
-    take(&heap, SIZE_CLASS_4096, 60, blocks);
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, count, blocks), count);
     void *small[63];
     take(&heap, SIZE_CLASS_512, 60, small);
-    for (unsigned i = 0; i < 60; i++) {
+    for (unsigned i = 0; i < count; i++) {
         memset(blocks[i], 1, 4096);
     }
     assert_int_equal(heap_purge_slabs(&heap, false), 0);
-    heap_put(&heap, blocks, 30);
+    heap_put(&heap, blocks, half);
     heap_put(&heap, small, 50);
     assert_int_equal(heap_purge_slabs(&heap, false), 0);  // aged
-    assert_int_equal(heap_purge_slabs(&heap, false), 30 * 4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), half * 4096);
     assert_int_equal(heap_purge_slabs(&heap, false), 0);  // once
-    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), 30 * 4096);
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), half * 4096);
     // A slab in use is not aged.
-    heap_put(&heap, blocks + 30, 1);
+    heap_put(&heap, blocks + half, 1);
     assert_int_equal(heap_purge_slabs(&heap, false), 0);
     take_one(&heap, SIZE_CLASS_4096);
     assert_int_equal(heap_purge_slabs(&heap, false), 0);
     assert_true(heap_purge_slabs(&heap, false) > 0);
     // `now` asks for no age, and the option for no small blocks.
-    heap_put(&heap, blocks + 31, 1);
+    heap_put(&heap, blocks + half + 1, 1);
     assert_true(heap_purge_slabs(&heap, true) > 0);
     options.purge_slab_block_min = 16;
     assert_true(heap_purge_slabs(&heap, true) > 0);
@@ -730,6 +747,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_random_operations_keeping_many_slabs),
         cmocka_unit_test(test_lowest_addresses_first),
         cmocka_unit_test(test_new_slab_for_the_first_block_only),
+        cmocka_unit_test(test_new_slabs_for_half_of_the_blocks),
         cmocka_unit_test(test_second_slab_serves_the_rest),
         cmocka_unit_test(test_empty_slabs_are_kept_as_told),
         cmocka_unit_test(test_want_of_memory),

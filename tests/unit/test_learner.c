@@ -206,6 +206,7 @@ static void test_what_was_learned_goes_with_the_option(void **state) {
     wander(300000, 2048, 32768);
     assert_true(thread_cache->budget_bytes > option_live(cache_heap_bytes));
     assert_true(options_set("learn", "0"));
+    thread_cache->learner_window = LEARNER_WINDOW_EVENTS;  // it may have become long
     wander(100000, 2048, 32768);
     assert_int_equal(thread_cache->budget_bytes, 0);
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
