@@ -113,6 +113,7 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"huge_state_unused", HUGE_UNUSED},
     {"huge_state_live", HUGE_LIVE},
     {"huge_state_kept", HUGE_KEPT},
+    {"huge_state_leaving", HUGE_LEAVING},
     {"guarded_state_unused", GUARDED_UNUSED},
     {"guarded_state_live", GUARDED_LIVE},
     {"guarded_state_freed", GUARDED_FREED},

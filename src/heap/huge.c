@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "heap/kept.h"
 #include "heap/large.h"
+#include "heap/leaving.h"
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -99,7 +100,9 @@ static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_
                 return false;
             }
             __builtin_memcpy((void *)to, (void *)from, bytes);
-            os_unmap((void *)from, bytes);
+            if (leaving_add_part(from, bytes) == NULL) {
+                os_unmap((void *)from, bytes);
+            }
         }
     }
     for (unsigned i = 0; i < huge->seam_count; i++) {
@@ -132,21 +135,34 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes) {
     return true;
 }
 
+// The lock is given up while the tail is unmapped.
 static void shrink(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
+    const uint8_t seam_count = huge->seam_count;
     const size_t kept_pages = align_up(usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
     const uintptr_t tail = huge->start + kept_pages * PAGE_BYTES;
     // The entries go first: once the tail is unmapped, its addresses may be anybody's.
     page_map_set(tail, pages - kept_pages, PAGE_ENTRY_NONE);
-    if (!os_unmap((void *)(huge->start + usable_bytes), before - usable_bytes)) {
-        // The longer block still serves.
-        page_map_set(tail, pages - kept_pages, page_entry(huge->number, PAGE_KIND_HUGE));
-        return;
-    }
     huge_forget_seams(huge, huge->start + usable_bytes);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes);
+    const uintptr_t end = huge->start + usable_bytes;
+    struct huge *part = leaving_add_part(end, before - usable_bytes);
+    size_t left_bytes = before - usable_bytes;
+    if (part != NULL) {
+        left_bytes = leaving_unmap(part);
+    } else if (os_unmap((void *)end, left_bytes)) {
+        left_bytes = 0;
+    }
+    if (left_bytes != 0) {
+        // The longer block still serves.
+        table.seam_count += seam_count - huge->seam_count;
+        huge->seam_count = seam_count;
+        huge_forget_seams(huge, end + left_bytes);
+        table.live_bytes -= huge->mapped_bytes;
+        settle(huge, usable_bytes + left_bytes);
+    }
 }
 
 static bool grow(struct huge *huge, size_t usable_bytes) {
@@ -201,7 +217,7 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
         huge = take_new(usable_bytes, alignment, zero);
     }
     trim_kept();
-    lock_release(&table.lock);
+    leaving_unmap_and_unlock();
     if (huge == NULL) {
         return NULL;
     }
@@ -209,7 +225,7 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
     void *start = (void *)huge->start;
     // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
-    if (zero && reused && !os_purge(start, huge->usable_bytes)) {
+    if (zero && reused && !leaving_purge(huge->start, huge->usable_bytes)) {
         __builtin_memset(start, 0, bytes);
     }
     return start;
@@ -250,7 +266,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     event_record(EVENT_huge_free, huge->start, huge->usable_bytes);
     const uint64_t now_ms = os_clock_ms();
     // Cleared memory is what the hardened mode promises of anything freed.
-    const bool cleared = !options.zero_on_free || os_purge((void *)huge->start, huge->usable_bytes);
+    const bool cleared = !options.zero_on_free || leaving_purge(huge->start, huge->usable_bytes);
     lock_acquire(&table.lock);
     table.live_bytes -= huge->mapped_bytes;
     table.live_count--;
@@ -265,7 +281,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
             excess_dropped(&table.excess, bytes, bound_bytes);
         }
     }
-    lock_release(&table.lock);
+    leaving_unmap_and_unlock();
     return true;
 }
 
@@ -287,7 +303,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     } else {
         done = grow(huge, usable_bytes);
     }
-    lock_release(&table.lock);
+    leaving_unmap_and_unlock();
     return done;
 }
 
@@ -298,9 +314,15 @@ size_t huge_purge(uint64_t now_ms, bool everything) {
         table.decay_due_ms = now_ms + option_live(purge_delay_ms);
         excess_decay(&table.excess);
     }
-    const size_t bytes = kept_drop_aged(now_ms, everything ? 0 : option_live(purge_delay_ms));
+    kept_drop_aged(now_ms, everything ? 0 : option_live(purge_delay_ms));
+    return leaving_unmap_and_unlock();
+}
+
+void huge_await_unmapping(void) {
+    lock_acquire(&table.lock);
+    huge_table_prepare();
+    leaving_await();
     lock_release(&table.lock);
-    return bytes;
 }
 
 bool huge_has_kept(void) {
@@ -368,6 +390,9 @@ size_t huge_check(void) {
     huge_table_prepare();
     const uint64_t live = check_list(&check, &table.live, HUGE_LIVE, &live_bytes, &seams);
     const uint64_t kept = check_list(&check, &table.kept, HUGE_KEPT, &kept_bytes, &seams);
+    uint64_t leaving_bytes = 0;
+    const uint64_t leaving =
+        check_list(&check, &table.leaving, HUGE_LEAVING, &leaving_bytes, &seams);
     const uint64_t unused = check_list(&check, &table.unused, HUGE_UNUSED, NULL, &seams);
     check.structure = "huge blocks";
     check.where = 0;
@@ -378,7 +403,7 @@ size_t huge_check(void) {
                table.peak_bytes, table.live_bytes);
     check_equal(&check, "kept_bytes == bytes on the kept list",
                 atomic_load_relaxed(&table.kept_bytes), kept_bytes);
-    check_equal(&check, "each descriptor is on one list", live + kept + unused,
+    check_equal(&check, "each descriptor is on one list", live + kept + leaving + unused,
                 table.chunk_count * (uint64_t)HUGE_CHUNK_COUNT);
     lock_release(&table.lock);
     return check.violations;
@@ -386,6 +411,8 @@ size_t huge_check(void) {
 
 void huge_fork_lock(void) {
     lock_acquire(&table.lock);
+    huge_table_prepare();
+    leaving_await();
 }
 
 void huge_fork_unlock(void) {

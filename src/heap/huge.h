@@ -34,6 +34,9 @@ size_t huge_purge(uint64_t now_ms, bool everything);
 // Whether there are kept mappings.
 bool huge_has_kept(void);
 
+// Waits until what other threads gave back is the system's: until then it counts against this process's limits.
+void huge_await_unmapping(void);
+
 // live_bytes and kept_bytes are of mappings, guards included; usable_bytes of live blocks alone.
 struct huge_totals {
     uint64_t live_count, usable_bytes, live_bytes, live_bytes_max, kept_bytes;

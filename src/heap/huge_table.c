@@ -18,6 +18,7 @@ void huge_table_prepare(void) {
     if (unlikely(!table->ready)) {
         list_init(&table->live);
         list_init(&table->kept);
+        list_init(&table->leaving);
         list_init(&table->unused);
         table->ready = true;
     }
@@ -57,6 +58,9 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
     case HUGE_KEPT:
         list_push_front(&huge_table_state.kept, &huge->link);
         break;
+    case HUGE_LEAVING:
+        list_push_back(&huge_table_state.leaving, &huge->link);
+        break;
     case HUGE_UNUSED:
         huge_forget_seams(huge, huge->start);
         huge->immovable = 0;
@@ -64,6 +68,17 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
         break;
     }
     huge->state = (uint8_t)state;
+}
+
+void huge_count_kept(int64_t bytes) {
+    atomic_bump_owned(&huge_table_state.kept_bytes, (uint64_t)bytes);
+}
+
+void huge_keep_again(struct huge *huge) {
+    huge_count_kept((int64_t)huge->mapped_bytes);
+    list_remove(&huge->link);
+    list_push_back(&huge_table_state.kept, &huge->link);
+    huge->state = HUGE_KEPT;
 }
 
 bool huge_has_room_for_piece(const struct huge *huge) {

@@ -1,5 +1,5 @@
-// The descriptors of huge blocks: every one is live, kept for reuse, or unused. What is behind heap/huge.h
-// and heap/kept.h; all functions want the table's lock.
+// The descriptors of huge blocks: every one is live, kept for reuse, being unmapped, or unused. What is behind
+// heap/huge.h, heap/kept.h and heap/leaving.h; all functions want the table's lock.
 //
 // A mapping may consist of several pieces: pages that were moved here from kept mappings lie beside pages
 // that were here already. For the program and for unmapping, purging and guarding it is one range; but the
@@ -22,29 +22,32 @@ struct huge {
     size_t usable_bytes;  // multiple of the machine's page
     size_t mapped_bytes;  // usable and the guard behind it
     uint64_t freed_ms;
+    uintptr_t unmapper;  // HUGE_LEAVING: the thread pointer of who makes the system call
     uint32_t number;
     uint8_t state;  // enum huge_state
     uint8_t seam_count;
-    uint8_t
-        immovable;  // 1: the system refused to move a part: the program divided the mapping (madvise, mlock)
+    // 1: HUGE_KEPT, and the system refused to move a part since it was freed: the program divided the mapping (madvise,
+    // mlock), or the system had no memory.
+    uint8_t immovable;
+    uint8_t unmapping;  // 1: HUGE_LEAVING, and the system call is under way
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };
 
-enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT };
+enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT, HUGE_LEAVING };
 
 // Descriptors come in chunks that are never freed, so a number from the page map, even a stale one,
 // always names a descriptor.
 #define HUGE_CHUNK_COUNT 32
 #define HUGE_CHUNKS_MAX 32768
 
-// All huge blocks. Used in huge_table.c, kept.c and huge.c alone.
+// All huge blocks. Used in huge_table.c, kept.c, leaving.c and huge.c alone.
 struct huge_table {
     struct lock lock;
     bool ready;
     uint32_t chunk_count;
     uint32_t seam_count;  // of all mappings
-    struct list live, kept, unused;
+    struct list live, kept, leaving, unused;
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;  // highest live_bytes so far
     struct excess excess;
@@ -52,6 +55,10 @@ struct huge_table {
         decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) kept_bytes;
+    // Descriptors that were on the list `leaving`, modulo 2^32. Relaxed: changed under the lock; the kernel
+    // compares it before a thread that saw it there sleeps. Pairs with nothing.
+    _Atomic(uint32_t) left_count;
+    uint32_t waiting_count;  // threads that wait for it
 };
 extern struct huge_table huge_table_state;  // for control/inspect.c as well
 
@@ -70,6 +77,12 @@ struct huge *huge_unused(void);
 
 // To the list of a state. The bytes of lists are the caller's to keep.
 void huge_move_to(struct huge *huge, enum huge_state state);
+
+// Adds to the bytes of kept mappings.
+void huge_count_kept(int64_t bytes);
+
+// What the system refused to unmap is kept again, and the first to go next.
+void huge_keep_again(struct huge *huge);
 
 static inline uintptr_t huge_last_piece(const struct huge *huge) {
     return huge->seam_count == 0 ? huge->start : huge->seams[huge->seam_count - 1];

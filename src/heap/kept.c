@@ -1,8 +1,7 @@
 #include "heap/kept.h"
 
 #include "base/bits.h"
-#include "config/options.h"
-#include "os/events.h"
+#include "heap/leaving.h"
 #include "os/os.h"
 #include "space/page_map.h"
 
@@ -11,17 +10,13 @@
 // Moving pages costs as much as a few page faults.
 #define MOVED_BYTES_MIN (256 * KIB)
 
-static void add_bytes(int64_t bytes) {
-    atomic_bump_owned(&huge_table_state.kept_bytes, (uint64_t)bytes);
-}
-
 static bool has_guard(const struct huge *huge) {
     return huge->mapped_bytes != huge->usable_bytes;
 }
 
 // The end of a kept mapping is no longer its own.
 static void shorten(struct huge *huge, size_t bytes) {
-    add_bytes(-(int64_t)bytes);
+    huge_count_kept(-(int64_t)bytes);
     if (bytes == huge->mapped_bytes) {
         huge_move_to(huge, HUGE_UNUSED);
         return;
@@ -81,13 +76,14 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
     if (!is_cut && surplus_bytes > mapped_bytes / 4) {
         return NULL;
     }
-    add_bytes(-(int64_t)huge->mapped_bytes);
+    huge_count_kept(-(int64_t)huge->mapped_bytes);
     return huge;
 }
 
 void kept_add(struct huge *huge, uint64_t now_ms) {
     huge->freed_ms = now_ms;
-    add_bytes((int64_t)huge->mapped_bytes);
+    huge->immovable = 0;
+    huge_count_kept((int64_t)huge->mapped_bytes);
     huge_move_to(huge, HUGE_KEPT);
 }
 
@@ -145,45 +141,40 @@ size_t kept_fill(struct huge *huge, size_t from_bytes) {
     return filled_bytes - from_bytes;
 }
 
-// Unmaps a kept mapping, or its last `bytes`. False when the system refuses: it stays kept.
-static bool drop_end(struct huge *huge, size_t bytes) {
-    const uintptr_t place = huge->start + huge->mapped_bytes - bytes;
-    if (!os_unmap((void *)place, bytes)) {
-        return false;
+// A kept mapping leaves, but for its first `kept_bytes`, where those can be cut off. Returns the bytes that leave.
+static size_t drop(struct huge *huge, size_t kept_bytes) {
+    struct huge *leaving = huge;
+    if (kept_bytes != 0 && cut(huge, kept_bytes)) {
+        leaving = CONTAINER_OF(huge->link.previous, struct huge, link);
     }
-    event_record(EVENT_huge_unmapped, place, bytes);
-    shorten(huge, bytes);
-    return true;
+    huge_count_kept(-(int64_t)leaving->mapped_bytes);
+    leaving_add(leaving);
+    return leaving->mapped_bytes;
 }
 
 uint64_t kept_trim(uint64_t bytes_max) {
     const struct list *head = &huge_table_state.kept;
-    uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
-    const uint64_t before = kept_bytes;
-    while (kept_bytes > bytes_max) {
-        struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
-        const size_t surplus_bytes = align_up(kept_bytes - bytes_max, PAGE_BYTES);
-        const bool is_whole = has_guard(oldest) || surplus_bytes >= oldest->mapped_bytes;
-        if (!drop_end(oldest, is_whole ? oldest->mapped_bytes : surplus_bytes)) {
-            break;
+    uint64_t dropped_bytes = 0;
+    for (;;) {
+        const uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+        if (kept_bytes <= bytes_max) {
+            return dropped_bytes;
         }
-        kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+        struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
+        const uint64_t surplus_bytes = least_u64(kept_bytes - bytes_max, oldest->mapped_bytes);
+        dropped_bytes += drop(oldest, align_down(oldest->mapped_bytes - surplus_bytes, PAGE_BYTES));
     }
-    return before - kept_bytes;
 }
 
-size_t kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {
-    size_t bytes = 0;
+void kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {
     const struct list *head = &huge_table_state.kept;
     struct list *link = head->previous;
     while (link != head) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        const size_t mapped_bytes = huge->mapped_bytes;
         link = link->previous;
         // Another thread's clock may be ahead of what this one read.
         if (age_ms == 0 || now_ms >= huge->freed_ms + age_ms) {
-            bytes += drop_end(huge, mapped_bytes) ? mapped_bytes : 0;
+            drop(huge, 0);
         }
     }
-    return bytes;
 }

@@ -21,8 +21,8 @@ void kept_add(struct huge *huge, uint64_t now_ms);
 // came; what follows them is still untouched.
 size_t kept_fill(struct huge *huge, size_t from_bytes);
 
-// Unmaps kept memory beyond `bytes_max`, the oldest first. Returns the bytes.
+// Takes kept memory beyond `bytes_max` off, the oldest first, for the caller to unmap (heap/leaving.h). Returns the bytes.
 uint64_t kept_trim(uint64_t bytes_max);
 
-// Unmaps kept mappings freed at least `age_ms` before now_ms. Returns the bytes.
-size_t kept_drop_aged(uint64_t now_ms, uint64_t age_ms);
+// The same for kept mappings freed at least `age_ms` before now_ms.
+void kept_drop_aged(uint64_t now_ms, uint64_t age_ms);

@@ -105,7 +105,9 @@ size_t maintenance_reclaim(void) {
     }
     const size_t purged = arena_purge(os_clock_ms(), true);
     count_event(COUNTER_purged_bytes, purged);
-    return purged + huge_purge(0, true);
+    const size_t unmapped = huge_purge(0, true);
+    huge_await_unmapping();
+    return purged + unmapped;
 }
 
 // What a reader outside of the process wishes.

@@ -51,6 +51,7 @@ static struct {
     uint64_t countdown;
     bool failing, from_then_on;
     uint64_t struck;
+    void (*watch)(enum os_call call, void *start, size_t bytes);
 } machine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .page_bytes = 4096,
@@ -408,7 +409,14 @@ bool os_protect(void *start, size_t bytes, bool writable) {
     return true;
 }
 
+static void tell_watch(enum os_call call, void *start, size_t bytes) {
+    if (machine.watch != NULL) {
+        machine.watch(call, start, bytes);
+    }
+}
+
 bool os_unmap(void *start, size_t bytes) {
+    tell_watch(OS_MUNMAP, start, bytes);
     enter();
     const bool done =
         !refuse(OS_MUNMAP) && within_one("os_unmap", (uintptr_t)start, bytes, ANY_STATE);
@@ -419,6 +427,7 @@ bool os_unmap(void *start, size_t bytes) {
 }
 
 bool os_purge(void *start, size_t bytes) {
+    tell_watch(OS_MADVISE, start, bytes);
     enter();
     const bool refused = refuse(OS_MADVISE);
     if (!within_one("os_purge", (uintptr_t)start, bytes, 1u << FAKE_WRITABLE)) {
@@ -648,6 +657,10 @@ uint64_t fake_os_struck(void) {
 
 uint64_t fake_os_refused(void) {
     return atomic_load_relaxed(&os_call_counters.failures);
+}
+
+void fake_os_watch(void (*watch)(enum os_call call, void *start, size_t bytes)) {
+    machine.watch = watch;
 }
 
 void fake_os_limit_bytes(size_t bytes) {

@@ -49,6 +49,10 @@ void fake_os_limit_bytes(size_t bytes);
 // Ranges of one state above which nothing is mapped or split; 0: no limit.
 void fake_os_limit_ranges(size_t count);
 
+// Calls `watch` before each call that gives memory back (OS_MUNMAP, OS_MADVISE of os_purge()), while the machine
+// is free to be called; NULL: no more.
+void fake_os_watch(void (*watch)(enum os_call call, void *start, size_t bytes));
+
 // ---- What happened ----
 
 uint64_t fake_os_calls(enum os_call kind);

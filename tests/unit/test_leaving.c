@@ -1,0 +1,356 @@
+// Memory of huge blocks goes back to the system without the lock of their table.
+#include "isolate.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "space/page_map.h"
+#include "team.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+
+static char *make(size_t bytes) {
+    char *block = huge_alloc(bytes, PAGE_BYTES, false);
+    assert_non_null(block);
+    return block;
+}
+
+static struct huge *huge_of(const void *block) {
+    struct huge *huge = huge_find((uintptr_t)block);
+    assert_non_null(huge);
+    return huge;
+}
+
+static void drop(char *block) {
+    assert_true(huge_free(huge_of(block), (uintptr_t)block));
+}
+
+static uint64_t kept_bytes(void) {
+    struct huge_totals totals;
+    huge_totals(&totals);
+    return totals.kept_bytes;
+}
+
+static unsigned calls_count, locked_count;
+
+static void note_lock(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    (void)bytes;
+    calls_count++;
+    locked_count += atomic_load_relaxed(&huge_table_state.lock.state) != 0;
+}
+
+static void assert_given_back(unsigned count) {
+    assert_int_equal(locked_count, 0);
+    assert_true(calls_count >= count);
+    assert_int_equal(huge_check(), 0);
+    calls_count = 0;
+}
+
+static void test_no_call_is_made_under_the_lock(void **state) {
+    (void)state;
+    page_map_init();
+    fake_os_watch(note_lock);
+    // Freed beyond what is kept.
+    options.huge_cache_bytes = 8 * MIB;
+    char *block = make(20 * MIB);
+    drop(block);
+    assert_given_back(1);
+    assert_int_equal(kept_bytes(), 8 * MIB);
+    // What was kept makes room for another.
+    assert_non_null(huge_alloc(30 * MIB, PAGE_BYTES, true));
+    assert_given_back(1);
+    // Shorter.
+    block = make(20 * MIB);
+    assert_true(huge_resize(huge_of(block), 5 * MIB + 1));
+    assert_given_back(1);
+    // Freed and cleared, and given back for its age.
+    options.zero_on_free = 1;
+    drop(block);
+    assert_given_back(1);
+    assert_int_equal(huge_purge(0, true), 5 * MIB + os_page_bytes());
+    assert_given_back(1);
+    // Never kept.
+    options.purge_delay_ms = 0;
+    drop(make(7 * MIB));
+    assert_given_back(1);
+}
+
+// The second piece of a block that moves is copied where the system refuses to move it, and goes then.
+static void test_copied_piece_goes_without_the_lock(void **state) {
+    (void)state;
+    page_map_init();
+    drop(make(3 * MIB));
+    char *block = make(7 * MIB);
+    struct huge *huge = huge_of(block);
+    assert_int_equal(huge->seam_count, 1);
+    block[0] = block[7 * MIB - 1] = 1;
+    fake_os_block_behind(block + 7 * MIB - 1);
+    fake_os_watch(note_lock);
+    fake_os_fail(OS_MREMAP, 3, true);
+    assert_true(huge_resize(huge, 9 * MIB));
+    fake_os_mend();
+    assert_given_back(1);
+    assert_int_equal(fake_os_state(block + 7 * MIB - 1), FAKE_UNMAPPED);
+    assert_int_equal(((char *)huge->start)[0], 1);
+    assert_int_equal(((char *)huge->start)[7 * MIB - 1], 1);
+}
+
+// ---- What others do during the call
+
+static bool is_inside;
+static unsigned visits_count;
+
+static void use_others(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    if (is_inside) {
+        return;
+    }
+    is_inside = true;
+    visits_count++;
+    assert_int_equal(huge_check(), 0);
+    assert_null(huge_find((uintptr_t)start + bytes - 1));
+    char *block = make(5 * MIB);
+    assert_true(block + 5 * MIB <= (char *)start || block >= (char *)start + bytes);
+    struct huge *huge = huge_of(block);
+    assert_true(huge_resize(huge, 9 * MIB));
+    block = (char *)huge->start;
+    memset(block, 1, 9 * MIB);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(huge_check(), 0);
+    is_inside = false;
+}
+
+static void test_others_go_on_during_the_call(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 4 * MIB;
+    fake_os_watch(use_others);
+    char *first = make(20 * MIB);
+    char *second = make(40 * MIB);
+    drop(first);
+    assert_true(huge_resize(huge_of(second), 10 * MIB));
+    drop(second);
+    huge_purge(0, true);
+    assert_in_range(visits_count, 3, 10);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(kept_bytes(), 0);
+    assert_int_equal(fake_os_bytes(FAKE_WRITABLE) / MIB, 0);
+}
+
+// A range that the system refuses to take is kept again, and the first to be tried next.
+static void test_refused_part_is_kept_again(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 8 * MIB;
+    char *first = make(20 * MIB);
+    char *second = make(6 * MIB);
+    fake_os_fail(OS_MUNMAP, 1, true);
+    drop(first);
+    assert_int_equal(kept_bytes(), 20 * MIB);
+    assert_int_equal(huge_check(), 0);
+    drop(second);
+    assert_int_equal(kept_bytes(), 26 * MIB);
+    assert_int_equal(huge_purge(0, true), 0);
+    assert_int_equal(huge_check(), 0);
+    fake_os_mend();
+    assert_int_equal(huge_purge(0, true), 26 * MIB);
+    assert_int_equal(huge_check(), 0);
+}
+
+// A refusal to move counts until the mapping has been a block again: the system may have had no memory for a moment.
+static void test_refused_mapping_moves_when_freed_again(void **state) {
+    (void)state;
+    page_map_init();
+    drop(make(30 * MIB));
+    huge_purge(0, true);
+    char *freed = make(3 * MIB);
+    freed[0] = 1;
+    drop(freed);
+    fake_os_fail(OS_MREMAP, 1, false);
+    assert_int_equal(*make(4 * MIB), 0);
+    assert_int_equal(*make(4 * MIB), 0);
+    assert_int_equal(fake_os_refused(), 1);
+    assert_ptr_equal(make(3 * MIB), freed);
+    drop(freed);
+    assert_int_equal(*make(4 * MIB), 1);
+}
+
+// ---- In parts
+
+static size_t longest_bytes;
+
+static void note_length(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    longest_bytes = bytes > longest_bytes ? bytes : longest_bytes;
+    calls_count++;
+}
+
+// One call makes the kernel keep the process's other threads waiting for as long as it takes.
+static void test_much_memory_goes_in_parts(void **state) {
+    (void)state;
+    options.huge_cache_bytes = GIB;
+    page_map_init();
+    fake_os_watch(note_length);
+    char *block = make(1000 * MIB);
+    assert_true(huge_resize(huge_of(block), 600 * MIB));
+    assert_in_range(calls_count, 10, 100);
+    drop(block);
+    assert_ptr_equal(huge_alloc(600 * MIB, PAGE_BYTES, true), block);
+    assert_in_range(calls_count, 20, 100);
+    options.zero_on_free = 1;
+    drop(block);
+    assert_in_range(calls_count, 30, 100);
+    assert_int_equal(huge_purge(0, true), 600 * MIB);
+    assert_in_range(calls_count, 40, 200);
+    assert_in_range(longest_bytes, MIB, 64 * MIB);
+}
+
+// The system takes some parts, not all: what is left is a block's or is kept.
+static void test_refused_later_part(void **state) {
+    (void)state;
+    options.huge_cache_bytes = GIB;
+    page_map_init();
+    char *block = make(300 * MIB);
+    fake_os_fail(OS_MUNMAP, 3, true);
+    assert_true(huge_resize(huge_of(block), 100 * MIB));
+    fake_os_mend();
+    const size_t usable_bytes = huge_of(block)->usable_bytes;
+    assert_in_range(usable_bytes, 101 * MIB, 299 * MIB);
+    block[usable_bytes - 1] = 1;
+    assert_int_equal(fake_os_state(block + usable_bytes), FAKE_UNMAPPED);
+    assert_null(huge_find((uintptr_t)block + usable_bytes));
+    assert_ptr_equal(huge_find((uintptr_t)block + usable_bytes - 1), huge_of(block));
+    assert_int_equal(huge_check(), 0);
+    drop(block);
+    fake_os_fail(OS_MUNMAP, 2, true);
+    const size_t gone_bytes = huge_purge(0, true);
+    fake_os_mend();
+    assert_in_range(gone_bytes, MIB, usable_bytes - MIB);
+    assert_int_equal(kept_bytes(), usable_bytes - gone_bytes);
+    assert_int_equal(huge_check(), 0);
+    // Refused in part, not as a whole.
+    fake_os_fail(OS_MUNMAP, 2, false);
+    assert_int_equal(huge_purge(0, true), usable_bytes - gone_bytes);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    assert_int_equal(huge_check(), 0);
+}
+
+// ---- Waiting for another thread's call
+
+static sem_t called, released;
+
+static void stop_here(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    (void)bytes;
+    sem_post(&called);
+    sem_wait(&released);
+}
+
+static void *unmap_all(void *unused) {
+    (void)unused;
+    huge_purge(0, true);
+    return NULL;
+}
+
+static _Atomic(bool)
+    waited;  // relaxed: looked at after the threads are joined, or while it must be false
+
+static void fork_lock_and_unlock(void) {
+    huge_fork_lock();
+    huge_fork_unlock();
+}
+
+static void reclaim(void) {
+    maintenance_reclaim();
+}
+
+static void (*waiter)(void);
+
+static void *wait_for_it(void *unused) {
+    (void)unused;
+    waiter();
+    atomic_store_relaxed(&waited, true);
+    return NULL;
+}
+
+static uint32_t waiting_count(void) {
+    lock_acquire(&huge_table_state.lock);
+    const uint32_t count = huge_table_state.waiting_count;
+    lock_release(&huge_table_state.lock);
+    return count;
+}
+
+// A fork, whose child could not know what has become of the range, and a request that finds no memory.
+static void test_who_must_wait_does(void **state) {
+    (void)state;
+    static void (*const waiters[])(void) = {huge_await_unmapping, fork_lock_and_unlock, reclaim};
+    lifecycle_start();
+    sem_init(&called, 0, 0);
+    sem_init(&released, 0, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(waiters); i++) {
+        pthread_t unmapping, waiting;
+        waiter = waiters[i];
+        waiter();  // nothing to wait for
+        drop(make(5 * MIB));
+        fake_os_watch(stop_here);
+        assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
+        sem_wait(&called);
+        atomic_store_relaxed(&waited, false);
+        assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
+        while (waiting_count() == 0) {
+            os_futex_wake_one(
+                &huge_table_state.left_count);  // waking early is none of its business
+            assert_false(atomic_load_relaxed(&waited));
+        }
+        assert_false(atomic_load_relaxed(&waited));
+        sem_post(&released);
+        pthread_join(unmapping, NULL);
+        pthread_join(waiting, NULL);
+        fake_os_watch(NULL);
+        assert_int_equal(waiting_count(), 0);
+    }
+}
+
+// As in a signal handler that interrupts the call: it neither waits for it nor makes it again.
+static void fork_inside(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    (void)bytes;
+    visits_count++;
+    fork_lock_and_unlock();
+    assert_int_equal(huge_purge(0, true), 0);
+}
+
+static void test_own_call_is_not_waited_for(void **state) {
+    (void)state;
+    page_map_init();
+    drop(make(5 * MIB));
+    fake_os_watch(fork_inside);
+    assert_int_equal(huge_purge(0, true), 5 * MIB);
+    assert_int_equal(visits_count, 1);
+    assert_int_equal(huge_check(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_call_is_made_under_the_lock),
+        cmocka_unit_test(test_copied_piece_goes_without_the_lock),
+        cmocka_unit_test(test_others_go_on_during_the_call),
+        cmocka_unit_test(test_refused_part_is_kept_again),
+        cmocka_unit_test(test_refused_mapping_moves_when_freed_again),
+        cmocka_unit_test(test_much_memory_goes_in_parts),
+        cmocka_unit_test(test_refused_later_part),
+        cmocka_unit_test(test_who_must_wait_does),
+        cmocka_unit_test(test_own_call_is_not_waited_for),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
