@@ -2,7 +2,10 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/policy_memory.h"
+#include "heap/huge.h"
 #include "os/os.h"
+#include "space/arena.h"
 #include "space/metadata.h"
 #include "thread/cache.h"
 #include "thread/knobs.h"
@@ -20,16 +23,17 @@ struct learner {
     void **top_seen[SIZE_CLASS_COUNT];  // of each magazine
 };
 
-static void log_decision(const struct thread_cache *cache, const struct policy_decision *decided) {
+// `heap`: its number, 0: no one's.
+static void log_decision(uint32_t heap, uint64_t now_ms, const struct policy_decision *decided) {
     const uint64_t number = atomic_add_relaxed(&decision_log.decided, 1) + 1;
     struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
     atomic_store_relaxed(&row->number, 0);
     atomic_fence_release();
-    atomic_store_relaxed(&row->ms, cache->clock_ms);
+    atomic_store_relaxed(&row->ms, now_ms);
     atomic_store_relaxed(&row->from, decided->from);
     atomic_store_relaxed(&row->to, decided->to);
     atomic_store_relaxed(&row->value, decided->value);
-    atomic_store_relaxed(&row->heap, cache->heap.id);
+    atomic_store_relaxed(&row->heap, heap);
     atomic_store_relaxed(&row->class_index, (uint8_t)decided->class_index);
     atomic_store_relaxed(&row->knob, (uint8_t)decided->knob);
     atomic_store_relaxed(&row->signal, (uint8_t)decided->signal);
@@ -110,7 +114,7 @@ static void apply(struct thread_cache *cache, const struct policy_decision *deci
     } else {
         cache_set_limit(cache, decision->class_index, (uint32_t)decision->to);
     }
-    log_decision(cache, decision);
+    log_decision(cache->heap.id, cache->clock_ms, decision);
 }
 
 // The first look only starts the clock.
@@ -168,7 +172,40 @@ static void learn(struct thread_cache *cache) {
                    : (uint32_t)least_u64(2 * cache->learner_window, LEARNER_WINDOW_EVENTS_MAX);
 }
 
+// ---- Memory: in whichever thread holds the lock of what it is about
+
+static struct policy_growth growth_state;  // under the arena's lock
+
+static bool on_growth(const struct growth_signals *signals) {
+    struct policy_decision decision;
+    const bool asks = policy_growth(&growth_state, signals, &decision);
+    if (decision.knob != 0) {
+        log_decision(0, os_clock_ms_locked(), &decision);
+    }
+    return asks;
+}
+
+static void on_refault(struct excess *excess, uint64_t refault_bytes) {
+    if (option_live(learn) == 0) {
+        excess->raise = (struct excess_raise){0};
+        return;
+    }
+    struct policy_decision decision;
+    if (!policy_excess(&excess->raise, excess->bound_bytes, refault_bytes, &decision)) {
+        return;
+    }
+    uint32_t heap = 0;
+    if (excess == &huge_table_state.excess) {
+        decision.knob = POLICY_KNOB_huge_cache_bytes;
+    } else if (excess != &arena_state.excess) {
+        heap = CONTAINER_OF(excess, struct heap, excess)->id;
+    }
+    log_decision(heap, os_clock_ms_locked(), &decision);
+}
+
 void learner_start(void) {
+    atomic_store_relaxed(&space_hooks.growth, on_growth);
+    atomic_store_relaxed(&space_hooks.refault, on_refault);
     atomic_store_relaxed(&knobs_hooks.window, learn);
     atomic_store_relaxed(&knobs_hooks.thread_start, end);
 }

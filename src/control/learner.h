@@ -1,6 +1,7 @@
 // The learner: after each window of slow paths of a cache it asks the policy (policy.h), turns the knobs of that cache, and
 // writes down why. It runs in the thread whose cache it is, at the end of a slow path; no thread, clock or hot path
-// is involved. What was decided, and the windows it was decided on, stay in two rings in static memory for readers
+// is involved. What it decides of memory itself (policy_memory.h) it is asked where superslabs are taken into use and free memory
+// is given back. What was decided, and the windows it was decided on, stay in two rings in static memory for readers
 // outside of the process (`hakmem inspect --decisions`, docs/LEARNING.md).
 #pragma once
 
@@ -15,10 +16,11 @@ struct decision {
     // no acquire in the process: a reader that finds the same number before and after has a whole row.
     _Atomic(uint64_t) number;
     // Relaxed, each: written by the thread that the number was given to; pairs with nothing.
-    _Atomic(uint64_t) ms;        // of the monotonic clock, as of the thread's last tick
+    _Atomic(uint64_t)
+        ms;  // of the monotonic clock; of a cache's decision as of the thread's last tick
     _Atomic(uint64_t) from, to;  // in the knob's unit
     _Atomic(uint64_t) value;     // of the signal
-    _Atomic(uint32_t) heap;      // number
+    _Atomic(uint32_t) heap;      // number; 0: of memory of all heaps
     _Atomic(uint8_t) class_index;
     _Atomic(uint8_t) knob, signal;  // enum policy_knob, enum policy_signal
 };

@@ -23,6 +23,10 @@
 enum policy_knob {
     POLICY_KNOB_cap = 1,  // most blocks that a class of a cache may hold
     POLICY_KNOB_budget,   // bytes that all classes of a cache may hold
+    // Of policy_memory.h, named as the options that bound them.
+    POLICY_KNOB_huge_pages,    // 1: superslabs ask for huge pages
+    POLICY_KNOB_excess_bytes,  // free bytes that may stay, in empty runs or in the slabs of a heap
+    POLICY_KNOB_huge_cache_bytes,  // the same in mappings of freed huge blocks
 };
 
 enum policy_signal {
@@ -31,6 +35,8 @@ enum policy_signal {
     POLICY_SIGNAL_idle,       // windows in which the class was not used
     POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
+    POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest superslabs without huge pages
+    POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
 };
 
 struct policy_limits {
@@ -57,7 +63,8 @@ struct policy_window {
     struct policy_signals classes[SIZE_CLASS_COUNT];
 };
 
-// Windows until something may be done again, and how many these were the last time; 0: never yet.
+// Windows (of policy_memory.h: superslabs) until something may be done again, and how many these were the last time; 0:
+// never yet.
 struct policy_pause {
     uint16_t left, length;
 };

@@ -3,9 +3,18 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "os/os.h"
+#include "space/space_hooks.h"
 
 uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t least_bytes) {
-    return greatest_u64(greatest_u64(least_bytes, used_bytes / 8), excess->raised_bytes);
+    const uint64_t static_bytes = greatest_u64(least_bytes, used_bytes / 8);
+    return option_live(learn) == 0 ? static_bytes : greatest_u64(static_bytes, excess->raise.bytes);
+}
+
+static void tell(struct excess *excess, uint64_t refault_bytes) {
+    refault_hook *hook = atomic_load_relaxed(&space_hooks.refault);
+    if (hook != NULL) {
+        hook(excess, refault_bytes);
+    }
 }
 
 // Given back so long ago that it was right.
@@ -28,7 +37,13 @@ void excess_needed_slow(struct excess *excess, uint64_t bytes) {
     const uint64_t early_bytes = least_u64(bytes, excess->dropped_bytes);
     excess->dropped_bytes -= early_bytes;
     if (early_bytes != 0) {
-        excess->raised_bytes =
-            greatest_u64(excess->raised_bytes, excess->bound_bytes) + early_bytes;
+        tell(excess, early_bytes);
+    }
+}
+
+void excess_decay(struct excess *excess) {
+    excess->accepted_bytes -= excess->accepted_bytes / 8;
+    if (excess->raise.bytes != 0) {
+        tell(excess, 0);
     }
 }

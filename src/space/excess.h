@@ -1,19 +1,26 @@
 // How much free memory may stay resident, decided where memory is freed: a program that stops calling malloc
 // and free after a spike has nobody else to give it back.
 //
-// The bound is the larger of a fixed number of bytes and an eighth of what is in use; memory that was given back and
-// is wanted again within purge_delay_ms raises it by as much. So a single spike goes at once, in portions that
-// shrink with what is left in use; a program whose demand comes in waves pays for the first ones, then keeps
-// what a wave needs. Each user has its own lock.
+// The bound is the larger of a fixed number of bytes and an eighth of what is in use. Memory that was given back and
+// is wanted again within purge_delay_ms is told to the learner, which may raise the bound (control/policy_memory.h): so a
+// single spike goes at once, in portions that shrink with what is left in use; a program whose demand comes in waves
+// pays for the first ones, then keeps what a wave needs. Each user has its own lock.
 #pragma once
 
 #include "base/base.h"
 
+// What the learner made of the bound; zeros at first. Only the policy changes it.
+struct excess_raise {
+    uint64_t bytes;        // the raised bound; 0: it is not raised
+    uint64_t start_bytes;  // the bound before it was
+    uint64_t noted_bytes;  // the bound as the decision log has it
+};
+
 struct excess {
-    uint64_t dropped_bytes;   // given back for being too much, and not wanted again so far
-    uint64_t dropped_ms;      // when that was last
-    uint64_t bound_bytes;     // the bound at that time
-    uint64_t raised_bytes;    // what it was raised to since
+    uint64_t dropped_bytes;  // given back for being too much, and not wanted again so far
+    uint64_t dropped_ms;     // when that was last
+    uint64_t bound_bytes;    // the bound at that time
+    struct excess_raise raise;
     uint64_t accepted_bytes;  // what stays beyond it, since it cannot be given back at once
 };
 
@@ -49,7 +56,4 @@ static inline void excess_needed(struct excess *excess, uint64_t bytes) {
 }
 
 // Called now and then, while the program does something: waves do not come for ever.
-static inline void excess_decay(struct excess *excess) {
-    excess->raised_bytes -= excess->raised_bytes / 8;
-    excess->accepted_bytes -= excess->accepted_bytes / 8;
-}
+void excess_decay(struct excess *excess);

@@ -3,41 +3,51 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "space/page_map.h"
+#include "space/space_hooks.h"
 
 // So many superslabs without huge pages are looked at, among so many of the newest.
 #define SAMPLES 4
 #define SAMPLES_AMONG 64
-// Nearly all: fifteen of sixteen bytes in use are resident.
-#define DENSE_PARTS 16
-
-struct density {
-    size_t used_bytes, resident_bytes;
-};
 
 // What is free and not yet given back is resident as well: it does not count.
-static void add(struct density *density, const struct superslab *superslab) {
+static void add(struct growth_signals *signals, const struct superslab *superslab) {
     const size_t dirty_bytes =
         bit_count(superslab->dirty_young | superslab->dirty_old) * PAGE_BYTES;
     const size_t resident_bytes = os_resident_bytes((void *)superslab->start, SUPERSLAB_BYTES);
     const uint64_t used = ~(superslab->free | superslab->stuck | superslab->purging);
-    density->used_bytes += bit_count(used) * PAGE_BYTES;
-    density->resident_bytes += resident_bytes - least_u64(resident_bytes, dirty_bytes);
+    signals->used_bytes += bit_count(used) * PAGE_BYTES;
+    signals->resident_bytes += resident_bytes - least_u64(resident_bytes, dirty_bytes);
 }
 
-static bool is_dense(const struct superslab *newest, const struct list *superslabs) {
-    struct density density = {0, 0};
+static struct growth_signals signals_of(const struct superslab *newest,
+                                        const struct list *superslabs, uint64_t count) {
+    struct growth_signals signals = {.superslab_count = count};
     unsigned samples = 0;
     const struct list *link = superslabs->previous;
     for (unsigned i = 0; i < SAMPLES_AMONG && link != superslabs && samples < SAMPLES; i++) {
         const struct superslab *superslab = CONTAINER_OF(link, const struct superslab, all_link);
         link = link->previous;
         if (superslab != newest && superslab->huge_pages == OS_HUGE_PAGES_NEVER) {
-            add(&density, superslab);
+            add(&signals, superslab);
             samples++;
         }
     }
-    return density.used_bytes != 0 &&
-           density.resident_bytes >= density.used_bytes / DENSE_PARTS * (DENSE_PARTS - 1);
+    return signals;
+}
+
+// Those of a small heap never do, nor does one in so many, whatever is learned.
+static bool may_ask(uint64_t count) {
+    return option_live(learn) != 0 && count > SMALL_HEAP_BYTES / SUPERSLAB_BYTES &&
+           count % HUGE_PAGES_PROBE != 0;
+}
+
+static bool asks(const struct superslab *superslab, const struct list *superslabs, uint64_t count) {
+    growth_hook *hook = atomic_load_relaxed(&space_hooks.growth);
+    if (hook == NULL || !may_ask(count)) {
+        return false;
+    }
+    const struct growth_signals signals = signals_of(superslab, superslabs, count);
+    return hook(&signals);
 }
 
 enum os_huge_pages huge_pages_wish_of_block(void) {
@@ -54,9 +64,7 @@ enum os_huge_pages huge_pages_wish_of_block(void) {
 void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count) {
     enum os_huge_pages wish = huge_pages_wish_of_block();
     if (options.huge_pages == huge_pages_adaptive) {
-        const bool refuses = count <= SMALL_HEAP_BYTES / SUPERSLAB_BYTES ||
-                             count % HUGE_PAGES_PROBE == 0 || !is_dense(superslab, superslabs);
-        wish = refuses ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_ALWAYS;
+        wish = asks(superslab, superslabs, count) ? OS_HUGE_PAGES_ALWAYS : OS_HUGE_PAGES_NEVER;
     }
     if (wish != superslab->huge_pages) {
         os_advise_huge_pages((void *)superslab->start, SUPERSLAB_BYTES, wish);

@@ -1,10 +1,10 @@
 // Transparent huge pages of 2 MiB: which superslabs ask for them, and how memory behind them is given back
 // (decisions 0007 and 0028).
 //
-// With huge_pages=adaptive the superslabs of a small heap refuse them: it would be resident in steps of 2 MiB. A later
-// one asks for them if nearly all of the memory in use in such as refused is resident: then they cost no memory, and a
-// fault for each 4 KiB becomes one for each 2 MiB. Programs with medium blocks that they touch in part do not get them.
-// One superslab in HUGE_PAGES_PROBE goes without, to be looked at: what a program does with its memory may change.
+// With huge_pages=adaptive the superslabs of a small heap refuse them: it would be resident in steps of 2 MiB. For a later
+// one the learner is asked (control/policy_memory.h), which is told how much of the memory in use in such as refused is
+// resident; with learn=0 all refuse. One superslab in HUGE_PAGES_PROBE goes without, to be looked at: what a program does with
+// its memory may change.
 #pragma once
 
 #include "base/list.h"

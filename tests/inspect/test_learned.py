@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,59 @@ def test_a_cap_is_what_the_next_window_finds(program: Path) -> None:
         assert row.refilled_blocks <= row.refills * 63
     decided = {(row.block_bytes, row.after) for row in snapshot.decisions if row.knob == "cap"}
     assert changes <= decided
+
+
+@pytest.fixture(scope="module")
+def waves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("waves.c", tmp_path_factory.mktemp("waves") / "waves")
+
+
+@contextmanager
+def in_waves(program: Path, **options: str) -> Iterator[int]:
+    small = {"HAKMEM_EXCESS_BYTES": "4M", "HAKMEM_HUGE_CACHE_BYTES": "4M"}
+    with running([program], preloaded(**small, **options)) as process:
+        await_line(process, "ready")
+        yield process.pid
+
+
+KNOBS_OF_MEMORY = {
+    "huge_pages": "resident",
+    "excess_bytes": "refault",
+    "huge_cache_bytes": "refault",
+}
+
+
+def test_decisions_of_memory(waves: Path) -> None:
+    with in_waves(waves) as pid:
+        snapshot = take(str(pid), decisions=True, residency=False)
+        text = hakmem("inspect", "--decisions", pid).stdout
+        facts = json.loads(hakmem("inspect", "--decisions", "--json", pid).stdout)
+    rows = [row for row in snapshot.decisions if row.knob in KNOBS_OF_MEMORY]
+    assert {row.knob for row in rows} == KNOBS_OF_MEMORY.keys()
+    assert all(row.signal == KNOBS_OF_MEMORY[row.knob] for row in rows)
+    assert all((row.heap, row.block_bytes) == (0, 0) for row in rows)
+    first = {row.knob: row for row in reversed(rows)}
+    asked = first["huge_pages"]
+    assert (asked.before, asked.after) == (0, 1) and 938 <= asked.value <= 1000
+    for knob in ("excess_bytes", "huge_cache_bytes"):
+        # An eighth of what is in use may be more than the option.
+        assert 4 << 20 <= first[knob].before < first[knob].after
+        # Each row goes on where the one before it ended.
+        of_knob = [row for row in rows if row.knob == knob]
+        for row, following in pairwise(of_knob):
+            assert row.after == following.before
+    assert "huge_pages            refused -> asked for" in text
+    assert " by resident " in text and " by refault " in text
+    assert {row["knob"] for row in facts["decisions"]} >= KNOBS_OF_MEMORY.keys()
+    page = render(snapshot)
+    for words in ("huge_pages refused to asked for by resident", "excess_bytes", "by refault"):
+        assert words in page
+
+
+def test_off_leaves_memory_to_the_static_rule(waves: Path) -> None:
+    with in_waves(waves, HAKMEM_LEARN="0") as pid:
+        snapshot = take(str(pid), decisions=True, residency=False)
+    assert (snapshot.decisions, snapshot.decisions_lost) == ((), 0)
 
 
 def test_commands_show_them(program: Path, tmp_path: Path) -> None:

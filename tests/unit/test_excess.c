@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/learner.h"
 #include "fake_os.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
@@ -27,26 +28,53 @@ static void test_bound(void **state) {
 
 static void test_what_is_wanted_again_raises_the_bound(void **state) {
     (void)state;
+    learner_start();
     options.purge_delay_ms = 500;
-    struct excess excess = {0};
-    excess_needed(&excess, 5 * MIB);  // nothing went before
-    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
-    excess_dropped(&excess, 7 * MIB, 10 * MIB);
+    static struct heap owner;  // the log wants its number
+    struct excess *excess = &owner.excess;
+    excess_needed(excess, 5 * MIB);  // nothing went before
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
+    excess_dropped(excess, 7 * MIB, 10 * MIB);
     fake_os_pass_ms(500);
-    excess_needed(&excess, 5 * MIB);
-    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 15 * MIB);
+    excess_needed(excess, 5 * MIB);
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 15 * MIB);
     // No more than what went.
-    excess_needed(&excess, 5 * MIB);
-    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);
+    excess_needed(excess, 5 * MIB);
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 17 * MIB);
     // Too late: it was right to let it go.
-    excess_dropped(&excess, 7 * MIB, 17 * MIB);
+    excess_dropped(excess, 7 * MIB, 17 * MIB);
     fake_os_pass_ms(501);
-    excess_needed(&excess, 5 * MIB);
-    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 17 * MIB);
+    excess_needed(excess, 5 * MIB);
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 17 * MIB);
     for (unsigned i = 0; i < 10; i++) {
-        excess_decay(&excess);
+        excess_decay(excess);
     }
-    assert_int_equal(excess_bound(&excess, 0, 10 * MIB), 10 * MIB);
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
+}
+
+static uint64_t decided(void) {
+    return atomic_load_relaxed(&decision_log.decided);
+}
+
+// The static bound, from the moment that the option says so.
+static void test_without_the_learner_the_bound_stays(void **state) {
+    (void)state;
+    static struct heap owner;
+    struct excess *excess = &owner.excess;
+    excess_dropped(excess, 7 * MIB, 10 * MIB);
+    excess_needed(excess, 1 * MIB);  // nobody is there to learn from it
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
+    learner_start();
+    excess_needed(excess, 5 * MIB);
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 15 * MIB);
+    assert_int_equal(decided(), 1);
+    assert_true(options_set("learn", "0"));
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
+    excess_needed(excess, 1 * MIB);
+    assert_int_equal(decided(), 1);
+    // What was learned before is forgotten with it.
+    assert_true(options_set("learn", "1"));
+    assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
 }
 
 // ---- Superslabs ----
@@ -107,6 +135,7 @@ static void test_below_the_bound_nothing_goes(void **state) {
 static void test_waves_are_paid_for_once(void **state) {
     (void)state;
     page_map_init();
+    learner_start();
     options.excess_bytes = 32 * MIB;
     uint64_t purged_bytes = 0;
     for (unsigned i = 0; i < 10; i++) {
@@ -118,6 +147,32 @@ static void test_waves_are_paid_for_once(void **state) {
     }
     assert_true(purged_bytes > 0);
     assert_int_equal(fake_os_purged_bytes(), purged_bytes);
+    // Rows for what changed much, not for each superslab.
+    assert_in_range(decided(), 2, 8);
+    uint64_t bound = 32 * MIB;
+    for (unsigned number = 1; number <= decided(); number++) {
+        struct decision *row = &decision_log.decisions[number];
+        assert_int_equal(atomic_load_relaxed(&row->knob), POLICY_KNOB_excess_bytes);
+        assert_int_equal(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_refault);
+        assert_int_equal(atomic_load_relaxed(&row->heap), 0);
+        assert_int_equal(atomic_load_relaxed(&row->from), bound);
+        bound = atomic_load_relaxed(&row->to);
+    }
+    assert_true(bound > 128 * MIB);
+}
+
+// What the waves above learn is what is not paid for again.
+static void test_without_the_learner_each_wave_is_paid_for(void **state) {
+    (void)state;
+    page_map_init();
+    learner_start();
+    options.learn = 0;
+    options.excess_bytes = 32 * MIB;
+    for (unsigned i = 1; i <= 10; i++) {
+        wave(RUN_COUNT);
+        assert_true(fake_os_purged_bytes() >= i * (RUN_COUNT * SUPERSLAB_BYTES - 32 * MIB));
+    }
+    assert_int_equal(decided(), 0);
 }
 
 // Where the system refuses to take memory back (mlockall), it is not asked for all of it at every free.
@@ -314,27 +369,30 @@ static void test_many_heaps_share_a_bound(void **state) {
 static void test_raised_bound_decays(void **state) {
     (void)state;
     page_map_init();
+    learner_start();
     options.purge_delay_ms = 500;
     void *block = huge_alloc(5 * MIB, PAGE_BYTES, false);
     assert_non_null(block);
     assert_true(huge_free(huge_find((uintptr_t)block), (uintptr_t)block));
-    huge_table_state.excess.raised_bytes = 64 * MIB;
+    huge_table_state.excess.raise.bytes = 64 * MIB;
     fake_os_pass_ms(499);
     huge_purge(os_clock_ms(), false);
-    assert_int_equal(huge_table_state.excess.raised_bytes, 56 * MIB);
+    assert_int_equal(huge_table_state.excess.raise.bytes, 56 * MIB);
     huge_purge(os_clock_ms(), false);  // many a tick in one delay
     huge_purge(os_clock_ms(), true);
-    assert_int_equal(huge_table_state.excess.raised_bytes, 56 * MIB);
+    assert_int_equal(huge_table_state.excess.raise.bytes, 56 * MIB);
     fake_os_pass_ms(500);
     huge_purge(os_clock_ms(), false);
-    assert_int_equal(huge_table_state.excess.raised_bytes, 49 * MIB);
+    assert_int_equal(huge_table_state.excess.raise.bytes, 49 * MIB);
 }
 
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_what_is_wanted_again_raises_the_bound),
+        cmocka_unit_test(test_without_the_learner_the_bound_stays),
         cmocka_unit_test(test_spike_goes_back_while_it_is_freed),
+        cmocka_unit_test(test_without_the_learner_each_wave_is_paid_for),
         cmocka_unit_test(test_below_the_bound_nothing_goes),
         cmocka_unit_test(test_waves_are_paid_for_once),
         cmocka_unit_test(test_refused_purges_are_not_tried_at_every_free),

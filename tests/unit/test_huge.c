@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/counters.h"
 #include "config/options.h"
+#include "control/learner.h"
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/large.h"
@@ -422,6 +423,7 @@ static void test_kept_until_the_delay_has_passed(void **state) {
 
 static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
     (void)state;
+    learner_start();
     start();
     options.huge_cache_bytes = 8 * MIB;
     char *first = make(5 * MIB);

@@ -3,9 +3,11 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/learner.h"
 #include "fake_os.h"
 #include "space/arena.h"
 #include "space/huge_pages.h"
+#include "space/space_hooks.h"
 
 enum {
     SMALL = SMALL_HEAP_BYTES / SUPERSLAB_BYTES,
@@ -51,9 +53,61 @@ static void test_wishes_of_the_option(void **state) {
     assert_int_equal(huge_pages_wish_of_block(), OS_HUGE_PAGES_DEFAULT);
 }
 
+static void start(void) {
+    page_map_init();
+    learner_start();
+}
+
+// The static rule: nobody is asked, and nothing looked at.
+static void test_without_the_learner_all_refuse(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < RUN_COUNT; i++) {
+        if (i == RUN_COUNT / 2) {
+            atomic_store_relaxed(&space_hooks.growth, NULL);
+        }
+        options.learn = i >= RUN_COUNT / 2;
+        take(i, 16);
+        assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
+    }
+    assert_int_equal(fake_os_calls(OS_MINCORE), 0);
+    assert_int_equal(atomic_load_relaxed(&decision_log.decided), 0);
+}
+
+static void test_learner_may_be_switched_off_and_on(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i <= SMALL + 3; i++) {
+        options.learn = i == SMALL || i == SMALL + 3;
+        take(i, 16);
+        assert_int_equal(wish_of(i), options.learn ? OS_HUGE_PAGES_ALWAYS : OS_HUGE_PAGES_NEVER);
+    }
+}
+
+// One row for a change of mind, none for each superslab.
+static void test_decisions_are_logged(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < RUN_COUNT; i++) {
+        take(i, i < 2 * SMALL ? 16 : 1);
+    }
+    assert_int_equal(atomic_load_relaxed(&decision_log.decided), 2);
+    for (unsigned number = 1; number <= 2; number++) {
+        struct decision *row = &decision_log.decisions[number];
+        assert_int_equal(atomic_load_relaxed(&row->number), number);
+        assert_int_equal(atomic_load_relaxed(&row->knob), POLICY_KNOB_huge_pages);
+        assert_int_equal(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_resident);
+        assert_int_equal(atomic_load_relaxed(&row->heap), 0);
+        assert_int_equal(atomic_load_relaxed(&row->class_index), SIZE_CLASS_COUNT);
+        assert_int_equal(atomic_load_relaxed(&row->to), number % 2);
+        assert_int_equal(atomic_load_relaxed(&row->ms), os_clock_ms());
+    }
+    assert_int_equal(atomic_load_relaxed(&decision_log.decisions[1].value), 1000);
+}
+
 static void test_dense_heap_asks_once_it_is_large(void **state) {
     (void)state;
-    page_map_init();
+    start();
     for (unsigned i = 0; i < RUN_COUNT; i++) {
         take(i, 16);
         const bool refuses = i < SMALL || (i + 1) % HUGE_PAGES_PROBE == 0;
@@ -63,7 +117,7 @@ static void test_dense_heap_asks_once_it_is_large(void **state) {
 
 static void test_sparse_heap_refuses(void **state) {
     (void)state;
-    page_map_init();
+    start();
     for (unsigned i = 0; i < 2 * SMALL; i++) {
         take(i, 14);
         assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
@@ -73,7 +127,7 @@ static void test_sparse_heap_refuses(void **state) {
 // The superslabs that go without show that the program has changed.
 static void test_growth_that_becomes_sparse_is_noticed(void **state) {
     (void)state;
-    page_map_init();
+    start();
     unsigned asked = 0;
     for (unsigned i = 0; i < RUN_COUNT; i++) {
         take(i, i < SMALL ? 16 : 1);
@@ -85,7 +139,7 @@ static void test_growth_that_becomes_sparse_is_noticed(void **state) {
 
 static void test_kernel_that_does_not_tell(void **state) {
     (void)state;
-    page_map_init();
+    start();
     fake_os_fail(OS_MINCORE, 1, true);
     for (unsigned i = 0; i < SMALL + 2; i++) {
         take(i, 16);
@@ -96,7 +150,7 @@ static void test_kernel_that_does_not_tell(void **state) {
 // A superslab that was given back and is used again is a new one.
 static void test_reuse_is_judged_anew(void **state) {
     (void)state;
-    page_map_init();
+    start();
     for (unsigned i = 0; i <= SMALL; i++) {
         take(i, 16);
     }
@@ -134,6 +188,9 @@ static void test_huge_pages_are_split_before_a_part_goes(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wishes_of_the_option),
+        cmocka_unit_test(test_without_the_learner_all_refuse),
+        cmocka_unit_test(test_learner_may_be_switched_off_and_on),
+        cmocka_unit_test(test_decisions_are_logged),
         cmocka_unit_test(test_dense_heap_asks_once_it_is_large),
         cmocka_unit_test(test_sparse_heap_refuses),
         cmocka_unit_test(test_growth_that_becomes_sparse_is_noticed),

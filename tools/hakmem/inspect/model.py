@@ -226,13 +226,17 @@ class Event:
     arguments: Mapping[str, int]
 
 
+KNOBS_OF_BYTES = ("budget", "excess_bytes", "huge_cache_bytes")
+
+
 @dataclass(frozen=True)
 class Decision:
-    """A decision of the learner: `knob` went from one value to another (blocks; of `budget` bytes),
-    because `signal` had a value. `heap` 0: all; `block_bytes` 0: all classes."""
+    """A decision of the learner: `knob` went from one value to another (of KNOBS_OF_BYTES bytes; of
+    `huge_pages` 1 for asked for; else blocks), because `signal` had a value. `heap` 0: all;
+    `block_bytes` 0: all classes."""
 
     number: int
-    time_ns: int  # of the system's monotonic clock, as of the thread's last tick
+    time_ns: int  # of the system's monotonic clock; of a cache as of its thread's last tick
     heap: int
     knob: str
     block_bytes: int

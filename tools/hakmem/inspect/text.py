@@ -9,7 +9,15 @@ import numpy as np
 
 from hakmem.inspect.errors import plain
 from hakmem.inspect.findings import Severity, findings
-from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Decision, Heap, Snapshot
+from hakmem.inspect.model import (
+    FULLNESS,
+    KNOBS_OF_BYTES,
+    PAGE_BYTES,
+    ClassTotals,
+    Decision,
+    Heap,
+    Snapshot,
+)
 from hakmem.render import Style, size
 
 HEAPS_SHOWN = 20
@@ -341,7 +349,9 @@ def _decisions(snapshot: Snapshot) -> Iterator[str]:
 
 def decision_value(decision: Decision, value: int) -> str:
     """A value of the decision's knob in its unit."""
-    return size(value) if decision.knob == "budget" else f"{value:,}"
+    if decision.knob == "huge_pages":
+        return "asked for" if value else "refused"
+    return size(value) if decision.knob in KNOBS_OF_BYTES else f"{value:,}"
 
 
 def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""What the learner decided, drawn over time: how much each class, and each cache, may hold."""
+"""What the learner decided over time: what caches may hold, what may stay free, huge pages."""
 
 from __future__ import annotations
 
-from hakmem.inspect.model import Decision, Snapshot
+from hakmem.inspect.model import KNOBS_OF_BYTES, Decision, Snapshot
 from hakmem.inspect.text import decision_value
 from hakmem.render import size
 from hakmem.report.parts import Cell, Column, bytes_cell, count, legend, safe, table, text
@@ -61,7 +61,9 @@ def _plot(decisions: tuple[Decision, ...]) -> str:
 
 
 def _value(decision: Decision, value: int) -> Cell:
-    return bytes_cell(value) if decision.knob == "budget" else count(value)
+    if decision.knob in KNOBS_OF_BYTES:
+        return bytes_cell(value)
+    return text(decision_value(decision, value)) if decision.knob == "huge_pages" else count(value)
 
 
 def drawing(snapshot: Snapshot) -> str:

@@ -1,0 +1,85 @@
+#include "control/policy_memory.h"
+
+#include "base/bits.h"
+
+// Bytes resident of 1000 in use, to begin with huge pages and to go on.
+#define BEGIN_PERMILLE 938
+#define CONTINUE_PERMILLE 875
+#define PAUSE_SUPERSLABS 1
+#define PAUSE_SUPERSLABS_MAX 4096
+// What a raise loses at each decay.
+#define DECAY_PART 8
+// A change of the bound by this part is worth noting.
+#define NOTED_PART 4
+
+static void pause_more(struct policy_pause *pause) {
+    const uint32_t longer = pause->length == 0 ? PAUSE_SUPERSLABS : 2u * pause->length;
+    pause->length = (uint16_t)least_u64(longer, PAUSE_SUPERSLABS_MAX);
+    pause->left = pause->length;
+}
+
+static uint64_t resident_permille(const struct growth_signals *signals) {
+    // In pages, so that no figure overflows.
+    const uint64_t used = signals->used_bytes >> 12;
+    return used == 0 ? 0 : (signals->resident_bytes >> 12) * 1000 / used;
+}
+
+bool policy_growth(struct policy_growth *state, const struct growth_signals *signals,
+                   struct policy_decision *decision) {
+    const uint64_t permille = resident_permille(signals);
+    const bool before = state->asks;
+    if (state->pause.left != 0) {
+        state->pause.left--;
+    } else {
+        state->asks = permille >= (before ? CONTINUE_PERMILLE : BEGIN_PERMILLE);
+    }
+    if (before && !state->asks) {
+        pause_more(&state->pause);
+    }
+    *decision = (struct policy_decision){0};
+    if (before != state->asks) {
+        *decision =
+            (struct policy_decision){POLICY_KNOB_huge_pages, SIZE_CLASS_COUNT, before, state->asks,
+                                     POLICY_SIGNAL_resident, permille};
+    }
+    return state->asks;
+}
+
+static void raise_bound(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes) {
+    if (raise->bytes == 0) {
+        raise->start_bytes = raise->noted_bytes = bound_bytes;
+    }
+    const uint64_t from = greatest_u64(raise->bytes, bound_bytes);
+    raise->bytes = from + least_u64(refault_bytes, UINT64_MAX - from);
+}
+
+static void lower_bound(struct excess_raise *raise) {
+    raise->bytes -= (raise->bytes + DECAY_PART - 1) / DECAY_PART;
+    if (raise->bytes <= raise->start_bytes) {
+        raise->bytes = 0;
+    }
+}
+
+static bool is_worth_noting(const struct excess_raise *raise, uint64_t bound_bytes) {
+    const uint64_t noted = raise->noted_bytes;
+    const uint64_t change = bound_bytes > noted ? bound_bytes - noted : noted - bound_bytes;
+    return change != 0 && (change >= noted / NOTED_PART || raise->bytes == 0);
+}
+
+bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
+                   struct policy_decision *decision) {
+    if (refault_bytes != 0) {
+        raise_bound(raise, bound_bytes, refault_bytes);
+    } else {
+        lower_bound(raise);
+    }
+    const uint64_t bound_now = raise->bytes == 0 ? raise->start_bytes : raise->bytes;
+    if (!is_worth_noting(raise, bound_now)) {
+        return false;
+    }
+    *decision = (struct policy_decision){POLICY_KNOB_excess_bytes, SIZE_CLASS_COUNT,
+                                         raise->noted_bytes,       bound_now,
+                                         POLICY_SIGNAL_refault,    refault_bytes};
+    raise->noted_bytes = bound_now;
+    return true;
+}

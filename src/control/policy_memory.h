@@ -1,0 +1,30 @@
+// What the learner decides of memory itself: pure functions, as in policy.h.
+//
+// Huge pages: a superslab asks for them while nearly all of the memory in use in such as have none is resident: they
+// then cost no memory, and a fault for each 4 KiB becomes one for each 2 MiB. Programs with medium blocks that they
+// touch in part do not get them. It takes more to begin than to go on, and each end doubles the superslabs until the next
+// beginning.
+//
+// Excess: free memory that was given back for being too much, and is wanted again soon, raises the bound by as much: the
+// demand comes in waves. The raise falls by an eighth whenever free memory has aged for purge_delay_ms. The
+// log has a decision where the bound has changed by a quarter since the last one, or is what it was before.
+#pragma once
+
+#include "control/policy.h"
+#include "space/excess.h"
+#include "space/space_hooks.h"
+
+// What is remembered of all superslabs; zeros at first.
+struct policy_growth {
+    bool asks;
+    struct policy_pause pause;
+};
+
+// Whether the superslab asks. *decision is what changed with it; .knob 0: nothing did.
+bool policy_growth(struct policy_growth *state, const struct growth_signals *signals,
+                   struct policy_decision *decision);
+
+// `bound_bytes`: the bound when memory was given back. `refault_bytes`: as of refault_hook. False: nothing is worth noting.
+// Of which memory the bound is, the caller adds to the decision.
+bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
+                   struct policy_decision *decision);

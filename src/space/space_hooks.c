@@ -1,0 +1,3 @@
+#include "space/space_hooks.h"
+
+struct space_hooks space_hooks;

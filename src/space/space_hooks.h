@@ -1,0 +1,29 @@
+// What this layer and the heaps above it ask the control layer, which stands above them: a pointer for each question, as
+// in thread/knobs.h. Without an answer, as in the tests of the lower layers, the static rule holds.
+#pragma once
+
+#include "base/atomic.h"
+#include "base/base.h"
+
+struct excess;
+
+// A superslab is taken into use: what it stands among.
+struct growth_signals {
+    uint64_t superslab_count;
+    uint64_t used_bytes, resident_bytes;  // of the newest superslabs without huge pages
+};
+
+// Whether it should ask for huge pages. The arena's lock is held.
+typedef bool growth_hook(const struct growth_signals *signals);
+
+// So many of the bytes that were given back for being too many are wanted again, or, 0, none were for a while:
+// what becomes of excess->raise. The lock of whose `excess` it is, is held.
+typedef void refault_hook(struct excess *excess, uint64_t refault_bytes);
+
+struct space_hooks {
+    // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
+    // run already; they follow then. Pairs with nothing.
+    _Atomic(growth_hook *) growth;
+    _Atomic(refault_hook *) refault;
+};
+extern struct space_hooks space_hooks;
