@@ -12,6 +12,7 @@
 void heap_init(struct heap *heap, uint32_t id) {
     lock_init(&heap->lock, LOCK_RANK_HEAP);
     heap->id = id;
+    heap->budget_bytes = HEAP_BUDGET_ALL;
     heap->random_state = options.random_refill ? (os_random() | 1) : 1;
     for (size_t i = 0; i < RETAINED_CLASSES; i++) {
         heap->retained[i] = SIZE_CLASS_COUNT;
@@ -91,8 +92,13 @@ static uint64_t least_loose_bytes(const struct heap *heap) {
     return least_u64(most, greatest_u64(left, most / EXCESS_PART_LEAST));
 }
 
+static void spend(struct heap *heap, size_t bytes) {
+    heap->budget_bytes -= least_u64(heap->budget_bytes, bytes);
+}
+
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
     require_nothing_remote(slab);
+    spend(heap, slab->page_count * PAGE_BYTES);
     uncount_bytes(heap, slab);
     list_remove(&slab->bin_link);
     bin->slab_count--;
@@ -191,6 +197,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             target->empty_count += slab_is_empty(slab);
             uncount_bytes(from, slab);
             count_bytes(to, slab);
+            to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
             heap_count(to, COUNTER_slabs_moved, 1);
@@ -205,7 +212,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
 // Destroys empty slabs of a class beyond `keep`; those used longest ago first. They are at the end of the list.
 static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
     struct list *link = bin->partial.previous;
-    while (bin->empty_count > keep && link != &bin->partial) {
+    while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0) {
         struct run *slab = CONTAINER_OF(link, struct run, bin_link);
         link = link->previous;
         if (slab_is_empty(slab)) {
@@ -234,6 +241,7 @@ static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) 
     const size_t bytes = slab_purge(slab, bytes_min);
     slab->purged = bytes_min != 0;
     count_bytes(heap, slab);
+    spend(heap, greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
     return bytes;
 }
 
@@ -279,7 +287,8 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);
     }
-    const bool may_get_sparse = heap->keeps_too_much && !slab_is_sparse(slab);
+    const bool may_get_sparse =
+        heap->keeps_too_much && heap->budget_bytes != 0 && !slab_is_sparse(slab);
     uncount_bytes(heap, slab);
     slab_put(slab, word, bits);
     count_bytes(heap, slab);
@@ -288,8 +297,10 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
     }
     if (slab_is_empty(slab)) {
         bin->empty_count++;
-        if (bin->empty_count > option_live(retain_slabs)) {
+        const unsigned keep = (unsigned)option_live(retain_slabs);
+        if (bin->empty_count > keep && heap->budget_bytes != 0) {
             destroy_slab(heap, bin, slab);
+            release_empty(heap, bin, keep);  // those for which no budget was left
             return;
         }
         // Used last, so that it can go when another one empties.
@@ -401,7 +412,7 @@ static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes)
     size_t bytes = 0;
     for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
         struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        if (heap->loose_bytes <= rest_bytes) {
+        if (heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0) {
             break;
         }
         if (is_worth_purging(slab)) {
@@ -416,7 +427,7 @@ static void purge_excess(struct heap *heap) {
     const uint64_t bound_bytes =
         excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
     tell_bytes(heap);
-    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
+    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes) || heap->budget_bytes == 0) {
         return;
     }
     size_t bytes = 0;
@@ -424,7 +435,7 @@ static void purge_excess(struct heap *heap) {
         bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
     }
     end_purge(heap, bytes, bound_bytes);
-    if (heap->loose_bytes > bound_bytes) {
+    if (heap->loose_bytes > bound_bytes && heap->budget_bytes != 0) {
         excess_accept(&heap->excess, heap->loose_bytes);
     }
     tell_bytes(heap);
@@ -432,7 +443,6 @@ static void purge_excess(struct heap *heap) {
 
 size_t heap_purge_slabs(struct heap *heap, bool now) {
     size_t bytes = 0;
-    excess_decay(&heap->excess);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
             continue;
@@ -440,12 +450,18 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
         struct bin *bin = &heap->bins[i];
         for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
             struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            if (heap->budget_bytes == 0) {
+                break;
+            }
             if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
                 bytes += purge_slab(heap, slab, 0);
             } else if (slab->purge_age == SLAB_PURGE_USED) {
                 slab->purge_age = SLAB_PURGE_AGED;
             }
         }
+    }
+    if (heap->budget_bytes != 0) {
+        excess_decay(&heap->excess);
     }
     tell_bytes(heap);
     note_purge(heap, bytes);

@@ -50,6 +50,10 @@ struct heap {
     struct excess excess;
     bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
+    bool gives_back;       // a visitor of the idle heap had to leave before it was done
+    // What may go to the arena and to the system before the lock is released: without end for the heap's own thread,
+    // little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
+    size_t budget_bytes;
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
     struct bin bins[SIZE_CLASS_COUNT];
@@ -89,6 +93,8 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 // Each is checked: a pointer that is no block, or one the slab holds already, is reported as misuse and
 // left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
+
+#define HEAP_BUDGET_ALL SIZE_MAX
 
 // Takes back what other threads freed. Returns the number of blocks.
 unsigned heap_collect(struct heap *heap);

@@ -15,6 +15,9 @@
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
+// A visit gives back so much, about a millisecond's worth, while the heap's thread may wait for its lock; the next one
+// goes on.
+#define VISIT_BYTES (8 * MIB)
 
 // A cursor that any thread moves; two threads at one heap do no harm. Release on moving, acquire on
 // reading: the reader follows the cache's next_all.
@@ -44,16 +47,19 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
         return false;
     }
     bool cleaned = false;
-    if (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms)) {
+    heap->budget_bytes = VISIT_BYTES;
+    if ((heap_has_remote(heap) || heap->gives_back) && idle_ms >= option_live(decay_interval_ms)) {
         give_back(heap, (unsigned)option_live(retain_slabs));
+        heap->gives_back = heap->budget_bytes == 0;
         cleaned = true;
     }
     if (heap->put_since_purge && idle_ms >= option_live(slab_purge_delay_ms)) {
         give_back(heap, 0);
         heap_purge_slabs(heap, true);
-        heap->put_since_purge = false;
+        heap->put_since_purge = heap->budget_bytes == 0;
         cleaned = true;
     }
+    heap->budget_bytes = HEAP_BUDGET_ALL;
     return cleaned;
 }
 

@@ -31,7 +31,10 @@ static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
     // The time of the last tick will do: the clock is libc's, and locks are held.
     if (is_idle(donor, cache->clock_ms)) {
         if (heap_has_remote(&donor->heap)) {
+            // Nothing goes to the system under two heaps' locks: the next visitor of the idle heap sees to that.
+            donor->heap.budget_bytes = 0;
             heap_collect(&donor->heap);
+            donor->heap.budget_bytes = HEAP_BUDGET_ALL;
         }
         brought = heap_move_slab(&donor->heap, &cache->heap, class_index);
     }

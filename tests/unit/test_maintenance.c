@@ -301,6 +301,84 @@ static void test_many_idle_heaps_are_cleaned_up_in_turn(void **state) {
     }
 }
 
+enum { MANY = 10000, MANY_BYTES = 4096 };
+
+static void *many[MANY];
+
+static void *allocate_much_and_idle(void *argument) {
+    struct idle *idle = argument;
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+        memset(many[i], 1, MANY_BYTES);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        if (i % 32 != 0) {
+            hakmem_dealloc(many[i]);
+        }
+    }
+    cache_empty(thread_cache);
+    idle->cache = thread_cache;
+    pthread_barrier_wait(&idle->barrier);
+    pthread_barrier_wait(&idle->barrier);
+    return NULL;
+}
+
+// The heap's thread may want its lock any moment: a visit is short, and the next one goes on.
+static void test_a_visit_is_bounded(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    options.excess_bytes = 64 * MIB;
+    options.random_refill = 0;
+    struct idle idle;
+    pthread_barrier_init(&idle.barrier, NULL, 2);
+    assert_int_equal(pthread_create(&idle.thread, NULL, allocate_much_and_idle, &idle), 0);
+    pthread_barrier_wait(&idle.barrier);
+    assert_int_equal(counted(COUNTER_slab_purged_bytes), 0);
+    tick_after(1);
+    fake_os_pass_ms(1000);
+    unsigned visits = 0;
+    for (uint64_t before = 0, purged = 1; purged != before; visits++) {
+        before = counted(COUNTER_slab_purged_bytes);
+        tick_after(1);
+        purged = counted(COUNTER_slab_purged_bytes);
+        assert_true(purged - before <= 8 * MIB + MIB);
+        assert_true(idle.cache->heap.budget_bytes == HEAP_BUDGET_ALL);
+    }
+    assert_in_range(visits, 5, 8);
+    assert_true(counted(COUNTER_slab_purged_bytes) > 35 * MIB);
+    assert_int_equal(idle.cache->heap.loose_bytes, 0);
+    end_idle(&idle);
+}
+
+// What came back to an idle heap from others is too much, and more than a visit gives back.
+static void test_excess_of_an_idle_heap_goes_in_several_visits(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    options.slab_purge_delay_ms = 100000;
+    options.excess_bytes = 64 * MIB;
+    struct idle idle;
+    pthread_barrier_init(&idle.barrier, NULL, 2);
+    assert_int_equal(pthread_create(&idle.thread, NULL, allocate_much_and_idle, &idle), 0);
+    pthread_barrier_wait(&idle.barrier);
+    tick_after(1);
+    options.excess_bytes = 4 * MIB;
+    hakmem_dealloc(many[32]);
+    cache_empty(thread_cache);
+    fake_os_pass_ms(100);
+    uint64_t before = idle.cache->heap.loose_bytes;
+    assert_true(before > 35 * MIB);
+    for (unsigned visits = 0; visits < 6; visits++) {
+        tick_after(1);
+        const uint64_t loose_bytes = idle.cache->heap.loose_bytes;
+        assert_true(before - loose_bytes <= 8 * MIB + MIB);
+        before = loose_bytes;
+    }
+    assert_true(before <= 4 * MIB);
+    end_idle(&idle);
+}
+
 // ---- Reclaiming ----
 
 static void test_reclaim_gives_everything_back(void **state) {
@@ -375,6 +453,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_remote_frees_to_an_idle_heap_are_collected),
         cmocka_unit_test(test_busy_heap_is_left_alone),
         cmocka_unit_test(test_many_idle_heaps_are_cleaned_up_in_turn),
+        cmocka_unit_test(test_a_visit_is_bounded),
+        cmocka_unit_test(test_excess_of_an_idle_heap_goes_in_several_visits),
         cmocka_unit_test(test_reclaim_gives_everything_back),
         cmocka_unit_test(test_reclaim_does_not_wait_for_a_heap),
         cmocka_unit_test(test_reclaim_ends_the_quarantine),

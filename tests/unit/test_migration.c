@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <string.h>
 
 #include "api/alloc.h"
 #include "config/options.h"
@@ -126,12 +127,77 @@ static void test_a_lone_heap_has_nobody_to_ask(void **state) {
     assert_int_equal(counted(COUNTER_slabs_moved), 0);
 }
 
+static const struct heap *watched;
+static unsigned calls_count, locked_count;
+
+static void note_lock(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    (void)bytes;
+    calls_count++;
+    locked_count += atomic_load_relaxed(&((struct heap *)(uintptr_t)watched)->lock.state) != 0;
+}
+
+// What the donor has too much of stays until somebody visits it alone: here two locks are held.
+static void test_nothing_is_given_back_under_two_locks(void **state) {
+    (void)state;
+    options.excess_bytes = 0;
+    options.retain_slabs = 0;
+    struct worker worker;
+    lifecycle_attach();
+    worker_start(&worker);
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        memset(worker.blocks[i], 1, BLOCK_BYTES);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        if (i % 16 != 0 || i < 100) {
+            hakmem_dealloc(worker.blocks[i]);
+        }
+    }
+    cache_empty(thread_cache);
+    const struct run *slab = arena_find((uintptr_t)worker.blocks[192]);
+    struct heap *donor = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
+    assert_true(heap_has_remote(donor));
+    pass_ms(20);
+    watched = donor;
+    fake_os_watch(note_lock);
+    take_many(BLOCKS);
+    fake_os_watch(NULL);
+    assert_int_not_equal(counted(COUNTER_slabs_moved), 0);
+    assert_false(heap_has_remote(donor));
+    assert_int_equal(calls_count, 0);
+    assert_int_equal(locked_count, 0);
+    assert_true(donor->budget_bytes == HEAP_BUDGET_ALL);
+    worker_end(&worker);
+}
+
+// An idle heap's free pages are given back also when they came with a slab.
+static void test_moved_slab_is_purged_in_its_new_heap(void **state) {
+    (void)state;
+    static struct heap from, to;
+    lifecycle_start();
+    heap_init(&from, 100);
+    heap_init(&to, 101);
+    void *blocks[8];
+    lock_acquire(&from.lock);
+    assert_int_equal(heap_take(&from, SIZE_CLASS_4096, 8, blocks), 8);
+    assert_true(heap_move_slab(&from, &to, SIZE_CLASS_4096));
+    assert_false(to.put_since_purge);  // nothing was freed in it
+    assert_true(heap_move_slab(&to, &from, SIZE_CLASS_4096));
+    heap_put(&from, blocks, 4);
+    assert_true(heap_move_slab(&from, &to, SIZE_CLASS_4096));
+    lock_release(&from.lock);
+    assert_true(to.put_since_purge);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_of_an_ended_thread),
         cmocka_unit_test(test_slabs_of_a_sleeping_thread_but_not_of_an_active_one),
         cmocka_unit_test(test_hardened_heaps_keep_their_slabs),
         cmocka_unit_test(test_a_lone_heap_has_nobody_to_ask),
+        cmocka_unit_test(test_nothing_is_given_back_under_two_locks),
+        cmocka_unit_test(test_moved_slab_is_purged_in_its_new_heap),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
