@@ -25,7 +25,7 @@ static bool make_bitmaps(struct run *slab) {
         slab->remote_bits = &slab->one_word_remote;
         return true;
     }
-    char *piece = metadata_alloc(bytes);
+    char *piece = metadata_alloc_bitmaps(bytes);
     if (piece == NULL) {
         return false;
     }
@@ -79,7 +79,7 @@ void slab_destroy(struct run *slab) {
     atomic_store_relaxed(&slab->heap, NULL);
     const size_t bytes = bitmap_piece_bytes(slab);
     if (bytes != 0) {
-        metadata_free((void *)slab->free_bits, bytes);
+        metadata_free_bitmaps((void *)slab->free_bits, bytes);
     }
     arena_give(slab);
 }

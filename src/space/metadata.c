@@ -48,14 +48,14 @@ static void *take_fresh(size_t bytes) {
     return start;
 }
 
-void *metadata_alloc(size_t bytes) {
+static void *take(enum metadata_use use, size_t bytes) {
     bytes = align_up(bytes, UNIT_BYTES);
     const size_t units = bytes / UNIT_BYTES;
     lock_acquire(&metadata.lock);
     struct free_piece *piece = NULL;
-    if (units <= RECYCLED_UNITS_MAX && metadata.recycled[units] != NULL) {
-        piece = metadata.recycled[units];
-        metadata.recycled[units] = piece->next;
+    if (units <= RECYCLED_UNITS_MAX && metadata.recycled[use][units] != NULL) {
+        piece = metadata.recycled[use][units];
+        metadata.recycled[use][units] = piece->next;
         lock_release(&metadata.lock);
         __builtin_memset(piece, 0, bytes);
         return piece;
@@ -65,16 +65,32 @@ void *metadata_alloc(size_t bytes) {
     return fresh;
 }
 
-void metadata_free(void *piece, size_t bytes) {
+static void give(enum metadata_use use, void *piece, size_t bytes) {
     const size_t units = align_up(bytes, UNIT_BYTES) / UNIT_BYTES;
     if (units > RECYCLED_UNITS_MAX) {
         return;  // no structure of this size is ever freed
     }
     struct free_piece *freed = piece;
     lock_acquire(&metadata.lock);
-    freed->next = metadata.recycled[units];
-    metadata.recycled[units] = freed;
+    freed->next = metadata.recycled[use][units];
+    metadata.recycled[use][units] = freed;
     lock_release(&metadata.lock);
+}
+
+void *metadata_alloc(size_t bytes) {
+    return take(METADATA_STRUCTURES, bytes);
+}
+
+void metadata_free(void *piece, size_t bytes) {
+    give(METADATA_STRUCTURES, piece, bytes);
+}
+
+void *metadata_alloc_bitmaps(size_t bytes) {
+    return take(METADATA_BITMAPS, bytes);
+}
+
+void metadata_free_bitmaps(void *piece, size_t bytes) {
+    give(METADATA_BITMAPS, piece, bytes);
 }
 
 uint64_t metadata_bytes(void) {
@@ -92,9 +108,11 @@ size_t metadata_check(void) {
                (uintptr_t)metadata.fresh, (uintptr_t)metadata.fresh_end);
     const uint64_t bytes = atomic_load_relaxed(&metadata.bytes);
     uint64_t recycled_bytes = 0;
-    for (size_t units = 1; units <= RECYCLED_UNITS_MAX; units++) {
+    for (size_t i = 0; i < METADATA_USE_COUNT * (RECYCLED_UNITS_MAX + 1); i++) {
+        const size_t units = i % (RECYCLED_UNITS_MAX + 1);
         // A piece that is freed twice would close a circle.
-        for (const struct free_piece *piece = metadata.recycled[units];
+        for (const struct free_piece *piece =
+                 metadata.recycled[i / (RECYCLED_UNITS_MAX + 1)][units];
              piece != NULL && recycled_bytes <= bytes; piece = piece->next) {
             recycled_bytes += units * UNIT_BYTES;
         }

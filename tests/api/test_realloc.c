@@ -2,6 +2,7 @@
 #include "api.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void realloc_of_null_allocates(void **state) {
     (void)state;
@@ -245,6 +246,30 @@ static void divided_blocks_are_reused_and_grow(void **state) {
     }
 }
 
+// The system may have divided the mapping for it.
+static void protected_blocks_are_reused(void **state) {
+    (void)state;
+    static const size_t sizes[] = {200000, 500000, 8 << 20, 40 << 20};
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (unsigned round = 0; round < 3; round++) {
+            char *block = malloc(sizes[i]);
+            assert_non_null(block);
+            memset(block, 'b', sizes[i]);
+            char *part = block + -(uintptr_t)block % page_bytes;
+            const size_t bytes = (size_t)(block + sizes[i] - part) / 2 / page_bytes * page_bytes;
+            assert_int_equal(mprotect(part, bytes, PROT_NONE), 0);
+            assert_int_equal(mprotect(part, bytes, PROT_READ | PROT_WRITE), 0);
+            assert_int_equal(block[sizes[i] / 4], 'b');
+            free(block);
+            block = malloc(sizes[i]);
+            assert_non_null(block);
+            memset(block, 'c', sizes[i]);
+            free(block);
+        }
+    }
+}
+
 int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
@@ -259,6 +284,7 @@ int main(void) {
         cmocka_unit_test(aligned_blocks_keep_contents),
         cmocka_unit_test(a_growing_buffer_of_100_mib),
         cmocka_unit_test(divided_blocks_are_reused_and_grow),
+        cmocka_unit_test(protected_blocks_are_reused),
     };
     int failed = cmocka_run_group_tests_name("realloc", tests, NULL, NULL);
     behaviour_require_sound_heap();

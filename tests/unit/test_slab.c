@@ -341,6 +341,34 @@ static void test_guard_behind_a_slab(void **state) {
     assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
 }
 
+// A thread that frees a block a second time may come so late that the slab is gone: its bit meets no other structure, nor
+// what is free of the next slab.
+static void test_late_bit_stays_among_remote_bits(void **state) {
+    (void)state;
+    start();
+    static const uint64_t classes[] = {SIZE_CLASS_16, SIZE_CLASS_32, SIZE_CLASS_64, SIZE_CLASS_256};
+    for (size_t i = 0; i < ARRAY_COUNT(classes); i++) {
+        struct run *slab = create(classes[i]);
+        const unsigned words = slab_words(slab);
+        const size_t bytes = 2 * slab_bitmap_bytes(words);
+        _Atomic(uint64_t) *const free_bits = slab->free_bits;
+        _Atomic(uint64_t) *const late = slab->remote_bits;
+        slab_destroy(slab);
+        for (unsigned n = 0; n < 4; n++) {
+            const char *piece = metadata_alloc(bytes);
+            assert_non_null(piece);
+            assert_false((uintptr_t)late - (uintptr_t)piece < bytes);
+        }
+        atomic_or_acq_rel(&late[words - 1], 1);
+        assert_int_equal(metadata_check(), 0);
+        slab = create(classes[i]);
+        assert_ptr_equal(slab->free_bits, free_bits);
+        assert_ptr_equal(slab->remote_bits, late);
+        assert_int_equal(metadata_check(), 0);
+        slab_destroy(slab);
+    }
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_take_and_put_of_every_class),
@@ -355,6 +383,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_the_run),
         cmocka_unit_test(test_no_memory_for_the_bitmaps),
         cmocka_unit_test(test_guard_behind_a_slab),
+        cmocka_unit_test(test_late_bit_stays_among_remote_bits),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

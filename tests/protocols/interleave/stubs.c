@@ -43,6 +43,14 @@ void metadata_free(void *piece, size_t bytes) {
     (void)bytes;
 }
 
+void *metadata_alloc_bitmaps(size_t bytes) {
+    return metadata_alloc(bytes);
+}
+
+void metadata_free_bitmaps(void *piece, size_t bytes) {
+    metadata_free(piece, bytes);
+}
+
 // A lock's holder is the only one whose last exchange it is: the waiting thread goes on when it is free.
 void lock_acquire_slow(struct lock *lock) {
     uint32_t expected;
