@@ -71,11 +71,13 @@ void lifecycle_start(void) {
     if (atomic_load_acquire(&registry.started)) {
         return;
     }
-    // Of libc before the lock: the size of a page is remembered.
+    // Of libc before the lock, whose functions somebody may hook; the size of a page is remembered.
     const bool is_secure = getauxval(AT_SECURE) != 0;
     const ElfW(Phdr) *headers = (const void *)getauxval(AT_PHDR);
     const size_t header_count = getauxval(AT_PHNUM);
     os_page_bytes();
+    pthread_key_t key;
+    bool has_key = pthread_key_create(&key, on_thread_exit) == 0;
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
         if (are_options_set(environ)) {
@@ -94,10 +96,15 @@ void lifecycle_start(void) {
         cache_slab_bringer = bring_slab;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
         registry.last_id = LATE_HEAP_ID;
-        registry.has_key = pthread_key_create(&registry.exit_key, on_thread_exit) == 0;
+        registry.has_key = has_key;
+        registry.exit_key = has_key ? key : registry.exit_key;
+        has_key = false;
         atomic_store_release(&registry.started, true);
     }
     lock_release(&registry.lock);
+    if (unlikely(has_key)) {
+        pthread_key_delete(key);  // another thread was first
+    }
 }
 
 static struct thread_cache *make_cache(void) {

@@ -57,39 +57,36 @@ static unsigned highest_held(void) {
     return rank == 0 ? 0 : rank - 1;
 }
 
-// `allowed_rank`: a lock under which the function is known to be called, else 0.
-static void enter(const char *function, unsigned allowed_rank) {
-    const unsigned rank = highest_held();
+static void enter(const char *function) {
     __atomic_fetch_add(&entered, 1, __ATOMIC_RELAXED);
-    if (rank != 0 && rank != allowed_rank) {
+    if (highest_held() != 0) {
         if (__atomic_fetch_add(&entered_held, 1, __ATOMIC_RELAXED) == 0) {
             first_violation = function;
         }
     }
 }
 
-#define WRAPPED(type, name, allowed_rank, parameters, arguments) \
-    type __real_##name parameters;                               \
-    type __wrap_##name parameters;                               \
-    type __wrap_##name parameters {                              \
-        enter(#name, (allowed_rank));                            \
-        return __real_##name arguments;                          \
+#define WRAPPED(type, name, parameters, arguments) \
+    type __real_##name parameters;                 \
+    type __wrap_##name parameters;                 \
+    type __wrap_##name parameters {                \
+        enter(#name);                              \
+        return __real_##name arguments;            \
     }
 
-WRAPPED(int, clock_gettime, 0, (clockid_t clock, struct timespec *time), (clock, time))
-WRAPPED(unsigned long, getauxval, 0, (unsigned long type), (type))
-// At the process's first use: it marks a word of libc as used, without a lock of its own or memory.
-WRAPPED(int, pthread_key_create, LOCK_RANK_REGISTRY, (pthread_key_t * key, void (*at_exit)(void *)),
-        (key, at_exit))
-WRAPPED(int, pthread_setspecific, 0, (pthread_key_t key, const void *value), (key, value))
-WRAPPED(int, pthread_atfork, 0, (void (*prepare)(void), void (*parent)(void), void (*child)(void)),
+WRAPPED(int, clock_gettime, (clockid_t clock, struct timespec *time), (clock, time))
+WRAPPED(unsigned long, getauxval, (unsigned long type), (type))
+WRAPPED(int, pthread_key_create, (pthread_key_t * key, void (*at_exit)(void *)), (key, at_exit))
+WRAPPED(int, pthread_key_delete, (pthread_key_t key), (key))
+WRAPPED(int, pthread_setspecific, (pthread_key_t key, const void *value), (key, value))
+WRAPPED(int, pthread_atfork, (void (*prepare)(void), void (*parent)(void), void (*child)(void)),
         (prepare, parent, child))
-WRAPPED(int, sigaction, 0, (int number, const struct sigaction *new, struct sigaction *old),
+WRAPPED(int, sigaction, (int number, const struct sigaction *new, struct sigaction *old),
         (number, new, old))
-WRAPPED(int, dl_iterate_phdr, 0,
-        (int (*visit)(struct dl_phdr_info *, size_t, void *), void *argument), (visit, argument))
-WRAPPED(int, _Unwind_Backtrace, 0, (_Unwind_Trace_Fn visit, void *argument), (visit, argument))
-WRAPPED(int, __cxa_atexit, 0, (void (*function)(void *), void *argument, void *handle),
+WRAPPED(int, dl_iterate_phdr, (int (*visit)(struct dl_phdr_info *, size_t, void *), void *argument),
+        (visit, argument))
+WRAPPED(int, _Unwind_Backtrace, (_Unwind_Trace_Fn visit, void *argument), (visit, argument))
+WRAPPED(int, __cxa_atexit, (void (*function)(void *), void *argument, void *handle),
         (function, argument, handle))
 
 // ---- A load that takes every lock ----
