@@ -18,7 +18,7 @@ struct learner {
     struct policy_state policy;
     struct policy_window window;  // scratch: threads may have small stacks
     struct policy_decision decisions[POLICY_DECISIONS_MAX];
-    uint64_t window_ticks;  // os_ticks() at its beginning
+    uint64_t window_start_ns;  // os_thread_cpu_ns() at its beginning
     uint32_t window_number;
     void **top_seen[SIZE_CLASS_COUNT];  // of each magazine
 };
@@ -47,7 +47,7 @@ static void log_window(const struct thread_cache *cache, const struct learner *l
     struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
     atomic_store_relaxed(&row->number, 0);
     atomic_fence_release();
-    atomic_store_relaxed(&row->ticks, learner->window.ticks);
+    atomic_store_relaxed(&row->cpu_ns, learner->window.cpu_ns);
     atomic_store_relaxed(&row->budget_bytes, learner->window.budget_bytes);
     atomic_store_relaxed(&row->window, learner->window_number);
     atomic_store_relaxed(&row->capacity, signals->capacity);
@@ -78,11 +78,11 @@ static struct policy_limits limits_now(void) {
 
 // Takes the window's signals out of the cache, and records them.
 static void collect(struct thread_cache *cache, struct learner *learner) {
-    const uint64_t ticks = os_ticks_slow();
+    const uint64_t now_ns = os_thread_cpu_ns();
     struct policy_window *window = &learner->window;
-    window->ticks = ticks - learner->window_ticks;
+    window->cpu_ns = now_ns - learner->window_start_ns;
     window->budget_bytes = capacity_allowed(cache->budget_bytes);
-    learner->window_ticks = ticks;
+    learner->window_start_ns = now_ns;
     learner->window_number++;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
@@ -128,7 +128,7 @@ static void begin(struct thread_cache *cache) {
     }
     learner->is_on = true;
     learner->policy = (struct policy_state){0};
-    learner->window_ticks = os_ticks_slow();
+    learner->window_start_ns = os_thread_cpu_ns();
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i].signals = (struct class_signals){0};
     }

@@ -5,7 +5,7 @@
 
 // A class with a smaller part of the window's slow paths has nothing to gain.
 #define EVENTS_PART 32
-// A raise must bring slow paths per time below this share of what they were.
+// A raise must bring slow paths per processor time below this share of what they were.
 #define GAIN_PERCENT_MAX 85
 // Judgements against a raise, one after another, that take it back. One window may be a neighbour's noise.
 #define FAILURES_MAX 2
@@ -36,7 +36,7 @@ static uint32_t events_of(const struct policy_signals *signals) {
 
 static uint32_t rate_of(const struct step *step, const struct policy_signals *signals) {
     const uint64_t rate =
-        ((uint64_t)events_of(signals) << 30) / greatest_u64(1, step->window->ticks);
+        ((uint64_t)events_of(signals) << 30) / greatest_u64(1, step->window->cpu_ns);
     return (uint32_t)least_u64(rate, UINT32_MAX);
 }
 

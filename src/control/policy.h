@@ -3,7 +3,8 @@
 //
 // A class that refills and flushes within one window sends blocks to the slabs that it soon wants again. Twice the
 // capacity makes that rarer, how much depends on the program: so a raise is a trial. The class's slow paths per
-// time before it are kept, and when those afterwards are not clearly fewer, twice in a row, the raise is taken back.
+// processor time of the thread before it are kept, and when those afterwards are not clearly fewer, twice in a row,
+// the raise is taken back.
 //
 // All capacities of a cache have a budget. When a raise does not fit, capacity comes first from classes that were not
 // used for a while, then from the budget's reserve, then from the class whose capacity saves least. (One without slow
@@ -58,7 +59,7 @@ struct policy_signals {
 };
 
 struct policy_window {
-    uint64_t ticks;         // how long it was
+    uint64_t cpu_ns;        // how long its thread had a processor
     uint64_t budget_bytes;  // of the cache
     struct policy_signals classes[SIZE_CLASS_COUNT];
 };
@@ -73,7 +74,7 @@ struct policy_pause {
 struct policy_class {
     uint32_t before;  // capacity before the raise on trial; 0: none is
     uint32_t
-        rate_before;  // slow paths for 2^30 ticks then: the higher of two windows, in case of a pause in one
+        rate_before;  // slow paths for 2^30 ns then: the higher of two windows, in case of a pause in one
     uint32_t rate_last;  // of the window before this one
     struct policy_pause raise, take;
     uint8_t settling;  // windows until the trial is judged

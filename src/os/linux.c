@@ -284,8 +284,12 @@ uint32_t os_thread_id(void) {
     return (uint32_t)system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 }
 
-static uint64_t milliseconds(const struct timespec *time) {
+static void count_clock(void) {
     atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
+}
+
+static uint64_t milliseconds(const struct timespec *time) {
+    count_clock();
     return (uint64_t)time->tv_sec * 1000 + (uint64_t)time->tv_nsec / 1000000;
 }
 
@@ -302,8 +306,11 @@ uint64_t os_clock_ms_locked(void) {
     return milliseconds(&now);
 }
 
-uint64_t os_ticks_slow(void) {
-    return os_ticks();
+uint64_t os_thread_cpu_ns(void) {
+    struct timespec used = {0, 0};
+    count_clock();
+    system_call(__NR_clock_gettime, CLOCK_THREAD_CPUTIME_ID, (long)&used, 0, 0, 0, 0);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
 uint64_t os_random(void) {

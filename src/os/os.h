@@ -111,8 +111,8 @@ uint64_t os_clock_ms_locked(void);
 // research timing only.
 static inline uint64_t os_ticks(void);
 
-// The same where a call does not count: on the simulated machine it moves by hand.
-uint64_t os_ticks_slow(void);
+// Nanoseconds for which the calling thread has had a processor: a system call.
+uint64_t os_thread_cpu_ns(void);
 
 // Tells threads that exist apart without a thread-local variable or a system call.
 static inline uintptr_t os_thread_pointer(void);

@@ -40,7 +40,7 @@ static struct {
     size_t range_count;
     uint32_t last_mapping;
     uint64_t clock_ms;
-    _Atomic(uint64_t) ticks;
+    _Atomic(uint64_t) cpu_ns;
     uint64_t random_state;
     size_t bytes_max, ranges_max;
     uint64_t purged_bytes, split_bytes;
@@ -571,8 +571,9 @@ uint64_t os_clock_ms_locked(void) {
     return os_clock_ms();
 }
 
-uint64_t os_ticks_slow(void) {
-    return atomic_load_relaxed(&machine.ticks);
+uint64_t os_thread_cpu_ns(void) {
+    atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
+    return atomic_load_relaxed(&machine.cpu_ns);
 }
 
 uint64_t os_random(void) {
@@ -631,8 +632,8 @@ void fake_os_pass_ms(uint64_t ms) {
     leave();
 }
 
-void fake_os_pass_ticks(uint64_t ticks) {
-    atomic_add_relaxed(&machine.ticks, ticks);
+void fake_os_pass_cpu_ns(uint64_t ns) {
+    atomic_add_relaxed(&machine.cpu_ns, ns);
 }
 
 void fake_os_fail(enum os_call kind, uint64_t nth, bool from_then_on) {

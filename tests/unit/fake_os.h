@@ -24,7 +24,8 @@ void fake_os_set_page_bytes(size_t bytes);
 
 // The clock stands still until it is moved. It starts at a second.
 void fake_os_pass_ms(uint64_t ms);
-void fake_os_pass_ticks(uint64_t ticks);
+// Processor time of all threads.
+void fake_os_pass_cpu_ns(uint64_t ns);
 
 // ---- Failures ----
 

@@ -24,12 +24,22 @@ static uint64_t decided(void) {
 #define SLOTS 400
 static void *slots[SLOTS];
 
+// Now and then the thread has no processor for a while.
+static bool is_preempted;
+
+static void pass_time(uint64_t random) {
+    fake_os_pass_cpu_ns(100);
+    if (is_preempted && random % 1024 == 0) {
+        fake_os_pass_ms(1000);
+    }
+}
+
 // Random blocks come and go, as many in use as slots; the budget is looked at all the time.
 static void wander(unsigned operations, size_t least, size_t most) {
     uint64_t random = 7;
     for (unsigned i = 0; i < operations; i++) {
         void **slot = &slots[random_next(&random) % SLOTS];
-        fake_os_pass_ticks(100);
+        pass_time(random);
         if (*slot == NULL) {
             *slot = alloc(least + random_next(&random) % (most - least + 1));
             assert_non_null(*slot);
@@ -94,6 +104,19 @@ static void test_learns_what_a_working_set_needs(void **state) {
         assert_int_not_equal(atomic_load_relaxed(&row->from), atomic_load_relaxed(&row->to));
         assert_in_range(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_churn,
                         POLICY_SIGNAL_density);
+    }
+}
+
+// What other programs take of the machine is neither a gain nor a loss.
+static void test_time_without_a_processor_is_no_signal(void **state) {
+    (void)state;
+    start();
+    is_preempted = true;
+    wander(300000, 2048, 32768);
+    const uint64_t rows = least_u64(atomic_load_relaxed(&decision_log.recorded), RECORDED_COUNT);
+    assert_in_range(rows, 50, RECORDED_COUNT);
+    for (uint64_t i = 0; i < RECORDED_COUNT; i++) {
+        assert_in_range(atomic_load_relaxed(&decision_log.windows[i].cpu_ns), 0, 300000 * 100);
     }
 }
 
@@ -322,6 +345,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_off_decides_nothing),
         cmocka_unit_test(test_learns_what_a_working_set_needs),
+        cmocka_unit_test(test_time_without_a_processor_is_no_signal),
         cmocka_unit_test(test_a_class_at_rest_is_not_used),
         cmocka_unit_test(test_shares_are_kept),
         cmocka_unit_test(test_learns_within_a_small_share),

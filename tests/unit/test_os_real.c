@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "base/atomic.h"
 #include "base/bits.h"
@@ -31,6 +32,20 @@ static void test_move_of_a_divided_mapping_is_refused(void **state) {
     assert_int_equal(destination[5 * page], 5);
     assert_true(os_unmap(start, 3 * page));
     assert_true(os_unmap(destination, 8 * page));
+}
+
+// It stands still while the thread sleeps.
+static void test_processor_time(void **state) {
+    (void)state;
+    const uint64_t before_ns = os_thread_cpu_ns();
+    assert_true(before_ns > 0);
+    const struct timespec pause = {0, 50 * 1000 * 1000};
+    assert_int_equal(nanosleep(&pause, NULL), 0);
+    const uint64_t after_ns = os_thread_cpu_ns();
+    assert_in_range(after_ns - before_ns, 0, 25 * 1000 * 1000);
+    // And goes on while it works.
+    while (os_thread_cpu_ns() - after_ns < 1000 * 1000) {
+    }
 }
 
 static uint64_t madvise_calls(void) {
@@ -136,6 +151,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
+        cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_splits_at_the_ends),
         cmocka_unit_test(test_resident_bytes),
     };

@@ -25,7 +25,7 @@ static struct policy_decision decisions[POLICY_DECISIONS_MAX];
 static unsigned made;  // decisions so far
 
 static void start(void) {
-    window.ticks = 1 << 20;
+    window.cpu_ns = 1 << 20;
     window.budget_bytes = BUDGET_BYTES;
 }
 
@@ -83,10 +83,10 @@ static unsigned step(void) {
     return count;
 }
 
-// Windows of slow paths that are as far apart as `ticks`.
-static unsigned steps(unsigned windows, uint64_t ticks) {
+// Windows of slow paths that are as far apart as `cpu_ns`.
+static unsigned steps(unsigned windows, uint64_t cpu_ns) {
     unsigned count = 0;
-    window.ticks = ticks;
+    window.cpu_ns = cpu_ns;
     for (unsigned i = 0; i < windows; i++) {
         count += step();
     }
@@ -145,16 +145,16 @@ static void test_a_raise_that_gains_stays(void **state_of_test) {
     (void)state_of_test;
     start();
     open_class(SIZE_CLASS_16384, 256 * KIB);
-    uint64_t ticks = 1 << 20;
+    uint64_t cpu_ns = 1 << 20;
     for (unsigned i = 0; i < 20; i++) {
         set_events(SIZE_CLASS_16384, 64, 64);
-        if (steps(1, ticks) != 0) {
-            ticks *= 3;  // slow paths get rarer
+        if (steps(1, cpu_ns) != 0) {
+            cpu_ns *= 3;  // slow paths get rarer
         }
     }
     assert_int_equal(capacity(SIZE_CLASS_16384), 1 * MIB / 16384);
     assert_int_equal(made, 2);
-    assert_int_equal(steps(1000, ticks), 0);
+    assert_int_equal(steps(1000, cpu_ns), 0);
 }
 
 static void test_a_raise_that_gains_nothing_is_taken_back(void **state_of_test) {
@@ -320,7 +320,7 @@ static void test_extreme_figures(void **state_of_test) {
     // Without limits to go by nothing is given; what is taken back is a trial's.
     const struct policy_limits none = {0};
     for (unsigned i = 0; i < 10; i++) {
-        window.ticks = (i % 2 != 0) ? UINT64_MAX : 0;
+        window.cpu_ns = (i % 2 != 0) ? UINT64_MAX : 0;
         const unsigned count = policy_step(&state, &window, &none, decisions);
         for (unsigned d = 0; d < count; d++) {
             assert_int_equal(decisions[d].knob, POLICY_KNOB_cap);
@@ -375,8 +375,8 @@ static void test_recorded_windows(void **state_of_test) {
     unsigned count = 0, windows = 0;
     static struct policy_window next;
     while (fgets(line, sizeof line, file) != NULL) {
-        unsigned long long ticks, budget;
-        if (sscanf(line, "window %llu %llu", &ticks, &budget) == 2) {
+        unsigned long long cpu_ns, budget;
+        if (sscanf(line, "window %llu %llu", &cpu_ns, &budget) == 2) {
             // A class that was not used has no row: it is as it was.
             next = window;
             for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
@@ -389,7 +389,7 @@ static void test_recorded_windows(void **state_of_test) {
                     next.classes[decisions[i].class_index].limit = (uint32_t)decisions[i].to;
                 }
             }
-            next.ticks = ticks;
+            next.cpu_ns = cpu_ns;
             next.budget_bytes = budget;
         } else if (strncmp(line, "class ", 6) == 0) {
             read_class(&next, line);

@@ -92,7 +92,7 @@ def recording(snapshot: Snapshot, heap: int | None = None) -> str:
     chosen = (row for row in rows if row.heap == heap)
     for _, group in groupby(chosen, key=lambda row: row.window):
         classes = list(group)
-        lines.append(f"window {classes[0].ticks} {classes[0].budget_bytes}")
+        lines.append(f"window {classes[0].cpu_ns} {classes[0].budget_bytes}")
         for row in classes:
             lines.append("class " + " ".join(str(getattr(row, name)) for name in CLASS_FIELDS))
         lines.append("end")

@@ -252,7 +252,7 @@ class Window:
 
     heap: int
     window: int
-    ticks: int
+    cpu_ns: int  # processor time of its thread
     budget_bytes: int
     block_bytes: int
     refills: int
