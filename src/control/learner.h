@@ -16,8 +16,7 @@ struct decision {
     // no acquire in the process: a reader that finds the same number before and after has a whole row.
     _Atomic(uint64_t) number;
     // Relaxed, each: written by the thread that the number was given to; pairs with nothing.
-    _Atomic(uint64_t)
-        ms;  // of the monotonic clock; of a cache's decision as of the thread's last tick
+    _Atomic(uint64_t) ms;        // of the monotonic clock; of a cache's as of its last tick
     _Atomic(uint64_t) from, to;  // in the knob's unit
     _Atomic(uint64_t) value;     // of the signal
     _Atomic(uint32_t) heap;      // number; 0: of memory of all heaps
