@@ -8,6 +8,7 @@
 #include "heap/kept.h"
 #include "heap/large.h"
 #include "heap/leaving.h"
+#include "heap/zeroing.h"
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -184,18 +185,19 @@ static struct huge *take_kept(size_t usable_bytes, size_t alignment) {
     return huge;
 }
 
-// Clean pages are wanted for `zero`: those of kept mappings are not.
-static struct huge *take_new(size_t usable_bytes, size_t alignment, bool zero) {
+// *filled_bytes: at its start, of kept mappings; none when it is to be `clean`.
+static struct huge *take_new(size_t usable_bytes, size_t alignment, bool clean,
+                             size_t *filled_bytes) {
     struct huge *huge = huge_unused();
     if (huge == NULL || !map_new(huge, usable_bytes, alignment)) {
         return NULL;
     }
     make_live(huge);
-    const size_t filled_bytes = zero ? 0 : kept_fill(huge, 0);
-    if (filled_bytes != 0) {
+    *filled_bytes = clean ? 0 : kept_fill(huge, 0);
+    if (*filled_bytes != 0) {
         count_event(COUNTER_huge_reuses, 1);
     }
-    excess_needed(&table.excess, usable_bytes - filled_bytes);
+    excess_needed(&table.excess, usable_bytes - *filled_bytes);
     return huge;
 }
 
@@ -209,12 +211,16 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
         alignment = PAGE_BYTES;
     }
     const size_t usable_bytes = align_up(bytes, page_bytes);
+    struct zeroing zeroing = {false, false};
     lock_acquire(&table.lock);
     huge_table_prepare();
+    if (zero) {
+        zeroing = zeroing_next();
+    }
     struct huge *huge = take_kept(usable_bytes, alignment);
-    const bool reused = huge != NULL;
-    if (!reused) {
-        huge = take_new(usable_bytes, alignment, zero);
+    size_t dirty_bytes = huge == NULL ? 0 : huge->usable_bytes;
+    if (huge == NULL) {
+        huge = take_new(usable_bytes, alignment, zero && !zeroing.clears, &dirty_bytes);
     }
     trim_kept();
     leaving_unmap_and_unlock();
@@ -223,12 +229,11 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     }
     count_event(COUNTER_huge_allocs, 1);
     event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
-    void *start = (void *)huge->start;
-    // Giving the old pages back is cheaper than clearing them, and leaves untouched what stays so.
-    if (zero && reused && !leaving_purge(huge->start, huge->usable_bytes)) {
-        __builtin_memset(start, 0, bytes);
+    huge->probed_bytes = 0;
+    if (zero) {
+        zeroing_do(huge, dirty_bytes, zeroing);
     }
-    return start;
+    return (void *)huge->start;
 }
 
 struct huge *huge_find(uintptr_t address) {
@@ -266,10 +271,12 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     event_record(EVENT_huge_free, huge->start, huge->usable_bytes);
     const uint64_t now_ms = os_clock_ms();
     // Cleared memory is what the hardened mode promises of anything freed.
+    const enum zeroing_use use = zeroing_use_of(huge);
     const bool cleared = !options.zero_on_free || leaving_purge(huge->start, huge->usable_bytes);
     lock_acquire(&table.lock);
     table.live_bytes -= huge->mapped_bytes;
     table.live_count--;
+    zeroing_learn(use);
     kept_add(huge, now_ms);
     if (!cleared || option_live(purge_delay_ms) == 0 || option_live(huge_cache_bytes) == 0) {
         kept_trim(0);

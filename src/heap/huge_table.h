@@ -23,6 +23,8 @@ struct huge {
     size_t mapped_bytes;  // usable and the guard behind it
     uint64_t freed_ms;
     uintptr_t unmapper;  // HUGE_LEAVING: the thread pointer of who makes the system call
+    size_t
+        probed_bytes;  // usable_bytes when it was given out with a clean part (heap/zeroing.h); else 0
     uint32_t number;
     uint8_t state;  // enum huge_state
     uint8_t seam_count;
@@ -51,6 +53,8 @@ struct huge_table {
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;  // highest live_bytes so far
     struct excess excess;
+    uint32_t zeroed_count;  // blocks that were to read as zero, while `clears`
+    bool clears;            // kept pages are cleared for such: heap/zeroing.h
     uint64_t
         decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
