@@ -37,9 +37,8 @@ if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
   set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
 endif()
 
-add_library(hakmem SHARED ${objects} ${cxx_objects_shared}
-  ${PROJECT_SOURCE_DIR}/src/api/early.c)
-target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags>)
+add_library(hakmem SHARED ${objects} ${cxx_objects_shared} ${hakmem_shared_sources})
+target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags> ${CMAKE_DL_LIBS})
 set_target_properties(hakmem PROPERTIES
   # The C driver links it: g++ would add libstdc++.so, and every preloaded C program would load that.
   LINKER_LANGUAGE C

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shlex
 import statistics
@@ -53,6 +54,17 @@ def watch(command: list[str], allocator: Allocator, count: int, *, memory: bool)
     if done.returncode != 0 or len(rows) != count or any(row["status"] != 0 for row in rows):
         raise MeasureError(f"{command[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
     return rows
+
+
+def read_anew(library: Path) -> None:
+    """Makes the kernel read the file when a process next touches it: of what a build or a copy has
+    just written it maps more around each page, 120 KiB of hakmem's code instead of 64."""
+    descriptor = os.open(library, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 class Session:
@@ -177,6 +189,8 @@ class Session:
             "allocators": identities,
         }
         self.store.manifest({"state": "running", **manifest})
+        for each in self.allocators:
+            read_anew(each.library)
         for program, command in watched_programs().items():
             self.measure(program, command)
         text = self.report()

@@ -1,10 +1,10 @@
 // Beginning and end of the process, and fork: where the layers meet the loader.
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "api/alloc.h"
+#include "api/atfork.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "config/profile.h"
@@ -23,21 +23,6 @@
 // Where statistics and leaks go at exit: many programs close standard error before they end.
 static int exit_descriptor = 2;
 
-#if defined(__GLIBC__)
-// What pthread_atfork is there, which is itself a piece of every library, at the far end of its code. The handle is
-// that of the library whose unloading takes the handlers away: this one stays.
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
-                      void *handle);
-
-static void at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
-    __register_atfork(prepare, parent, child, NULL);
-}
-#else
-static void at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
-    pthread_atfork(prepare, parent, child);
-}
-#endif
-
 // What is not asked for is not called: its code, and the empty string, lie where nothing else does that a start touches.
 static bool is_reported(void) {
     return options_origin(OPTION_report) != OPTION_ORIGIN_DEFAULT;
@@ -51,17 +36,46 @@ static void after_fork_in_child(void) {
     }
 }
 
-// malloc works before this runs (other libraries' constructors come first or later as the loader
-// likes); here is what needs the C library ready.
-__attribute__((constructor)) static void start(void) {
-    learner_start();
-    lifecycle_start();
+#if defined(__GLIBC__)
+static void register_handlers(void) {
+    __typeof__(__register_atfork) *const at_fork =
+        hakmem_atfork_next != NULL ? hakmem_atfork_next() : __register_atfork;
+    if (at_fork != NULL) {
+        at_fork(fork_prepare, fork_parent, after_fork_in_child, NULL);
+    }
+}
+
+// Whether the handlers may wait for the first cache. A process that has not allocated has one thread, because the C
+// library allocates for a second one, and nothing that its fork could find half done. Not so when another library may
+// register its handlers unseen.
+static bool may_forks_wait(void) {
+    return hakmem_atfork_next != NULL;
+}
+#else
+static void register_handlers(void) {
+    pthread_atfork(fork_prepare, fork_parent, after_fork_in_child);
+}
+
+// The C library maps the memory of threads itself.
+static bool may_forks_wait(void) {
+    return false;
+}
+#endif
+
+void start_watch_forks(void) {
+    // Relaxed: the first call is made while there is one thread. Pairs with nothing.
+    static _Atomic(bool) watched;
+    if (!atomic_load_relaxed(&watched)) {
+        atomic_store_relaxed(&watched, true);
+        register_handlers();
+    }
+}
+
+// What only an option asks for.
+static void start_what_is_asked_for(void) {
     if (profile_in_force != NULL) {
         inspect_start();
     }
-    // Attaches the main thread, so that fork and exit find its cache.
-    lifecycle_attach();
-    at_fork(fork_prepare, fork_parent, after_fork_in_child);
     if (options.guard_sample != 0 && guarded_start()) {
         guarded_catch_faults();
     }
@@ -73,6 +87,23 @@ __attribute__((constructor)) static void start(void) {
     }
     if (option_live(stats_at_exit) || option_live(leaks)) {
         exit_descriptor = os_duplicate(2);
+    }
+}
+
+// malloc works before this runs (other libraries' constructors come first or later as the loader
+// likes); here is what needs the C library ready. In a program that has the archive in itself, before its own
+// constructors, which may register handlers of fork.
+__attribute__((constructor(101))) static void start(void) {
+    learner_start();
+    const bool has_options = lifecycle_start_if_asked();
+    // Reports and snapshots look at the process from its start.
+    if (has_options || !may_forks_wait()) {
+        start_watch_forks();
+    } else {
+        lifecycle_when_attached(start_watch_forks);
+    }
+    if (has_options) {
+        start_what_is_asked_for();
     }
 }
 
@@ -90,7 +121,7 @@ static void verify_frees(void) {
     lock_release(&cache->heap.lock);
 }
 
-void start_finish(void) {
+AT_START void start_finish(void) {
     // Relaxed: exit handlers run in one thread; a second call finds it set. Pairs with nothing.
     static _Atomic(bool) finished;
     if (atomic_load_relaxed(&finished)) {

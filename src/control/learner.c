@@ -203,7 +203,7 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-void learner_start(void) {
+AT_START void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);
     atomic_store_relaxed(&knobs_hooks.window, learn);

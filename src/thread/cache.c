@@ -25,7 +25,6 @@ bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
         .diverted = 1,                                                                 \
     }
 const struct thread_cache cache_of_new_thread = CACHE_WITHOUT_HEAP;
-const struct thread_cache cache_of_ended_thread = CACHE_WITHOUT_HEAP;
 
 __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exec"))) =
     (struct thread_cache *)(uintptr_t)&cache_of_new_thread;

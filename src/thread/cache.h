@@ -114,8 +114,10 @@ struct thread_cache {
 // fast paths need no test for "first call of this thread".
 extern __thread struct thread_cache *thread_cache __attribute__((tls_model("initial-exec")));
 
-// Caches of threads that have none: not yet, and no longer.
-extern const struct thread_cache cache_of_new_thread, cache_of_ended_thread;
+// Caches of threads that have none: not yet, and no longer. The second is made the same as the first before a thread
+// points at it (lifecycle_detach), and never changes then: the loader has no pointers to fill in.
+extern const struct thread_cache cache_of_new_thread;
+extern struct thread_cache cache_of_ended_thread;
 
 extern void *const cache_no_node[NODE_SLOTS];  // for control/inspect.c
 

@@ -1,5 +1,6 @@
 #include "thread/lifecycle.h"
 
+#include <string.h>
 #include <sys/auxv.h>
 
 #include "base/bits.h"
@@ -29,6 +30,8 @@ extern char **environ;
 
 static struct registry registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
 INSPECTABLE(registry, registry_state);
+
+struct thread_cache cache_of_ended_thread;
 
 // The heap of threads without a cache: id 1, the first.
 #define LATE_HEAP_ID 1
@@ -60,7 +63,7 @@ static bool is_for_hakmem(const char *variable) {
 
 // Whether any option is set. Without one the options are what they are from the start, and their parser stays
 // untouched.
-static bool are_options_set(char *const *envp) {
+AT_START static bool are_options_set(char *const *envp) {
     while (envp != NULL && *envp != NULL && !is_for_hakmem(*envp)) {
         envp++;
     }
@@ -80,7 +83,7 @@ void lifecycle_start(void) {
     bool has_key = pthread_key_create(&key, on_thread_exit) == 0;
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
-        if (are_options_set(environ)) {
+        if (!registry.has_no_options && are_options_set(environ)) {
             profile_set_program(headers, header_count);
             profile_accept = size_class_load;
             profile_block_bytes = size_class_block_bytes;
@@ -105,6 +108,17 @@ void lifecycle_start(void) {
     if (unlikely(has_key)) {
         pthread_key_delete(key);  // another thread was first
     }
+}
+
+AT_START bool lifecycle_start_if_asked(void) {
+    if (are_options_set(environ)) {
+        lifecycle_start();
+        return true;
+    }
+    lock_acquire(&registry.lock);
+    registry.has_no_options = true;
+    lock_release(&registry.lock);
+    return false;
 }
 
 static struct thread_cache *make_cache(void) {
@@ -149,6 +163,8 @@ struct thread_cache *lifecycle_attach(void) {
     knobs_call(&knobs_hooks.thread_start, cache);
     atomic_store_release(&cache->state, CACHE_IN_USE);
     capacity_join(cache->capacity_bytes);
+    void (*const on_first_attach)(void) = registry.on_first_attach;
+    registry.on_first_attach = NULL;
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
@@ -164,7 +180,30 @@ struct thread_cache *lifecycle_attach(void) {
     if (registry.has_key) {
         pthread_setspecific(registry.exit_key, cache);
     }
+    if (on_first_attach != NULL) {
+        on_first_attach();
+    }
     return cache;
+}
+
+// Of glibc: true while the process never had a second thread.
+extern char __libc_single_threaded __attribute__((weak));
+
+static bool is_single_threaded(void) {
+    return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
+}
+
+AT_START void lifecycle_when_attached(void (*function)(void)) {
+    lock_acquire(&registry.lock);
+    // Beside other threads (the library was loaded late) the first cache may be one's that forks do not wait for.
+    const bool is_late = registry.last_id > LATE_HEAP_ID || !is_single_threaded();
+    if (!is_late) {
+        registry.on_first_attach = function;
+    }
+    lock_release(&registry.lock);
+    if (is_late) {
+        function();
+    }
 }
 
 void lifecycle_detach(void) {
@@ -177,9 +216,12 @@ void lifecycle_detach(void) {
     heap_collect(&cache->heap);
     heap_release_empty(&cache->heap, (unsigned)option_live(retain_slabs));
     lock_release(&cache->heap.lock);
-    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_ended_thread;
     event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
     lock_acquire(&registry.lock);
+    if (cache_of_ended_thread.page_map == NULL) {
+        memcpy(&cache_of_ended_thread, &cache_of_new_thread, sizeof cache_of_ended_thread);
+    }
+    thread_cache = &cache_of_ended_thread;
     atomic_store_relaxed(&cache->state, CACHE_UNUSED);
     cache->next_unused = registry.unused;
     registry.unused = cache;
@@ -255,15 +297,8 @@ size_t lifecycle_check(void) {
 // slot it points behind. The child therefore forgets the magazines of the threads it has lost; their
 // blocks, a cache's worth each, stay in use there for good.
 
-// Of glibc: true while the process never had a second thread. A fork in a signal handler then finds
-// its own interrupted malloc, and must not wait for it.
-extern char __libc_single_threaded __attribute__((weak));
-
+// While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
-
-static bool is_single_threaded(void) {
-    return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
-}
 
 void fork_prepare(void) {
     lifecycle_start();

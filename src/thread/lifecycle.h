@@ -17,6 +17,9 @@ struct registry {
     pthread_key_t exit_key;
     struct thread_cache *unused;  // stack, linked through next_unused
     uint32_t last_id;
+    bool
+        has_no_options;  // the environment had none when the process started: it is not looked at again
+    void (*on_first_attach)(void);  // NULL when nobody waits for it
     // Release on publishing a cache under the lock; acquire by whoever walks the list.
     _Atomic(struct thread_cache *) all;
     // Release after the options and the page map are set up; acquire by later callers.
@@ -30,9 +33,17 @@ extern struct heap late_heap_state;     // the same
 // Reads the options and prepares the page map: once, whoever comes first. No lock may be held.
 void lifecycle_start(void);
 
+// The same at the start of the process, if the environment sets an option: true then. Without one all this waits for
+// the first use.
+bool lifecycle_start_if_asked(void);
+
 // The calling thread's cache, attached if need be; NULL when it has ended or there is no memory:
 // the caller then uses the late functions.
 struct thread_cache *lifecycle_attach(void);
+
+// Calls the function once a thread has a cache: now if there is one or a second thread, else when the first gets it, in
+// that thread. To be called once.
+void lifecycle_when_attached(void (*function)(void));
 
 // Allocation and free without a cache.
 void *late_alloc(uint64_t class_index);

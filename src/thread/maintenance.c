@@ -91,6 +91,8 @@ static void purge_due(uint64_t now_ms) {
 }
 
 size_t maintenance_reclaim(void) {
+    // It may be the first call that the process makes.
+    lifecycle_start();
     struct thread_cache *own = thread_cache;
     if (cache_is_real(own) && !own->checked) {
         cache_empty(own);

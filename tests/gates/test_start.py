@@ -9,7 +9,7 @@ from pathlib import Path
 
 # What the loader relocates and what the library writes: pages of its own data, exact whatever the
 # addresses are. Not among them: thread cache and page map, which are mappings of their own.
-DIRTY_PAGES_MAX = 17
+DIRTY_PAGES_MAX = 13
 
 
 def mappings(library: Path, settings: dict[str, str]) -> list[tuple[str, str, dict[str, int]]]:

@@ -79,6 +79,40 @@ static void *attach(void *result) {
     return NULL;
 }
 
+static unsigned waited_for;
+
+static void count_attached(void) {
+    assert_true(cache_is_real(thread_cache));
+    waited_for++;
+}
+
+extern char __libc_single_threaded __attribute__((weak));
+
+static void test_whoever_waits_for_the_first_cache_is_called_once(void **state) {
+    (void)state;
+    if (&__libc_single_threaded == NULL || !__libc_single_threaded) {
+        // A C library that does not tell whether there are other threads, or a sanitizer with one: nobody waits.
+        skip();
+    }
+    waited_for = 0;
+    lifecycle_when_attached(count_attached);
+    assert_int_equal(waited_for, 0);
+    lifecycle_attach();
+    assert_int_equal(waited_for, 1);
+    struct thread_cache *second;
+    run_thread(attach, &second);
+    assert_non_null(second);
+    assert_int_equal(waited_for, 1);
+}
+
+static void test_who_comes_after_the_first_cache_does_not_wait(void **state) {
+    (void)state;
+    waited_for = 0;
+    lifecycle_attach();
+    lifecycle_when_attached(count_attached);
+    assert_int_equal(waited_for, 1);
+}
+
 static void test_caches_pass_to_the_next_thread(void **state) {
     (void)state;
     struct thread_cache *mine = lifecycle_attach();
@@ -496,6 +530,8 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starts_once),
         cmocka_unit_test(test_attach_and_detach),
+        cmocka_unit_test(test_whoever_waits_for_the_first_cache_is_called_once),
+        cmocka_unit_test(test_who_comes_after_the_first_cache_does_not_wait),
         cmocka_unit_test(test_caches_pass_to_the_next_thread),
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
         cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
