@@ -435,6 +435,17 @@ SLOW_PATH static void free_slowest(void *block) {
     }
 }
 
+// A block of a class whose magazine is full: whose slab it is from need not be known.
+static bool free_full(struct thread_cache *cache, uint64_t class_index, void *block) {
+    const int saved_errno = errno;
+    const bool pushed = cache_push_slow(cache, class_index, block);
+    if (likely(pushed)) {
+        tick(cache);
+    }
+    errno = saved_errno;
+    return pushed;
+}
+
 MIDDLE_PATH void free_slow(void *block) {
     // First: programs free NULL as often as blocks.
     if (block == NULL) {
@@ -442,7 +453,8 @@ MIDDLE_PATH void free_slow(void *block) {
     }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
-    if (class_index >= SIZE_CLASS_COUNT || !cache_push_depot(cache, class_index, block)) {
+    if (class_index >= SIZE_CLASS_COUNT ||
+        !(cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block))) {
         free_slowest(block);
     }
 }

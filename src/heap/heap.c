@@ -289,9 +289,12 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
     }
     const bool may_get_sparse =
         heap->keeps_too_much && heap->budget_bytes != 0 && !slab_is_sparse(slab);
-    uncount_bytes(heap, slab);
+    const unsigned held = slab->free_count;
     slab_put(slab, word, bits);
-    count_bytes(heap, slab);
+    const uint64_t bytes =
+        (uint64_t)(slab->free_count - held) * size_classes[slab->class_index].block_bytes;
+    heap->used_bytes -= bytes;
+    heap->loose_bytes += bytes;
     if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {
         purge_sparse(heap, slab);
     }

@@ -6,6 +6,7 @@
 #include "heap/misuse.h"
 #include "heap/quarantine.h"
 #include "heap/slab.h"
+#include "os/os.h"
 #include "space/metadata.h"
 
 // The node of a class that has none: its last slot is NULL and top is behind it.
@@ -208,12 +209,14 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     return full[NODE_BLOCKS_MAX];
 }
 
-// A program may live on its depots alone: every so many swaps it takes the slow path, which ticks.
-#define SWAPS_PER_TICK 64
+// A program may live on its depots alone: every so many swaps it looks whether a tick is due, and then takes the slow
+// path, which ticks.
+#define SWAPS_PER_LOOK 64
 
 static bool is_time_to_tick(const struct thread_cache *cache) {
     const _Atomic(uint64_t) *swaps = &cache->heap.counters.value[COUNTER_depot_swaps];
-    return atomic_load_relaxed((_Atomic(uint64_t) *)(uintptr_t)swaps) % SWAPS_PER_TICK == 0;
+    return atomic_load_relaxed((_Atomic(uint64_t) *)(uintptr_t)swaps) % SWAPS_PER_LOOK == 0 &&
+           os_ticks() - cache->pace_ticks >= OS_TICKS_PACE;
 }
 
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
@@ -255,12 +258,34 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
     return true;
 }
 
-// Empties the older half of a node that is full; most of it when the class only frees.
-static void flush_full_node(struct thread_cache *cache, uint64_t class_index, bool only_frees) {
+// A flush gives few blocks back, so that no free takes long; while the thread does nothing but free, each gives twice as
+// many as the last, because fewer flushes cost less (docs/decisions/0033-how-much-a-flush-gives-back.md).
+#define FLUSH_BLOCKS_FIRST 8
+
+static uint32_t mark_of(const void *block) {
+    return (uint32_t)((uintptr_t)block / BLOCK_ALIGN);
+}
+
+// Whether the block that came first after the last flush is where it was put: nothing below it was taken since.
+static bool only_frees_came(const struct magazine *magazine) {
+    return magazine->flush_count != 0 &&
+           magazine->flush_count <= NODE_BLOCKS_MAX - floor_of(magazine) &&
+           mark_of(magazine->node[NODE_SLOTS - magazine->flush_count]) == magazine->flush_mark;
+}
+
+// The blocks that a full node gives back, of `count`.
+static unsigned next_flush(const struct magazine *magazine, unsigned count) {
+    return (unsigned)(only_frees_came(magazine) ? least_u64(count, 2u * magazine->flush_count)
+                                                : least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
+}
+
+// Gives the oldest blocks of a full node back.
+static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
-    const unsigned flushed = only_frees ? count - count / 8 : (count + 1) / 2;
+    const unsigned flushed = next_flush(magazine, count);
+    magazine->flush_count = (uint8_t)flushed;
     note_flush(cache, magazine, flushed);
     give_to_heap(cache, first, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
@@ -315,17 +340,8 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
             return;
         }
     }
-    const bool only_frees = !magazine->refilled;
     magazine->refilled = 0;
-    if (magazine->depot != NULL) {
-        // An older node goes, the one just filled is warm.
-        note_flush(cache, magazine, NODE_BLOCKS_MAX);
-        flush_depot_node(cache, class_index);
-        if (park_node(cache, class_index)) {
-            return;
-        }
-    }
-    flush_full_node(cache, class_index, only_frees);
+    flush_full_node(cache, class_index);
 }
 
 static void note_slow_path(struct thread_cache *cache, struct magazine *magazine) {
@@ -402,21 +418,34 @@ static void free_home(struct thread_cache *cache, struct run *slab, void *block)
     }
 }
 
-void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
-    const uint64_t class_index = slab->class_index;
+static void push_slow(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (!has_node(cache, class_index)) {
-        free_home(cache, slab, block);
-        return;
-    }
     void **top = top_of(cache, class_index);
     if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
         note_slow_path(cache, magazine);
         make_room(cache, class_index);
         top = top_of(cache, class_index);
+        magazine->flush_mark = mark_of(block);
     }
     *top = block;
     set_top(cache, class_index, top + 1);
+}
+
+bool cache_push_slow(struct thread_cache *cache, uint64_t class_index, void *block) {
+    if (cache->magazines[class_index].node == NULL || unlikely(cache_is_diverted(cache))) {
+        return false;
+    }
+    push_slow(cache, class_index, block);
+    return true;
+}
+
+void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block) {
+    const uint64_t class_index = slab->class_index;
+    if (has_node(cache, class_index)) {
+        push_slow(cache, class_index, block);
+    } else {
+        free_home(cache, slab, block);
+    }
 }
 
 // ---- Maintenance ----

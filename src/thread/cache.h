@@ -43,10 +43,12 @@ struct magazine {
     // nothing.
     _Atomic(uint16_t) depot_count;
     _Atomic(uint8_t) floor;
-    uint16_t depot_low;  // lowest depot_count since the last decay
-    uint16_t watched;    // operations of the class while it had no node, up to watched_operations
-    uint8_t refilled;    // 1: refilled since it last overflowed: the capacity was too small
-    uint8_t active;      // 1: took the slow path since the last decay
+    uint16_t depot_low;   // lowest depot_count since the last decay
+    uint16_t watched;     // operations of the class while it had no node, up to watched_operations
+    uint8_t refilled;     // 1: refilled since it last overflowed: the capacity was too small
+    uint8_t active;       // 1: took the slow path since the last decay
+    uint8_t flush_count;  // blocks that the last flush of a full node gave back; 0: none
+    uint32_t flush_mark;  // mark_of() the block that was freed then
     struct class_signals signals;
 };
 
@@ -216,6 +218,9 @@ void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index);
 
 // Parks the full node and puts the block into an empty one. False when the depot has no room.
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block);
+
+// Makes room for the block in the full magazine. False when the class has none, or operations are diverted.
+bool cache_push_slow(struct thread_cache *cache, uint64_t class_index, void *block);
 
 // The next block of a class whose magazine is empty, or whose operations are diverted. NULL when
 // the system has no memory.

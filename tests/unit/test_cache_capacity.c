@@ -2,6 +2,7 @@
 #include "isolate.h"
 
 #include "config/options.h"
+#include "os/os.h"
 #include "thread/knobs.h"
 #include "two_caches.h"
 
@@ -191,7 +192,75 @@ static void test_refill_size(void **state) {
     assert_int_equal(counted(cache, COUNTER_refilled_blocks), 5);
 }
 
+// ---- Flush ----
+
+// Frees blocks until a flush gives some back, and returns how many.
+static uint64_t give_until_flush(void **blocks, unsigned *count) {
+    const uint64_t before = counted(cache, COUNTER_flushed_blocks);
+    while (counted(cache, COUNTER_flushed_blocks) == before) {
+        assert_true(*count > 0);
+        give(SIZE_CLASS_128, blocks[--*count]);
+    }
+    return counted(cache, COUNTER_flushed_blocks) - before;
+}
+
+static void test_flush_size(void **state) {
+    (void)state;
+    // One node of the class, and no more.
+    options.cache_start_bytes = options.cache_class_bytes = 63 * 128;
+    start();
+    enum { COUNT = 600 };
+    static void *blocks[COUNT];
+    unsigned count = 0;
+    while (count < COUNT) {
+        blocks[count++] = take(SIZE_CLASS_128);
+    }
+    // Few at first; more while nothing but frees comes.
+    assert_int_equal(give_until_flush(blocks, &count), 8);
+    assert_int_equal(give_until_flush(blocks, &count), 16);
+    assert_int_equal(give_until_flush(blocks, &count), 32);
+    assert_int_equal(give_until_flush(blocks, &count), 63);
+    assert_int_equal(give_until_flush(blocks, &count), 63);
+    check();
+    // Few again once more was taken than came since.
+    give(SIZE_CLASS_128, blocks[--count]);
+    for (unsigned round = 0; round < 20; round++) {
+        // In another order: the same blocks in their old places look like nothing taken.
+        blocks[count + 1] = take(SIZE_CLASS_128);
+        blocks[count] = take(SIZE_CLASS_128);
+        count += 2;
+        assert_int_equal(give_until_flush(blocks, &count), 8);
+    }
+    check();
+}
+
+static void test_flush_of_few_blocks_leaves_half(void **state) {
+    (void)state;
+    options.cache_start_bytes = options.cache_class_bytes = 6 * 128;
+    start();
+    void *blocks[20];
+    unsigned count = 0;
+    while (count < ARRAY_COUNT(blocks)) {
+        blocks[count++] = take(SIZE_CLASS_128);
+    }
+    assert_int_equal(give_until_flush(blocks, &count), 3);
+    assert_int_equal(give_until_flush(blocks, &count), 6);
+    check();
+}
+
 // ---- Depot ----
+
+static void test_depot_serves_until_a_tick_is_due(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    for (unsigned due = 0; due < 2; due++) {
+        void *block = take(SIZE_CLASS_16);
+        cache->pace_ticks = os_ticks() - (due != 0 ? OS_TICKS_PACE : 0);
+        atomic_store_relaxed(&cache->heap.counters.value[COUNTER_depot_swaps], 640);
+        assert_int_equal(cache_push_depot(cache, SIZE_CLASS_16, block), due == 0);
+    }
+}
 
 static void test_depot_takes_what_the_magazine_cannot(void **state) {
     (void)state;
@@ -310,6 +379,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
         cmocka_unit_test(test_prewarmed_capacity),
         cmocka_unit_test(test_refill_size),
+        cmocka_unit_test(test_flush_size),
+        cmocka_unit_test(test_flush_of_few_blocks_leaves_half),
+        cmocka_unit_test(test_depot_serves_until_a_tick_is_due),
         cmocka_unit_test(test_depot_takes_what_the_magazine_cannot),
         cmocka_unit_test(test_alternating_at_the_border_of_a_node),
         cmocka_unit_test(test_idle_magazine_shrinks),
