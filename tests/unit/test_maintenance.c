@@ -311,8 +311,10 @@ static void *allocate_much_and_idle(void *argument) {
         many[i] = hakmem_alloc(MANY_BYTES);
         memset(many[i], 1, MANY_BYTES);
     }
+    // One block stays of each slab, so that none is empty.
+    const struct size_class *size_class = &size_classes[size_class_index(MANY_BYTES)];
     for (unsigned i = 0; i < MANY; i++) {
-        if (i % 32 != 0) {
+        if (i % size_class->block_count != 0) {
             hakmem_dealloc(many[i]);
         }
     }
