@@ -74,6 +74,10 @@ static uint8_t floor_for(uint32_t capacity) {
     return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
 }
 
+// magazine.brought: a node was brought.
+#define REFILLS_ARE_WHOLE UINT8_MAX
+#define REFILL_FIRST 8
+
 // ---- Nodes ----
 
 static void **take_node(struct magazine *magazine) {
@@ -115,6 +119,9 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
         return false;
     }
     magazine->capacity = capacity;
+    // What came one by one while the class was watched is part of its first node.
+    magazine->brought = (uint8_t)least_u64(magazine->watched, REFILLS_ARE_WHOLE - 1);
+    magazine->watched = 0;
     atomic_store_relaxed(&magazine->floor, floor_for(capacity));
     // Below the floor cache_freed_lately() must find no block of the node's former life.
     __builtin_memset(node, 0, floor_of(magazine) * sizeof *node);
@@ -162,17 +169,29 @@ static void note_flush(struct thread_cache *cache, struct magazine *magazine, un
     cache->learner_events++;
 }
 
+// The blocks of the next refill, of at most `whole`. The first ones are small, because the thread may end soon: each brings
+// as many as came before it, until all of them make a whole one. So the blocks in circulation stay a multiple
+// of a node, and cross its border as seldom.
+static uint64_t next_refill(struct magazine *magazine, uint64_t whole, uint64_t prewarm) {
+    if (magazine->brought == REFILLS_ARE_WHOLE) {
+        return whole;
+    }
+    const uint64_t rest = whole > magazine->brought ? whole - magazine->brought : 1;
+    const uint64_t wanted = greatest_u64(greatest_u64(magazine->brought, REFILL_FIRST), prewarm);
+    const uint64_t blocks = least_u64(rest, wanted);
+    magazine->brought = blocks == rest ? REFILLS_ARE_WHOLE : (uint8_t)(magazine->brought + blocks);
+    return blocks;
+}
+
 // Fills the empty node and returns one more block.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void *blocks[NODE_BLOCKS_MAX];
-    uint64_t want = least_u64(magazine->capacity, NODE_BLOCKS_MAX);
-    want = least_u64(want, option_live(refill_blocks));
-    // What came one by one while the class was watched is part of its first node: the blocks in
-    // circulation stay a multiple of a node, and cross its border as seldom.
-    want -= least_u64(want - 1, magazine->watched);
-    magazine->watched = 0;
-    const unsigned ready = (unsigned)least_u64(want, knobs_prewarm(class_index));
+    const uint64_t whole =
+        least_u64(least_u64(magazine->capacity, NODE_BLOCKS_MAX), option_live(refill_blocks));
+    const uint64_t prewarm = knobs_prewarm(class_index);
+    const uint64_t want = next_refill(magazine, whole, prewarm);
+    const unsigned ready = (unsigned)least_u64(want, prewarm);
     unsigned got = 0;
     unsigned step;
     do {
@@ -480,6 +499,7 @@ static void empty_magazine(struct thread_cache *cache, uint64_t class_index) {
         flush_node(cache, class_index, held);
     }
     magazine->depot_low = 0;
+    magazine->brought = 0;
 }
 
 // Fits depot and node to a capacity that is less than they were made for.

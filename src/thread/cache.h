@@ -48,6 +48,7 @@ struct magazine {
     uint8_t refilled;     // 1: refilled since it last overflowed: the capacity was too small
     uint8_t active;       // 1: took the slow path since the last decay
     uint8_t flush_count;  // blocks that the last flush of a full node gave back; 0: none
+    uint8_t brought;      // blocks since the magazine began empty; REFILLS_ARE_WHOLE
     uint32_t flush_mark;  // mark_of() the block that was freed then
     struct class_signals signals;
 };

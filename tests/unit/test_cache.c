@@ -163,7 +163,7 @@ static void test_fresh_blocks_come_in_rising_order(void **state) {
     for (unsigned i = 1; i < 300; i++) {
         assert_ptr_equal(take(SIZE_CLASS_64), first + (size_t)i * 64);
     }
-    assert_in_range(counted(cache, COUNTER_refills), 5, 6);
+    assert_in_range(counted(cache, COUNTER_refills), 8, 9);
 }
 
 static void test_new_thread_has_nothing(void **state) {
@@ -327,8 +327,8 @@ static void test_diverted_cache_sends_every_call_the_slow_way(void **state) {
         cache_free_slow(cache, arena_find((uintptr_t)block), block);
         assert_ptr_equal(cache_alloc_slow(cache, SIZE_CLASS_64), block);
     }
-    // The magazine works behind it.
-    assert_int_equal(counted(cache, COUNTER_refills), 1);
+    // The magazine works behind it: a new thread's refills bring 8 blocks at first.
+    assert_in_range(counted(cache, COUNTER_refills), 1, 2);
     check();
 }
 

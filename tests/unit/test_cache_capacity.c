@@ -27,6 +27,53 @@ static void test_slow_start(void **state) {
     assert_int_equal(capacity(SIZE_CLASS_65536), 4);
 }
 
+// A thread may end soon: its first refills are small, and no block of them more than a node.
+static void test_first_refills_of_a_thread_are_small(void **state) {
+    (void)state;
+    start();
+    options.watched_operations = 0;
+    static void *blocks[2 * NODE_BLOCKS_MAX];
+    for (unsigned life = 0; life < 2; life++) {
+        const uint64_t refills = counted(cache, COUNTER_refills);
+        blocks[0] = take(SIZE_CLASS_64);
+        assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 8 - 1);
+        for (unsigned i = 1; i < NODE_BLOCKS_MAX; i++) {
+            blocks[i] = take(SIZE_CLASS_64);
+        }
+        // 8, 8, 16, and what is left of a node.
+        assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
+        assert_int_equal(counted(cache, COUNTER_refills) - refills, 4);
+        blocks[NODE_BLOCKS_MAX] = take(SIZE_CLASS_64);
+        assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), NODE_BLOCKS_MAX - 1);
+        for (unsigned i = 0; i <= NODE_BLOCKS_MAX; i++) {
+            give(SIZE_CLASS_64, blocks[i]);
+        }
+        // As at a thread's end; the next one gets this cache.
+        cache_empty(cache);
+    }
+    check();
+}
+
+// What came one by one while the class was watched counts.
+static void test_watched_operations_are_part_of_the_first_node(void **state) {
+    (void)state;
+    start();
+    options.watched_operations = 16;
+    static void *blocks[NODE_BLOCKS_MAX];
+    for (unsigned i = 0; i < 17; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 16 - 1);
+    for (unsigned i = 17; i < NODE_BLOCKS_MAX; i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    assert_int_equal(cache_block_count(cache, SIZE_CLASS_64), 0);
+    for (unsigned i = 0; i < NODE_BLOCKS_MAX; i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+    }
+    check();
+}
+
 static void test_frees_alone_do_not_raise_the_capacity(void **state) {
     (void)state;
     options.cache_start_bytes = 8 * KIB;
@@ -369,6 +416,8 @@ static void test_depot_nodes_not_needed_go(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_start),
+        cmocka_unit_test(test_first_refills_of_a_thread_are_small),
+        cmocka_unit_test(test_watched_operations_are_part_of_the_first_node),
         cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
         cmocka_unit_test(test_capacity_of_a_whole_cache),
         cmocka_unit_test(test_caches_of_all_threads_share_a_total),
