@@ -360,6 +360,15 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
         }
     }
     magazine->refilled = 0;
+    if (magazine->depot != NULL && next_flush(magazine, NODE_BLOCKS_MAX) == NODE_BLOCKS_MAX) {
+        // An older node goes, the one just filled is warm.
+        note_flush(cache, magazine, NODE_BLOCKS_MAX);
+        flush_depot_node(cache, class_index);
+        if (park_node(cache, class_index)) {
+            magazine->flush_count = NODE_BLOCKS_MAX;
+            return;
+        }
+    }
     flush_full_node(cache, class_index);
 }
 
