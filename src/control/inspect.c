@@ -81,6 +81,7 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"knob_huge_pages", POLICY_KNOB_huge_pages},
     {"knob_excess_bytes", POLICY_KNOB_excess_bytes},
     {"knob_huge_cache_bytes", POLICY_KNOB_huge_cache_bytes},
+    {"knob_huge_block_pages", POLICY_KNOB_huge_block_pages},
     {"signal_churn", POLICY_SIGNAL_churn},
     {"signal_gain", POLICY_SIGNAL_gain},
     {"signal_idle", POLICY_SIGNAL_idle},

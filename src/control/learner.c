@@ -176,13 +176,25 @@ static void learn(struct thread_cache *cache) {
 
 static struct policy_growth growth_state;  // under the arena's lock
 
-static bool on_growth(const struct growth_signals *signals) {
+static struct policy_growth block_growth_state;  // under that of the table of huge blocks
+
+static bool decide_growth(struct policy_growth *state, enum policy_knob knob,
+                          const struct growth_signals *signals) {
     struct policy_decision decision;
-    const bool asks = policy_growth(&growth_state, signals, &decision);
+    const bool asks = policy_growth(state, signals, &decision);
     if (decision.knob != 0) {
+        decision.knob = knob;
         log_decision(0, os_clock_ms_locked(), &decision);
     }
     return asks;
+}
+
+static bool on_growth(const struct growth_signals *signals) {
+    return decide_growth(&growth_state, POLICY_KNOB_huge_pages, signals);
+}
+
+static bool on_block_growth(const struct growth_signals *signals) {
+    return decide_growth(&block_growth_state, POLICY_KNOB_huge_block_pages, signals);
 }
 
 static void on_refault(struct excess *excess, uint64_t refault_bytes) {
@@ -205,6 +217,7 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
 
 AT_START void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
+    atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);
     atomic_store_relaxed(&knobs_hooks.window, learn);
     atomic_store_relaxed(&knobs_hooks.thread_start, end);

@@ -28,6 +28,7 @@ enum policy_knob {
     POLICY_KNOB_huge_pages,    // 1: superslabs ask for huge pages
     POLICY_KNOB_excess_bytes,  // free bytes that may stay, in empty runs or in the slabs of a heap
     POLICY_KNOB_huge_cache_bytes,  // the same in mappings of freed huge blocks
+    POLICY_KNOB_huge_block_pages,  // 1: huge blocks ask for huge pages
 };
 
 enum policy_signal {
@@ -36,7 +37,7 @@ enum policy_signal {
     POLICY_SIGNAL_idle,       // windows in which the class was not used
     POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
-    POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest superslabs without huge pages
+    POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest memory without huge pages
     POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
 };
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "config/counters.h"
 #include "config/options.h"
+#include "heap/block_pages.h"
 #include "heap/kept.h"
 #include "heap/large.h"
 #include "heap/leaving.h"
@@ -13,7 +14,6 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/arena.h"
-#include "space/huge_pages.h"
 #include "space/page_map.h"
 
 // The only table.
@@ -32,9 +32,10 @@ static size_t guard_bytes(void) {
     return options.guard_gaps ? PAGE_BYTES : 0;
 }
 
-static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment) {
+static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bool asks) {
     const size_t guard = guard_bytes();
-    char *start = os_map(usable_bytes + guard, alignment);
+    char *start = os_map(usable_bytes + guard,
+                         greatest_u64(alignment, block_pages_alignment(usable_bytes, asks)));
     if (start == NULL) {
         return false;
     }
@@ -42,13 +43,13 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment) {
         os_unmap(start, usable_bytes + guard);
         return false;
     }
-    os_advise_huge_pages(start, usable_bytes, huge_pages_wish_of_block());
-    if (guard != 0) {
-        os_guard(start + usable_bytes, guard);
-    }
     huge->start = (uintptr_t)start;
     huge->usable_bytes = usable_bytes;
     huge->mapped_bytes = usable_bytes + guard;
+    block_pages_map(huge, asks);
+    if (guard != 0) {
+        os_guard(start + usable_bytes, guard);
+    }
     return true;
 }
 
@@ -113,11 +114,14 @@ static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_
     return true;
 }
 
-static bool grow_by_moving(struct huge *huge, size_t usable_bytes) {
+static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     const size_t before = huge->usable_bytes;
+    // Page tables of huge pages move as a whole only there.
+    const size_t alignment =
+        block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
     // What may have to be copied to must be accessible.
-    char *destination = huge->seam_count == 0 ? os_reserve_aligned(usable_bytes, PAGE_BYTES)
-                                              : os_map(usable_bytes, PAGE_BYTES);
+    char *destination = huge->seam_count == 0 ? os_reserve_aligned(usable_bytes, alignment)
+                                              : os_map(usable_bytes, alignment);
     if (destination == NULL) {
         return false;
     }
@@ -149,6 +153,7 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes);
     const uintptr_t end = huge->start + usable_bytes;
+    block_pages_split(huge, end);
     struct huge *part = leaving_add_part(end, before - usable_bytes);
     size_t left_bytes = before - usable_bytes;
     if (part != NULL) {
@@ -168,17 +173,21 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
 
 static bool grow(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
-    if (!grow_in_place(huge, usable_bytes) && !grow_by_moving(huge, usable_bytes)) {
+    block_pages_look(huge);
+    const bool asks = block_pages_ask_grown(huge, usable_bytes);
+    if (!grow_in_place(huge, usable_bytes) && !grow_by_moving(huge, usable_bytes, asks)) {
         return false;
     }
+    block_pages_grow(huge, asks);
     excess_needed(&table.excess, usable_bytes - before - kept_fill(huge, before));
     trim_kept();
     return true;
 }
 
-static struct huge *take_kept(size_t usable_bytes, size_t alignment) {
+static struct huge *take_kept(size_t usable_bytes, size_t alignment, bool clean) {
     struct huge *huge = kept_take(usable_bytes + guard_bytes(), alignment);
     if (huge != NULL) {
+        block_pages_reuse(huge, clean);
         make_live(huge);
         count_event(COUNTER_huge_reuses, 1);
     }
@@ -189,7 +198,8 @@ static struct huge *take_kept(size_t usable_bytes, size_t alignment) {
 static struct huge *take_new(size_t usable_bytes, size_t alignment, bool clean,
                              size_t *filled_bytes) {
     struct huge *huge = huge_unused();
-    if (huge == NULL || !map_new(huge, usable_bytes, alignment)) {
+    if (huge == NULL ||
+        !map_new(huge, usable_bytes, alignment, block_pages_ask(usable_bytes, clean))) {
         return NULL;
     }
     make_live(huge);
@@ -217,10 +227,11 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     if (zero) {
         zeroing = zeroing_next();
     }
-    struct huge *huge = take_kept(usable_bytes, alignment);
+    const bool clean = zero && !zeroing.clears;
+    struct huge *huge = take_kept(usable_bytes, alignment, clean);
     size_t dirty_bytes = huge == NULL ? 0 : huge->usable_bytes;
     if (huge == NULL) {
-        huge = take_new(usable_bytes, alignment, zero && !zeroing.clears, &dirty_bytes);
+        huge = take_new(usable_bytes, alignment, clean, &dirty_bytes);
     }
     trim_kept();
     leaving_unmap_and_unlock();
@@ -274,6 +285,9 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     const enum zeroing_use use = zeroing_use_of(huge);
     const bool cleared = !options.zero_on_free || leaving_purge(huge->start, huge->usable_bytes);
     lock_acquire(&table.lock);
+    if (!options.zero_on_free) {
+        block_pages_look(huge);
+    }
     table.live_bytes -= huge->mapped_bytes;
     table.live_count--;
     zeroing_learn(use);

@@ -25,16 +25,24 @@ struct huge {
     uintptr_t unmapper;  // HUGE_LEAVING: the thread pointer of who makes the system call
     size_t
         probed_bytes;  // usable_bytes when it was given out with a clean part (heap/zeroing.h); else 0
+    // From here on its memory came from the system for this block, without asking for huge pages, and was not looked at
+    // since; not below usable_bytes: none (heap/block_pages.h).
+    size_t fresh_offset;
     uint32_t number;
     uint8_t state;  // enum huge_state
     uint8_t seam_count;
     // 1: HUGE_KEPT, and the system refused to move a part since it was freed: the program divided the mapping (madvise,
     // mlock), or the system had no memory.
     uint8_t immovable;
-    uint8_t unmapping;  // 1: HUGE_LEAVING, and the system call is under way
+    uint8_t asked;                // enum huge_asked
+    uint8_t may_have_huge_pages;  // 1: a part of it asked for them once
+    uint8_t unmapping;            // 1: HUGE_LEAVING, and the system call is under way
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };
+
+// How much of the mapping the system was asked to put huge pages behind, and not told otherwise since.
+enum huge_asked { HUGE_ASKED_NOT, HUGE_ASKED_IN_PART, HUGE_ASKED_WHOLE };
 
 enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT, HUGE_LEAVING };
 
@@ -43,7 +51,16 @@ enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT, HUGE_LEAVING };
 #define HUGE_CHUNK_COUNT 32
 #define HUGE_CHUNKS_MAX 32768
 
-// All huge blocks. Used in huge_table.c, kept.c, leaving.c and huge.c alone.
+// The latest parts of fresh memory that were looked at, each of HUGE_PAGE_BYTES: what of it was resident, and how long
+// the block was; 0: nothing yet.
+#define HUGE_LOOKS 4
+struct huge_looks {
+    uint32_t count;
+    uint64_t resident_bytes[HUGE_LOOKS];
+    uint64_t block_bytes[HUGE_LOOKS];
+};
+
+// All huge blocks. Used in huge_table.c, block_pages.c, kept.c, leaving.c and huge.c alone.
 struct huge_table {
     struct lock lock;
     bool ready;
@@ -54,7 +71,11 @@ struct huge_table {
     uint64_t peak_bytes;  // highest live_bytes so far
     struct excess excess;
     uint32_t zeroed_count;  // blocks that were to read as zero, while `clears`
-    bool clears;            // kept pages are cleared for such: heap/zeroing.h
+    struct huge_looks looks;
+    uint32_t
+        asked_count;  // blocks that asked for huge pages because the learner says so, and probes
+    bool asks;        // what the learner said last
+    bool clears;      // kept pages are cleared for such: heap/zeroing.h
     uint64_t
         decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
     // Relaxed: written under the lock, read by pacing; pairs with nothing.

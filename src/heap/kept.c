@@ -1,6 +1,7 @@
 #include "heap/kept.h"
 
 #include "base/bits.h"
+#include "heap/block_pages.h"
 #include "heap/leaving.h"
 #include "os/os.h"
 #include "space/page_map.h"
@@ -32,10 +33,13 @@ static bool cut(struct huge *huge, size_t bytes) {
     if (rest == NULL) {
         return false;
     }
+    block_pages_split(huge, huge->start + bytes);
     rest->start = huge->start + bytes;
     rest->usable_bytes = rest->mapped_bytes = huge->usable_bytes - bytes;
     rest->freed_ms = huge->freed_ms;
     rest->immovable = huge->immovable;
+    rest->asked = huge->asked;
+    rest->may_have_huge_pages = huge->may_have_huge_pages;
     for (unsigned i = 0; i < huge->seam_count; i++) {
         if (huge->seams[i] > rest->start) {
             huge_add_seam(rest, huge->seams[i]);
@@ -106,16 +110,22 @@ static struct huge *find_source(size_t bytes) {
     return best;
 }
 
-// Moves the end of a kept mapping, `bytes` at most and no further than its last piece. Returns the bytes;
-// 0 when the system refuses.
-static size_t move_end(struct huge *source, uintptr_t destination, size_t bytes) {
+// Moves the end of a kept mapping to `offset` of a block, no more than the block has from there on and no further than the
+// mapping's last piece. Returns the bytes; 0 when the system refuses.
+static size_t move_end(struct huge *source, struct huge *huge, size_t offset) {
+    const uintptr_t destination = huge->start + offset;
+    const size_t bytes = huge->usable_bytes - offset;
     const uintptr_t end = source->start + source->usable_bytes;
     const size_t moved_bytes = least_u64(bytes, end - huge_last_piece(source));
+    if (moved_bytes != source->usable_bytes) {
+        block_pages_split(source, end - moved_bytes);
+    }
     if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes,
                  true)) {
         source->immovable = 1;  // it may still serve as a whole
         return 0;
     }
+    block_pages_fill(huge, source, offset + moved_bytes);
     shorten(source, moved_bytes);
     return moved_bytes;
 }
@@ -128,7 +138,7 @@ size_t kept_fill(struct huge *huge, size_t from_bytes) {
         if (source == NULL || !huge_has_room_for_piece(huge)) {
             break;
         }
-        const size_t moved_bytes = move_end(source, place, huge->usable_bytes - filled_bytes);
+        const size_t moved_bytes = move_end(source, huge, filled_bytes);
         if (moved_bytes == 0) {
             continue;  // from another one
         }

@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "heap/block_pages.h"
 #include "heap/leaving.h"
 #include "os/os.h"
 #include "space/page_map.h"
@@ -32,6 +33,13 @@ static void make_clean(char *start, size_t bytes) {
     }
 }
 
+// A part amid others.
+static void make_part_clean(const struct huge *huge, size_t offset, size_t bytes) {
+    block_pages_split(huge, huge->start + offset);
+    block_pages_split(huge, huge->start + offset + bytes - os_page_bytes());
+    make_clean((char *)huge->start + offset, bytes);
+}
+
 void zeroing_do(struct huge *huge, size_t dirty_bytes, struct zeroing zeroing) {
     char *start = (char *)huge->start;
     if (!zeroing.clears) {
@@ -43,7 +51,7 @@ void zeroing_do(struct huge *huge, size_t dirty_bytes, struct zeroing zeroing) {
         const size_t end = offset + probe_bytes(huge);
         __builtin_memset(start, 0, least_u64(dirty_bytes, offset));
         if (dirty_bytes > offset) {
-            make_clean(start + offset, end - offset);
+            make_part_clean(huge, offset, end - offset);
         }
         if (dirty_bytes > end) {
             __builtin_memset(start + end, 0, dirty_bytes - end);

@@ -18,7 +18,6 @@
 #define FUTEX_WAIT_PRIVATE (0 | 128)
 #define FUTEX_WAKE_PRIVATE (1 | 128)
 
-#define HUGE_PAGE_BYTES (2 * MIB)
 #define PAGE_BYTES_MIN (4 * KIB)
 
 struct os_call_counters os_call_counters;

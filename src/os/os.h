@@ -67,6 +67,8 @@ bool os_unmap(void *start, size_t bytes);
 // are unknown.
 bool os_purge(void *start, size_t bytes);
 
+#define HUGE_PAGE_BYTES (2 * MIB)
+
 enum os_huge_pages { OS_HUGE_PAGES_DEFAULT, OS_HUGE_PAGES_ALWAYS, OS_HUGE_PAGES_NEVER };
 
 // A wish; a refusal is not reported.

@@ -7,13 +7,13 @@
 
 struct excess;
 
-// A superslab is taken into use: what it stands among.
+// A superslab is taken into use, or a huge block takes memory of the system: what it stands among.
 struct growth_signals {
     uint64_t superslab_count;
-    uint64_t used_bytes, resident_bytes;  // of the newest superslabs without huge pages
+    uint64_t used_bytes, resident_bytes;  // of the newest ones without huge pages
 };
 
-// Whether it should ask for huge pages. The arena's lock is held.
+// Whether it should ask for huge pages. The lock of whose memory it is, is held.
 typedef bool growth_hook(const struct growth_signals *signals);
 
 // So many of the bytes that were given back for being too many are wanted again, or, 0, none were for a while:
@@ -24,6 +24,7 @@ struct space_hooks {
     // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
     // run already; they follow then. Pairs with nothing.
     _Atomic(growth_hook *) growth;
+    _Atomic(growth_hook *) block_growth;
     _Atomic(refault_hook *) refault;
 };
 extern struct space_hooks space_hooks;

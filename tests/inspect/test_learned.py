@@ -132,6 +132,7 @@ KNOBS_OF_MEMORY = {
     "huge_pages": "resident",
     "excess_bytes": "refault",
     "huge_cache_bytes": "refault",
+    "huge_block_pages": "resident",
 }
 
 
@@ -145,8 +146,9 @@ def test_decisions_of_memory(waves: Path) -> None:
     assert all(row.signal == KNOBS_OF_MEMORY[row.knob] for row in rows)
     assert all((row.heap, row.block_bytes) == (0, 0) for row in rows)
     first = {row.knob: row for row in reversed(rows)}
-    asked = first["huge_pages"]
-    assert (asked.before, asked.after) == (0, 1) and 938 <= asked.value <= 1000
+    for knob in ("huge_pages", "huge_block_pages"):
+        asked = first[knob]
+        assert (asked.before, asked.after) == (0, 1) and 938 <= asked.value <= 1000
     for knob in ("excess_bytes", "huge_cache_bytes"):
         # An eighth of what is in use may be more than the option.
         assert 4 << 20 <= first[knob].before < first[knob].after
@@ -155,6 +157,7 @@ def test_decisions_of_memory(waves: Path) -> None:
         for row, following in pairwise(of_knob):
             assert row.after == following.before
     assert "huge_pages            refused -> asked for" in text
+    assert "huge_block_pages      refused -> asked for" in text
     assert " by resident " in text and " by refault " in text
     assert {row["knob"] for row in facts["decisions"]} >= KNOBS_OF_MEMORY.keys()
     page = render(snapshot)

@@ -252,6 +252,10 @@ static bool within_one_piece(const char *call, uintptr_t start, size_t bytes, un
         if (machine.ranges[i].piece != machine.ranges[first].piece) {
             return breach("%s: %#zx..%#zx reaches into another piece", call, start, start + bytes);
         }
+        // What is advised otherwise is a mapping of its own for the system.
+        if (machine.ranges[i].wish != machine.ranges[first].wish) {
+            return breach("%s: %#zx..%#zx is advised differently", call, start, start + bytes);
+        }
     }
     return true;
 }
@@ -516,11 +520,12 @@ bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     return answer(done && resize((uintptr_t)start, old_bytes, new_bytes));
 }
 
-static void make_piece(uintptr_t start, size_t bytes) {
+static void make_piece(uintptr_t start, size_t bytes, enum os_huge_pages wish) {
     machine.last_mapping++;
     for (size_t i = first_above(start);
          i < machine.range_count && machine.ranges[i].start < start + bytes; i++) {
         machine.ranges[i].piece = machine.last_mapping;
+        machine.ranges[i].wish = wish;
     }
 }
 
@@ -535,7 +540,8 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
     if (done) {
         split((uintptr_t)destination);
         split((uintptr_t)destination + new_bytes);
-        make_piece((uintptr_t)destination, new_bytes);
+        make_piece((uintptr_t)destination, new_bytes,
+                   machine.ranges[first_above((uintptr_t)start)].wish);
         set_state((uintptr_t)destination, new_bytes, FAKE_WRITABLE);
         // What is behind the moved pages is new.
         require_real(syscall(SYS_madvise, destination, new_bytes, MADV_DONTNEED) == 0, "madvise");

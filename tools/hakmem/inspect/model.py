@@ -226,13 +226,14 @@ class Event:
     arguments: Mapping[str, int]
 
 
+KNOBS_OF_WISHES = ("huge_pages", "huge_block_pages")
 KNOBS_OF_BYTES = ("budget", "excess_bytes", "huge_cache_bytes")
 
 
 @dataclass(frozen=True)
 class Decision:
     """A decision of the learner: `knob` went from one value to another (of KNOBS_OF_BYTES bytes; of
-    `huge_pages` 1 for asked for; else blocks), because `signal` had a value. `heap` 0: all;
+    KNOBS_OF_WISHES 1 for asked for; else blocks), because `signal` had a value. `heap` 0: all;
     `block_bytes` 0: all classes."""
 
     number: int

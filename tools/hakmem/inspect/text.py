@@ -12,6 +12,7 @@ from hakmem.inspect.findings import Severity, findings
 from hakmem.inspect.model import (
     FULLNESS,
     KNOBS_OF_BYTES,
+    KNOBS_OF_WISHES,
     PAGE_BYTES,
     ClassTotals,
     Decision,
@@ -349,7 +350,7 @@ def _decisions(snapshot: Snapshot) -> Iterator[str]:
 
 def decision_value(decision: Decision, value: int) -> str:
     """A value of the decision's knob in its unit."""
-    if decision.knob == "huge_pages":
+    if decision.knob in KNOBS_OF_WISHES:
         return "asked for" if value else "refused"
     return size(value) if decision.knob in KNOBS_OF_BYTES else f"{value:,}"
 
