@@ -5,32 +5,7 @@
 
 #include "api/alloc.h"
 #include "base/bits.h"
-#include "control/stats.h"
-
-static void check(void) {
-    assert_int_equal(check_all(), 0);
-}
-
-// A byte in each 4 KiB and the last one.
-static void mark(char *block, size_t bytes, char with) {
-    for (size_t at = 0; at < bytes; at += 4096) {
-        block[at] = with;
-    }
-    if (bytes > 0) {
-        block[bytes - 1] = with;
-    }
-}
-
-static void check_marked(const char *block, size_t bytes, char with) {
-    for (size_t at = 0; at < bytes; at += 4096) {
-        assert_int_equal(block[at], with);
-    }
-}
-
-static const size_t sizes[] = {
-    1,     15,    16,    17,    100,    1023, 1024,    1025,        4096,
-    10000, 65535, 65536, 65537, 100000, MIB,  2 * MIB, 2 * MIB + 1, 5 * MIB,
-};
+#include "marked.h"
 
 static void test_alignments(void **state) {
     (void)state;
