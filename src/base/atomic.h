@@ -13,6 +13,9 @@
     atomic_store_explicit((field), (value), memory_order_relaxed)
 #define atomic_store_release(field, value) \
     atomic_store_explicit((field), (value), memory_order_release)
+#define atomic_exchange_relaxed(field, value)   \
+    SHARING_COUNTED("exchange_relaxed " #field, \
+                    atomic_exchange_explicit((field), (value), memory_order_relaxed))
 #define atomic_exchange_acquire(field, value)   \
     SHARING_COUNTED("exchange_acquire " #field, \
                     atomic_exchange_explicit((field), (value), memory_order_acquire))

@@ -90,7 +90,7 @@ static struct superslab *map_superslab(void) {
     superslab->dirty_young = superslab->dirty_old = superslab->stuck = 0;
     atomic_store_relaxed(&superslab->run_start, 0);
     superslab->longest = 0;
-    superslab->huge_pages = OS_HUGE_PAGES_DEFAULT;
+    huge_pages_begin(superslab);
     arena.superslab_count++;
     arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;

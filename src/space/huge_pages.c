@@ -61,19 +61,50 @@ enum os_huge_pages huge_pages_wish_of_block(void) {
     }
 }
 
+// Superslabs with `hollow` set, descriptors that wait for their next mapping included. Relaxed: a bound that
+// may be missed by as many as there are threads; pairs with nothing.
+static _Atomic(uint32_t) hollow_count;
+
+static bool clear_hollow(struct superslab *superslab) {
+    const bool hollow = atomic_load_relaxed(&superslab->hollow) != 0;
+    if (hollow) {
+        atomic_store_relaxed(&superslab->hollow, 0);
+        atomic_sub_relaxed(&hollow_count, 1);
+    }
+    return hollow;
+}
+
+static void make_hollow(struct superslab *superslab) {
+    if (atomic_load_relaxed(&superslab->hollow) == 0 &&
+        atomic_load_relaxed(&hollow_count) < HOLLOW_MOST &&
+        atomic_exchange_relaxed(&superslab->hollow, 1) == 0) {
+        atomic_add_relaxed(&hollow_count, 1);
+        os_advise_huge_pages((void *)superslab->start, SUPERSLAB_BYTES, OS_HUGE_PAGES_NEVER);
+    }
+}
+
+void huge_pages_begin(struct superslab *superslab) {
+    superslab->huge_pages = OS_HUGE_PAGES_DEFAULT;
+    clear_hollow(superslab);
+}
+
 void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count) {
     enum os_huge_pages wish = huge_pages_wish_of_block();
     if (options.huge_pages == huge_pages_adaptive) {
         wish = asks(superslab, superslabs, count) ? OS_HUGE_PAGES_ALWAYS : OS_HUGE_PAGES_NEVER;
     }
-    if (wish != superslab->huge_pages) {
+    if (clear_hollow(superslab) || wish != superslab->huge_pages) {
         os_advise_huge_pages((void *)superslab->start, SUPERSLAB_BYTES, wish);
         superslab->huge_pages = (uint8_t)wish;
     }
 }
 
 bool huge_pages_purge(void *start, size_t bytes) {
-    if (page_map_superslab((uintptr_t)start)->huge_pages != OS_HUGE_PAGES_NEVER) {
+    struct superslab *superslab = page_map_superslab((uintptr_t)start);
+    if (superslab->huge_pages != OS_HUGE_PAGES_NEVER) {
+        if (options.huge_pages == huge_pages_adaptive && bytes != SUPERSLAB_BYTES) {
+            make_hollow(superslab);
+        }
         os_split_huge_pages(start, bytes);
     }
     return os_purge(start, bytes);

@@ -15,12 +15,20 @@
 #define SMALL_HEAP_BYTES (32 * MIB)
 #define HUGE_PAGES_PROBE 16
 
+// Of a superslab that asked for them, and of which a part was given back, the system would make huge pages again by and by,
+// holes filled with zeros (khugepaged): such a superslab refuses them until it is wholly free and used again. At most
+// HOLLOW_MOST do: each may be a mapping of its own for the system, which bounds their number.
+#define HOLLOW_MOST 4096
+
 // What the option wishes for a mapping whose size the program chose.
 enum os_huge_pages huge_pages_wish_of_block(void);
+
+// Of a superslab just mapped the system was told nothing.
+void huge_pages_begin(struct superslab *superslab);
 
 // Tells the system what is wished for a superslab that holds nothing. `superslabs` lists all of them, the newest
 // last; they are `count`. The arena's lock is held.
 void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count);
 
-// os_purge() for a part of one superslab.
+// os_purge() for pages of one superslab that the caller has.
 bool huge_pages_purge(void *start, size_t bytes);

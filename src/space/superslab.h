@@ -75,9 +75,12 @@ struct superslab {
     _Atomic(uint64_t) run_start;
     uint32_t longest;      // length of the longest free stretch
     uint32_t purge_round;  // last round of arena_purge() that visited
-    // enum os_huge_pages: what the system was told. Written under the arena's lock while the superslab holds nothing,
-    // read by who has pages of it.
+    // enum os_huge_pages: what the system was told when the superslab was taken into use. Written under the arena's
+    // lock while it holds nothing, read by who has pages of it.
     uint8_t huge_pages;
+    // 1: a part was given back since, and the system told to make no huge page of the rest (space/huge_pages.h).
+    // Relaxed: set by who has pages of it, cleared under the arena's lock while it holds nothing; pairs with nothing.
+    _Atomic(uint8_t) hollow;
     struct list all_link, length_link, dirty_link;
     // By the page a run starts at; NULL where none ever did. Release when made, under the arena's lock; acquire by
     // look-ups without it.

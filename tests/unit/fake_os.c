@@ -452,7 +452,7 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
     }
     enter();
     const bool done = !refuse(OS_MADVISE) && within_one("os_advise_huge_pages", (uintptr_t)start,
-                                                        bytes, 1u << FAKE_WRITABLE);
+                                                        bytes, ANY_STATE);
     if (done) {
         split((uintptr_t)start);
         split((uintptr_t)start + bytes);

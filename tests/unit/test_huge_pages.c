@@ -185,6 +185,76 @@ static void test_huge_pages_are_split_before_a_part_goes(void **state) {
     assert_int_equal(fake_os_split_bytes(), SUPERSLAB_BYTES / 2);
 }
 
+// A large dense heap of superslabs of two runs each: those from SMALL on, but for one, ask.
+static struct run *halves[2 * RUN_COUNT];
+
+static void take_halves(void) {
+    start();
+    for (unsigned i = 0; i < RUN_COUNT - 1; i++) {
+        for (unsigned half = 0; half < 2; half++) {
+            bool zeroed;
+            struct run *run = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+            assert_non_null(run);
+            for (size_t at = 0; at < SUPERSLAB_BYTES / 2; at += HOST_PAGE_BYTES) {
+                *(char *)(run->start + at) = 1;
+            }
+            halves[2 * i + half] = run;
+        }
+        runs[i] = halves[2 * i];
+    }
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+}
+
+// The system would fill the hole again; the other half is split further when it goes.
+static void test_superslab_with_a_hole_refuses_until_it_is_used_anew(void **state) {
+    (void)state;
+    take_halves();
+    const uintptr_t hollow = halves[2 * SMALL]->start;
+    arena_give(halves[2 * SMALL]);
+    arena_purge(0, true);
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_NEVER);
+    assert_int_equal(fake_os_wish((char *)hollow + SUPERSLAB_BYTES - 1), OS_HUGE_PAGES_NEVER);
+    assert_int_equal(wish_of(SMALL + 1), OS_HUGE_PAGES_ALWAYS);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    const size_t split_bytes = fake_os_split_bytes();
+    arena_give(halves[2 * SMALL + 1]);
+    arena_purge(0, true);
+    assert_int_equal(fake_os_split_bytes(), split_bytes + SUPERSLAB_BYTES / 2);
+    // Told once: the split and the purge alone.
+    assert_int_equal(fake_os_calls(OS_MADVISE), calls + 2);
+    take(SMALL, 16);
+    assert_int_equal(runs[SMALL]->start, hollow);
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+    assert_int_equal(arena_check(), 0);
+}
+
+// What is wholly given back has no rest to make huge pages of.
+static void test_superslab_that_goes_whole_has_no_hole(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i <= SMALL; i++) {
+        take(i, 16);
+    }
+    arena_give(runs[SMALL]);
+    arena_purge(0, true);
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+}
+
+// Who asked for them everywhere gets them.
+static void test_always_stays_always(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_pages = huge_pages_always;
+    bool zeroed;
+    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    runs[0] = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    assert_non_null(first);
+    assert_non_null(runs[0]);
+    arena_give(first);
+    arena_purge(0, true);
+    assert_int_equal(wish_of(0), OS_HUGE_PAGES_ALWAYS);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wishes_of_the_option),
@@ -197,6 +267,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_kernel_that_does_not_tell),
         cmocka_unit_test(test_reuse_is_judged_anew),
         cmocka_unit_test(test_huge_pages_are_split_before_a_part_goes),
+        cmocka_unit_test(test_superslab_with_a_hole_refuses_until_it_is_used_anew),
+        cmocka_unit_test(test_superslab_that_goes_whole_has_no_hole),
+        cmocka_unit_test(test_always_stays_always),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
