@@ -10,6 +10,9 @@
 #define CUT_PART 16
 // Moving pages costs as much as a few page faults.
 #define MOVED_BYTES_MIN (256 * KIB)
+// And a seam: where less than this is missing, as in a block that grows page by page, it comes from the system
+// (docs/decisions/0038-thresholds-of-mremap.md).
+#define FILLED_BYTES_MIN (64 * KIB)
 
 static bool has_guard(const struct huge *huge) {
     return huge->mapped_bytes != huge->usable_bytes;
@@ -132,6 +135,9 @@ static size_t move_end(struct huge *source, struct huge *huge, size_t offset) {
 
 size_t kept_fill(struct huge *huge, size_t from_bytes) {
     size_t filled_bytes = from_bytes;
+    if (huge->usable_bytes - from_bytes < FILLED_BYTES_MIN) {
+        return 0;
+    }
     while (filled_bytes < huge->usable_bytes) {
         const uintptr_t place = huge->start + filled_bytes;
         struct huge *source = find_source(huge->usable_bytes - filled_bytes);

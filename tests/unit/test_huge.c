@@ -378,6 +378,15 @@ static void test_growth_takes_kept_pages(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+static void test_growth_by_a_page_takes_no_kept_pages(void **state) {
+    (void)state;
+    start();
+    struct huge *huge = huge_of(make(5 * MIB));
+    drop(make(10 * MIB));
+    assert_true(huge_resize(huge, 5 * MIB + 1));
+    assert_int_equal(huge->seam_count, 0);
+}
+
 static void test_reused_block_is_zero_when_asked(void **state) {
     (void)state;
     start();
@@ -768,6 +777,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_piece_comes_as_new_memory),
         cmocka_unit_test(test_block_of_pieces_grows),
         cmocka_unit_test(test_growth_takes_kept_pages),
+        cmocka_unit_test(test_growth_by_a_page_takes_no_kept_pages),
         cmocka_unit_test(test_reused_block_is_zero_when_asked),
         cmocka_unit_test(test_kept_until_the_delay_has_passed),
         cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),
