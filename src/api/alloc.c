@@ -392,7 +392,7 @@ static void free_uncounted(void *block) {
         free_small(cache, place.run, block);
         break;
     case PLACE_LARGE:
-        if (!large_free(place.run)) {
+        if (!large_free(place.run, address)) {
             misuse_report(MISUSE_INVALID_FREE, address);
         }
         break;

@@ -43,8 +43,15 @@ struct run *large_find(uintptr_t address) {
                : NULL;
 }
 
-bool large_free(struct run *run) {
-    if (!page_map_claim(run->start, page_entry(0, PAGE_KIND_LARGE))) {
+bool large_free(struct run *run, uintptr_t address) {
+    const uint32_t entry = page_entry(0, PAGE_KIND_LARGE);
+    if (!page_map_claim(address, entry)) {
+        return false;
+    }
+    // Where two threads free the block at the same moment, and others take what it leaves, the descriptor may tell of
+    // another block by now, and the page be within one.
+    if (unlikely(run->start != address || atomic_load_relaxed(&run->kind) != RUN_LARGE)) {
+        page_map_set(address, 1, entry);
         return false;
     }
     if (options.zero_on_free) {

@@ -14,8 +14,8 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero);
 // The run of the large block that starts at `address`, or NULL when none does.
 struct run *large_find(uintptr_t address);
 
-// False when another thread freed the block first.
-bool large_free(struct run *run);
+// The block at `address`, whose run large_find() gave. False when another thread freed it first.
+bool large_free(struct run *run, uintptr_t address);
 
 // Grows or shrinks the block where it lies; false when there is no room.
 bool large_resize(struct run *run, size_t bytes);

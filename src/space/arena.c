@@ -47,7 +47,7 @@ static void refile(struct superslab *superslab) {
         if (superslab->longest != 0 && list_is_empty(&arena.by_length[superslab->longest])) {
             arena.lengths &= ~bit(superslab->longest - 1);
         }
-        superslab->longest = longest;
+        superslab->longest = (uint8_t)longest;
         if (longest != 0) {
             list_push_front(&arena.by_length[longest], &superslab->length_link);
             arena.lengths |= bit(longest - 1);
@@ -175,14 +175,35 @@ static struct superslab *choose_superslab(unsigned page_count, uint64_t allowed,
     return map_superslab();
 }
 
+// A descriptor that no run has and that may move, taken away from its place; NULL when there is none.
+static struct run *movable_descriptor(struct superslab *superslab) {
+    if (superslab->movable == 0) {
+        return NULL;
+    }
+    const unsigned place = bit_lowest(superslab->movable);
+    struct run *run = superslab_run(superslab, place);
+    superslab->movable &= ~bit(place);
+    atomic_store_relaxed(&superslab->runs[place], NULL);
+    return run;
+}
+
 // The descriptor of a run that starts at a place. NULL when the system has no memory for a new one.
 static struct run *descriptor_at(struct superslab *superslab, unsigned place) {
     struct run *run = superslab_run(superslab, place);
     if (run == NULL) {
-        run = metadata_alloc(sizeof *run);
+        run = movable_descriptor(superslab);
+        if (run == NULL) {
+            run = metadata_alloc(sizeof *run);
+        }
         atomic_store_release(&superslab->runs[place], run);
     }
+    superslab->movable &= ~bit(place);
     return run;
+}
+
+// Nothing but the owner's fields was ever used: a slab leaves its bitmap here.
+static bool may_move(const struct run *run) {
+    return atomic_load_relaxed(&((struct run *)(uintptr_t)run)->remote_bits) == NULL;
 }
 
 struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
@@ -411,6 +432,7 @@ void arena_give(struct run *run) {
     atomic_store_relaxed(&run->kind, RUN_FREE);
     lock_acquire(&arena.lock);
     atomic_bump_owned(&superslab->run_start, -bit(place));
+    superslab->movable |= may_move(run) ? bit(place) : 0;
     if (run->guarded && !lifted) {
         superslab->stuck |= bit(guard_place);
         arena.used_pages--;
@@ -529,6 +551,7 @@ static size_t check_superslab(const struct superslab *superslab) {
                 superslab->free);
     check_equal(&check, "stuck pages are neither free nor in a run",
                 superslab->stuck & (superslab->free | starts), 0);
+    check_equal(&check, "no run has a descriptor that may move", superslab->movable & starts, 0);
     check_equal(&check, "longest == longest stretch of free", superslab->longest,
                 bit_longest_stretch(superslab->free));
     check_that(&check, (superslab->longest == 0) == list_is_empty(&superslab->length_link),

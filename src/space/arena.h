@@ -74,7 +74,8 @@ static inline unsigned run_place(const struct run *run) {
     return (unsigned)(run->start >> PAGE_SHIFT) % SUPERSLAB_PAGES;
 }
 
-// What describes or described the run that starts or last started at a page; NULL where none ever did.
+// What describes or described the run that starts or last started at a page; NULL where none did, or where its
+// descriptor has gone to another run.
 static inline struct run *superslab_run(const struct superslab *superslab, unsigned place) {
     return atomic_load_acquire(&((struct superslab *)(uintptr_t)superslab)->runs[place]);
 }

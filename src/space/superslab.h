@@ -17,8 +17,9 @@ enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 
 // Descriptor of a run: two cache lines, one for its owner, one for other threads. It is made when the first run
 // starts at its place in the superslab, and lives as long as the process (a superslab that is unmapped gives its
-// descriptors to the next one): the remote fields are never reset, and a thread may still be about to touch them
-// after the run is gone.
+// descriptors to the next one). Once a slab's it stays at its place: the remote fields are never reset, and a thread
+// may still be about to touch them after the run is gone. One that only large blocks had goes, when none has it, to
+// the next run of the superslab that starts where none ever did.
 struct run {
     // Written by arena_take() and the owner; stable while a block of the run is in use.
     uintptr_t start;
@@ -70,11 +71,13 @@ struct superslab {
     uint64_t stuck;
     // Pages that some thread is giving back to the system without the lock: in no run, not free.
     uint64_t purging;
+    // Places whose descriptor only large blocks had, and no run has now.
+    uint64_t movable;
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
     // whose bits do not change; pairs with nothing.
     _Atomic(uint64_t) run_start;
-    uint32_t longest;      // length of the longest free stretch
     uint32_t purge_round;  // last round of arena_purge() that visited
+    uint8_t longest;       // length of the longest free stretch
     // enum os_huge_pages: what the system was told when the superslab was taken into use. Written under the arena's
     // lock while it holds nothing, read by who has pages of it.
     uint8_t huge_pages;
@@ -82,7 +85,7 @@ struct superslab {
     // Relaxed: set by who has pages of it, cleared under the arena's lock while it holds nothing; pairs with nothing.
     _Atomic(uint8_t) hollow;
     struct list all_link, length_link, dirty_link;
-    // By the page a run starts at; NULL where none ever did. Release when made, under the arena's lock; acquire by
-    // look-ups without it.
+    // By the page a run starts at; NULL where none has a descriptor. Release when it comes there, under the arena's
+    // lock; acquire by look-ups without it.
     _Atomic(struct run *) runs[SUPERSLAB_PAGES];
 };

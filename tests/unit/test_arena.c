@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "fake_os.h"
 #include "space/arena.h"
+#include "space/metadata.h"
 #include "space/page_map.h"
 #include "team.h"
 
@@ -495,6 +496,46 @@ static void test_descriptors_are_used_again(void **state) {
     assert_int_equal(fake_os_calls(OS_MMAP) - maps, 19 * 7);
 }
 
+// One large block after the other, each where none began: they pass the same descriptors on.
+static void test_descriptors_of_large_runs_move(void **state) {
+    (void)state;
+    start();
+    take(0, 1, PAGE_BYTES, false);
+    take(1, 1, PAGE_BYTES, false);
+    give(0);
+    give(1);
+    const uint64_t bytes = metadata_bytes();
+    for (unsigned pages = 2; pages < SUPERSLAB_PAGES; pages++) {
+        take(0, pages, PAGE_BYTES, false);
+        take(1, 1, PAGE_BYTES, false);
+        assert_int_equal(runs[1].run->start - runs[0].run->start, pages * PAGE_BYTES);
+        give(0);
+        give(1);
+        check();
+    }
+    assert_int_equal(metadata_bytes(), bytes);
+}
+
+static void test_descriptors_of_slabs_stay(void **state) {
+    (void)state;
+    start();
+    take(0, 1, PAGE_BYTES, false);
+    struct run *slab = runs[0].run;
+    // As slab_create() leaves it.
+    atomic_store_relaxed(&slab->remote_bits, &slab->one_word_remote);
+    const struct superslab *superslab = page_map_superslab(slab->start);
+    give(0);
+    take(0, 2, PAGE_BYTES, false);
+    assert_ptr_equal(runs[0].run, slab);
+    take(1, 1, PAGE_BYTES, false);
+    assert_ptr_not_equal(runs[1].run, slab);
+    give(0);
+    take(2, 62, PAGE_BYTES, false);
+    assert_ptr_not_equal(runs[2].run, slab);
+    assert_ptr_equal(superslab_run(superslab, 0), slab);
+    check();
+}
+
 static void test_refused_unmap_is_tried_again(void **state) {
     (void)state;
     start();
@@ -704,6 +745,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_purge_is_tried_again),
         cmocka_unit_test(test_one_spare_superslab_is_kept),
         cmocka_unit_test(test_descriptors_are_used_again),
+        cmocka_unit_test(test_descriptors_of_large_runs_move),
+        cmocka_unit_test(test_descriptors_of_slabs_stay),
         cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_no_memory_for_the_descriptor),
         cmocka_unit_test(test_no_memory_for_the_superslab),

@@ -61,7 +61,7 @@ static void test_every_number_of_pages(void **state) {
             assert_int_equal(usable(block), align_up(wanted, os_page_bytes()));
             memset(block, 1, usable(block));
             check_entries(block, wanted, LARGE_ENTRY);
-            assert_true(large_free(run_of(block)));
+            assert_true(large_free(run_of(block), (uintptr_t)block));
             check_entries(block, wanted, PAGE_ENTRY_NONE);
         }
     }
@@ -86,13 +86,13 @@ static void test_zero_when_asked(void **state) {
         char *block = make(bytes, PAGE_BYTES, true);
         check_zero(block, bytes);
         memset(block, 1, usable(block));
-        large_free(run_of(block));
+        large_free(run_of(block), (uintptr_t)block);
         // The same place, dirty now.
         char *again = make(bytes, PAGE_BYTES, true);
         assert_ptr_equal(again, block);
         check_zero(again, bytes);
         memset(again, 1, usable(again));
-        large_free(run_of(again));
+        large_free(run_of(again), (uintptr_t)again);
         arena_purge(os_clock_ms(), bytes % 2 == 0);
     }
 }
@@ -105,7 +105,7 @@ static void test_found_at_its_start_only(void **state) {
     assert_null(large_find((uintptr_t)block + 16));
     assert_null(large_find((uintptr_t)block + PAGE_BYTES));
     assert_null(large_find((uintptr_t)block + 400000));
-    large_free(run_of(block));
+    large_free(run_of(block), (uintptr_t)block);
     assert_null(large_find((uintptr_t)block));
 }
 
@@ -134,8 +134,8 @@ static void test_resize_in_place(void **state) {
     assert_true(large_resize(run, room - os_page_bytes()));
     assert_int_equal(usable(block), room - os_page_bytes());
     assert_int_equal(arena_check(), 0);
-    large_free(run);
-    large_free(run_of(behind));
+    large_free(run, run->start);
+    large_free(run_of(behind), (uintptr_t)behind);
     struct arena_totals totals;
     arena_totals(&totals);
     assert_int_equal(totals.free_bytes, totals.mapped_bytes);
@@ -151,7 +151,7 @@ static void test_guard(void **state) {
     assert_true(large_resize(run_of(block), LARGE_BYTES_MAX / 2));
     assert_int_equal(usable(block), LARGE_BYTES_MAX / 2);
     check_entries(block, LARGE_BYTES_MAX, LARGE_ENTRY);
-    large_free(run_of(block));
+    large_free(run_of(block), (uintptr_t)block);
     check_entries(block, LARGE_BYTES_MAX, PAGE_ENTRY_NONE);
     assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
 }
@@ -162,7 +162,7 @@ static void test_cleared_when_freed(void **state) {
     start();
     char *block = make(100000, PAGE_BYTES, false);
     memset(block, 1, usable(block));
-    large_free(run_of(block));
+    large_free(run_of(block), (uintptr_t)block);
     check_zero(block, 100000);
 }
 
@@ -176,6 +176,29 @@ static void test_want_of_memory(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// The descriptor of a freed block may tell of another one when a second free comes late, and its page be within a third.
+static void test_late_second_free(void **state) {
+    (void)state;
+    start();
+    char *before = make(2 * PAGE_BYTES, PAGE_BYTES, false);
+    char *block = make(2 * PAGE_BYTES, PAGE_BYTES, false);
+    make(2 * PAGE_BYTES, PAGE_BYTES, false);
+    struct run *run = run_of(block);
+    assert_true(large_free(run, (uintptr_t)block));
+    char *another = make(5 * PAGE_BYTES, PAGE_BYTES, false);
+    assert_ptr_equal(run_of(another), run);
+    assert_false(large_free(run, (uintptr_t)block));
+    assert_true(large_free(run_of(before), (uintptr_t)before));
+    char *around = make(4 * PAGE_BYTES, PAGE_BYTES, false);
+    assert_ptr_equal(around, before);
+    assert_false(large_free(run, (uintptr_t)block));
+    assert_int_equal(page_map_get((uintptr_t)block), page_entry(0, PAGE_KIND_LARGE));
+    assert_ptr_equal(run_of(another), run);
+    assert_true(large_free(run_of(around), (uintptr_t)around));
+    assert_true(large_free(run, (uintptr_t)another));
+    assert_int_equal(arena_check(), 0);
+}
+
 // ---- Threads free the same blocks ----
 
 enum { BLOCK_COUNT = 200, THREAD_COUNT = 3 };
@@ -186,7 +209,7 @@ static unsigned free_all(uint64_t seed) {
     (void)seed;
     unsigned freed = 0;
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
-        freed += large_free(shared[i]);
+        freed += large_free(shared[i], shared[i]->start);
     }
     return freed;
 }
@@ -215,6 +238,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_cleared_when_freed),
         cmocka_unit_test(test_want_of_memory),
+        cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_freed_once_by_many),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
