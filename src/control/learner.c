@@ -16,12 +16,30 @@ struct decision_log decision_log;
 struct learner {
     bool is_on;  // else the next look begins anew
     struct policy_state policy;
-    struct policy_window window;  // scratch: threads may have small stacks
-    struct policy_decision decisions[POLICY_DECISIONS_MAX];
     uint64_t window_start_ns;  // os_thread_cpu_ns() at its beginning
     uint32_t window_number;
-    void **top_seen[SIZE_CLASS_COUNT];  // of each magazine
+    uint16_t top_seen
+        [SIZE_CLASS_COUNT];  // of each magazine, its low bits: where it was in its node, and which that was
 };
+
+// The window of a look while it lasts, too much for the stacks that threads may have. One is kept for whoever looks next;
+// where several look at once each has its own.
+// Acquire exchange by who takes it, acquire and release by who gives one back and may get another's: what was written
+// to each comes before.
+static _Atomic(struct policy_window *) spare_window;
+
+// NULL when the system has no memory.
+static struct policy_window *take_window(void) {
+    struct policy_window *window = atomic_exchange_acquire(&spare_window, NULL);
+    return window != NULL ? window : metadata_alloc(sizeof *window);
+}
+
+static void give_window(struct policy_window *window) {
+    struct policy_window *other = atomic_exchange_acq_rel(&spare_window, window);
+    if (other != NULL) {
+        metadata_free(other, sizeof *other);
+    }
+}
 
 // `heap`: its number, 0: no one's.
 static void log_decision(uint32_t heap, uint64_t now_ms, const struct policy_decision *decided) {
@@ -40,16 +58,16 @@ static void log_decision(uint32_t heap, uint64_t now_ms, const struct policy_dec
     atomic_store_release(&row->number, number);
 }
 
-static void log_window(const struct thread_cache *cache, const struct learner *learner,
+static void log_window(const struct thread_cache *cache, const struct policy_window *window,
                        uint64_t class_index) {
-    const struct policy_signals *signals = &learner->window.classes[class_index];
+    const struct policy_signals *signals = &window->classes[class_index];
     const uint64_t number = atomic_add_relaxed(&decision_log.recorded, 1) + 1;
     struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
     atomic_store_relaxed(&row->number, 0);
     atomic_fence_release();
-    atomic_store_relaxed(&row->cpu_ns, learner->window.cpu_ns);
-    atomic_store_relaxed(&row->budget_bytes, learner->window.budget_bytes);
-    atomic_store_relaxed(&row->window, learner->window_number);
+    atomic_store_relaxed(&row->cpu_ns, window->cpu_ns);
+    atomic_store_relaxed(&row->budget_bytes, window->budget_bytes);
+    atomic_store_relaxed(&row->window, cache->learner->window_number);
     atomic_store_relaxed(&row->capacity, signals->capacity);
     atomic_store_relaxed(&row->limit, signals->limit);
     atomic_store_relaxed(&row->heap, cache->heap.id);
@@ -77,9 +95,9 @@ static struct policy_limits limits_now(void) {
 }
 
 // Takes the window's signals out of the cache, and records them.
-static void collect(struct thread_cache *cache, struct learner *learner) {
+static void collect(struct thread_cache *cache, struct policy_window *window) {
+    struct learner *learner = cache->learner;
     const uint64_t now_ns = os_thread_cpu_ns();
-    struct policy_window *window = &learner->window;
     window->cpu_ns = now_ns - learner->window_start_ns;
     window->budget_bytes = capacity_allowed(cache->budget_bytes);
     learner->window_start_ns = now_ns;
@@ -88,8 +106,9 @@ static void collect(struct thread_cache *cache, struct learner *learner) {
         struct magazine *magazine = &cache->magazines[i];
         const struct class_signals signals = magazine->signals;
         void **top = slot_load(cache_class_tops(cache->top), i);
-        const bool used = top != learner->top_seen[i] || signals.refills + signals.flushes != 0;
-        learner->top_seen[i] = top;
+        const uint16_t seen = (uint16_t)((uintptr_t)top / sizeof *top);
+        const bool used = seen != learner->top_seen[i] || signals.refills + signals.flushes != 0;
+        learner->top_seen[i] = seen;
         magazine->signals = (struct class_signals){0};
         window->classes[i] = (struct policy_signals){
             .refills = signals.refills,
@@ -103,12 +122,13 @@ static void collect(struct thread_cache *cache, struct learner *learner) {
             .used = used,
         };
         if (used && magazine->capacity != 0) {
-            log_window(cache, learner, i);
+            log_window(cache, window, i);
         }
     }
 }
 
-static void apply(struct thread_cache *cache, const struct policy_decision *decision) {
+static void apply(void *context, const struct policy_decision *decision) {
+    struct thread_cache *cache = context;
     if (decision->knob == POLICY_KNOB_budget) {
         cache->budget_bytes = decision->to;
     } else {
@@ -159,13 +179,15 @@ static void learn(struct thread_cache *cache) {
         begin(cache);
         return;
     }
-    collect(cache, learner);
-    const struct policy_limits limits = limits_now();
-    const unsigned count =
-        policy_step(&learner->policy, &learner->window, &limits, learner->decisions);
-    for (unsigned i = 0; i < count; i++) {
-        apply(cache, &learner->decisions[i]);
+    struct policy_window *window = take_window();
+    if (window == NULL) {
+        return;
     }
+    collect(cache, window);
+    const struct policy_limits limits = limits_now();
+    const struct policy_audience audience = {apply, cache};
+    const unsigned count = policy_step(&learner->policy, window, &limits, &audience);
+    give_window(window);
     // Where there is nothing to decide it looks more seldom.
     cache->learner_window =
         count != 0 ? LEARNER_WINDOW_EVENTS

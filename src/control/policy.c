@@ -22,7 +22,7 @@ struct step {
     struct policy_state *state;
     const struct policy_window *window;
     const struct policy_limits *limits;
-    struct policy_decision *decisions;
+    const struct policy_audience *audience;
     unsigned count;
     uint32_t capacity[SIZE_CLASS_COUNT];  // as decided so far
     uint64_t spent_bytes;                 // what these cost
@@ -42,8 +42,9 @@ static uint32_t rate_of(const struct step *step, const struct policy_signals *si
 
 static void decide(struct step *step, enum policy_knob knob, uint64_t class_index, uint64_t from,
                    uint64_t to, enum policy_signal signal, uint64_t value) {
-    step->decisions[step->count++] =
-        (struct policy_decision){knob, (uint32_t)class_index, from, to, signal, value};
+    const struct policy_decision decision = {knob, (uint32_t)class_index, from, to, signal, value};
+    step->audience->decided(step->audience->context, &decision);
+    step->count++;
 }
 
 static void set_capacity(struct step *step, uint64_t class_index, uint32_t to,
@@ -271,13 +272,12 @@ static void raise_classes(struct step *step) {
 }
 
 unsigned policy_step(struct policy_state *state, const struct policy_window *window,
-                     const struct policy_limits *limits,
-                     struct policy_decision decisions[POLICY_DECISIONS_MAX]) {
+                     const struct policy_limits *limits, const struct policy_audience *audience) {
     struct step step = {
         .state = state,
         .window = window,
         .limits = limits,
-        .decisions = decisions,
+        .audience = audience,
         .budget_bytes = window->budget_bytes,
     };
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {

@@ -96,8 +96,13 @@ struct policy_decision {
     uint64_t value;  // of the signal
 };
 
-// Decides after a window; the state follows. Returns the number of decisions, in the order in which they must be
-// taken: capacity is given back before it is given.
+// Who is told of decisions, in the order in which they must be taken: capacity is given back before it is given. An array
+// of them would be the most of what a thread needs for a window.
+struct policy_audience {
+    void (*decided)(void *context, const struct policy_decision *decision);
+    void *context;
+};
+
+// Decides after a window; the state follows. Returns the number of decisions, POLICY_DECISIONS_MAX at most.
 unsigned policy_step(struct policy_state *state, const struct policy_window *window,
-                     const struct policy_limits *limits,
-                     struct policy_decision decisions[POLICY_DECISIONS_MAX]);
+                     const struct policy_limits *limits, const struct policy_audience *audience);

@@ -8,6 +8,7 @@
 #include "control/stats.h"
 #include "fake_os.h"
 #include "heap/slab.h"
+#include "space/metadata.h"
 #include "thread/lifecycle.h"
 #include "thread/research.h"
 
@@ -212,6 +213,23 @@ static void test_a_thread_starts_with_a_clock_of_its_own(void **state) {
                     2 * LEARNER_WINDOW_EVENTS + 200);
 }
 
+// What a look needs while it lasts is made once, not for each cache.
+static void test_caches_share_a_window(void **state) {
+    (void)state;
+    start();
+    wander(100000, 2048, 32768);
+    struct thread_cache *other = metadata_alloc(sizeof *other);
+    assert_non_null(other);
+    cache_init(other, 1000);
+    const uint64_t bytes = metadata_bytes();
+    const uint64_t rows = recorded();
+    knobs_call(&knobs_hooks.window, other);
+    knobs_call(&knobs_hooks.window, other);
+    assert_non_null(other->learner);
+    assert_int_equal(recorded(), rows);
+    assert_in_range(metadata_bytes() - bytes, 1, 1792);
+}
+
 static void test_may_be_switched_off(void **state) {
     (void)state;
     start();
@@ -350,6 +368,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_shares_are_kept),
         cmocka_unit_test(test_learns_within_a_small_share),
         cmocka_unit_test(test_a_thread_starts_with_a_clock_of_its_own),
+        cmocka_unit_test(test_caches_share_a_window),
         cmocka_unit_test(test_may_be_switched_off),
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),
         cmocka_unit_test(test_options_bind_what_was_learned),

@@ -24,6 +24,20 @@ static struct policy_window window;
 static struct policy_decision decisions[POLICY_DECISIONS_MAX];
 static unsigned made;  // decisions so far
 
+static void keep(void *context, const struct policy_decision *decision) {
+    unsigned *count = context;
+    assert_true(*count < POLICY_DECISIONS_MAX);
+    decisions[(*count)++] = *decision;
+}
+
+static unsigned decide(const struct policy_limits *at) {
+    unsigned kept = 0;
+    const struct policy_audience audience = {keep, &kept};
+    const unsigned count = policy_step(&state, &window, at, &audience);
+    assert_int_equal(count, kept);
+    return count;
+}
+
 static void start(void) {
     window.cpu_ns = 1 << 20;
     window.budget_bytes = BUDGET_BYTES;
@@ -70,9 +84,8 @@ static void apply(const struct policy_decision *decision) {
 
 // One window, with what must always hold of its decisions. Returns how many.
 static unsigned step(void) {
-    const unsigned count = policy_step(&state, &window, &limits, decisions);
+    const unsigned count = decide(&limits);
     const uint64_t before = spent();
-    assert_in_range(count, 0, POLICY_DECISIONS_MAX);
     for (unsigned i = 0; i < count; i++) {
         apply(&decisions[i]);
         // In their order they never need more than there is.
@@ -247,12 +260,12 @@ static void test_nothing_is_taken_for_a_raise_that_cannot_be(void **state_of_tes
     struct policy_limits wide = limits;
     wide.class_bytes_max[class_group_of(SIZE_CLASS_32768)] = 2 * MIB;
     assert_true(before + 1 * MIB > limits.budget_bytes_max + 136 * KIB);
-    assert_int_equal(policy_step(&state, &window, &wide, decisions), 0);
+    assert_int_equal(decide(&wide), 0);
     // Once there is room for it, it is made.
     for (uint64_t i = SIZE_CLASS_16 + 10; i < SIZE_CLASS_16 + 25; i++) {
         open_class(i, 8 * KIB);
     }
-    assert_in_range(policy_step(&state, &window, &wide, decisions), 1, POLICY_DECISIONS_MAX);
+    assert_in_range(decide(&wide), 1, POLICY_DECISIONS_MAX);
 }
 
 // ---- Adversaries: few decisions, and never more than the budget (step)
@@ -321,7 +334,7 @@ static void test_extreme_figures(void **state_of_test) {
     const struct policy_limits none = {0};
     for (unsigned i = 0; i < 10; i++) {
         window.cpu_ns = (i % 2 != 0) ? UINT64_MAX : 0;
-        const unsigned count = policy_step(&state, &window, &none, decisions);
+        const unsigned count = decide(&none);
         for (unsigned d = 0; d < count; d++) {
             assert_int_equal(decisions[d].knob, POLICY_KNOB_cap);
             assert_true(decisions[d].to < decisions[d].from);
@@ -398,7 +411,7 @@ static void test_recorded_windows(void **state_of_test) {
                 check_what_became_of(&next, count);
             }
             window = next;
-            count = policy_step(&state, &window, &limits, decisions);
+            count = decide(&limits);
             made += count;
         }
     }
