@@ -19,8 +19,8 @@ void heap_init(struct heap *heap, uint32_t id) {
     }
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         list_init(&heap->bins[i].partial);
-        list_init(&heap->bins[i].full);
     }
+    list_init(&heap->full);
     if (options.quarantine_blocks != 0) {
         // Without the memory for it the heap works, only with immediate reuse.
         heap->quarantine = metadata_alloc(options.quarantine_blocks * sizeof(void *));
@@ -149,7 +149,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     }
     if (slab->free_count == 0) {
         list_remove(&slab->bin_link);
-        list_push_front(&bin->full, &slab->bin_link);
+        list_push_front(&heap->full, &slab->bin_link);
     }
     return got;
 }

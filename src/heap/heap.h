@@ -22,10 +22,10 @@
 #include "space/arena.h"
 #include "space/size_class.h"
 
-// Slabs of one class. Invariants: a slab is on `partial` exactly when it holds a block, else on
+// Slabs of one class. Invariants: a slab is on `partial` exactly when it holds a block, else on the heap's
 // `full`; empty_count of the partial ones hold all their blocks.
 struct bin {
-    struct list partial, full;
+    struct list partial;
     uint32_t slab_count;
     uint32_t empty_count;
 };
@@ -57,6 +57,7 @@ struct heap {
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
     struct bin bins[SIZE_CLASS_COUNT];
+    struct list full;  // slabs of all classes
     // Slabs with remote frees to collect, linked through remote_next. Release push by a remote
     // freer, acquire exchange by the collector.
     _Alignas(CACHE_LINE_BYTES) _Atomic(struct run *) remote_slabs;

@@ -41,16 +41,22 @@ static bool check_owner(struct check *check, const struct heap *heap, const stru
     return check->violations == before;
 }
 
+// `class_index`: of a bin's list; SIZE_CLASS_COUNT: the list of full slabs, of any class.
 static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
                          struct bin_totals *totals) {
     struct check check = {"slab", 0, 0};
     size_t violations = 0;
-    const bool is_full_list = head == &heap->bins[class_index].full;
+    const bool is_full_list = class_index == SIZE_CLASS_COUNT;
     for (const struct list *link = head->next; link != head; link = link->next) {
         const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        totals->slab_count += 1;
-        totals->empty_count += slab_is_empty(slab);
-        if (check_owner(&check, heap, slab, class_index)) {
+        const uint64_t class_here = is_full_list ? slab->class_index : class_index;
+        check_that(&check, class_here < SIZE_CLASS_COUNT, "its class is one", class_here, 0);
+        if (class_here >= SIZE_CLASS_COUNT) {
+            continue;
+        }
+        totals[class_here].slab_count += 1;
+        totals[class_here].empty_count += slab_is_empty(slab);
+        if (check_owner(&check, heap, slab, class_here)) {
             check_that(&check, (slab->free_count == 0) == is_full_list,
                        "on the list of full slabs exactly when it holds no block", slab->free_count,
                        is_full_list);
@@ -62,16 +68,15 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
 
 size_t heap_check(const struct heap *heap) {
     struct check check = {"heap", heap->id, 0};
-    size_t violations = 0;
+    struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0}};
+    size_t violations = check_list(heap, &heap->full, SIZE_CLASS_COUNT, totals);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const struct bin *bin = &heap->bins[i];
-        struct bin_totals totals = {0, 0};
-        violations += check_list(heap, &bin->partial, i, &totals);
-        violations += check_list(heap, &bin->full, i, &totals);
+        violations += check_list(heap, &bin->partial, i, totals);
         check_equal(&check, "a bin's slab_count == slabs on its lists", bin->slab_count,
-                    totals.slab_count);
+                    totals[i].slab_count);
         check_equal(&check, "a bin's empty_count == slabs that hold all their blocks",
-                    bin->empty_count, totals.empty_count);
+                    bin->empty_count, totals[i].empty_count);
     }
     return violations + check.violations;
 }

@@ -192,20 +192,22 @@ enum { BLOCK_COUNT = 63 * 1500, BLOCK_CLASS_BYTES = 1024, KEPT_ONE_IN = 1000 };
 
 static struct heap heap;
 
+static void add_bytes(const struct list *head, uint64_t *used_bytes, uint64_t *loose_bytes) {
+    for (const struct list *link = head->next; link != head; link = link->next) {
+        const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        *used_bytes += (uint64_t)(slab->block_count - slab->free_count) *
+                       size_classes[slab->class_index].block_bytes;
+        *loose_bytes += slab_loose_bytes(slab);
+    }
+}
+
 static void check_bytes(void) {
     uint64_t used_bytes = 0;
     uint64_t loose_bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct list *lists[] = {&heap.bins[i].partial, &heap.bins[i].full};
-        for (size_t n = 0; n < ARRAY_COUNT(lists); n++) {
-            for (struct list *link = lists[n]->next; link != lists[n]; link = link->next) {
-                const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-                used_bytes +=
-                    (uint64_t)(slab->block_count - slab->free_count) * size_classes[i].block_bytes;
-                loose_bytes += slab_loose_bytes(slab);
-            }
-        }
+        add_bytes(&heap.bins[i].partial, &used_bytes, &loose_bytes);
     }
+    add_bytes(&heap.full, &used_bytes, &loose_bytes);
     assert_int_equal(heap.used_bytes, used_bytes);
     assert_int_equal(heap.loose_bytes, loose_bytes);
     assert_int_equal(heap_check(&heap), 0);

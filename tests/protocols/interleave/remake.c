@@ -130,6 +130,7 @@ static void begin(void) {
     explorer_memory(&returned, sizeof returned);
     for (unsigned i = 0; i < LIVES; i++) {
         explorer_memory(&heaps[i].bins[CLASS], sizeof heaps[i].bins[CLASS]);
+        explorer_memory(&heaps[i].full, sizeof heaps[i].full);
         explorer_share(&heaps[i].lock.state, sizeof heaps[i].lock.state);
         explorer_share(&heaps[i].remote_slabs, sizeof heaps[i].remote_slabs);
     }

@@ -103,6 +103,7 @@ static void begin(void) {
     EXPECT(runs_taken == SLABS && runs[0].free_count == 0 && runs[1].free_count == 0);
     explorer_memory(runs, sizeof runs);
     explorer_memory(&heap.bins[CLASS], sizeof heap.bins[CLASS]);
+    explorer_memory(&heap.full, sizeof heap.full);
     explorer_memory(returned, sizeof returned);
     explorer_share(&heap.lock.state, sizeof heap.lock.state);
     explorer_share(&heap.remote_slabs, sizeof heap.remote_slabs);
