@@ -8,6 +8,10 @@
 
 #define RECYCLED_UNITS_MAX 256
 
+// Of a piece of metadata_alloc_aligned(), and what its address is a multiple of.
+#define METADATA_ALIGNED_BYTES 512
+#define METADATA_ALIGNED_UNITS (METADATA_ALIGNED_BYTES / CACHE_LINE_BYTES)
+
 // Bitmaps of slabs are apart: where a block is freed twice while its slab goes, a thread may still set a bit in them.
 enum metadata_use { METADATA_STRUCTURES, METADATA_BITMAPS, METADATA_USE_COUNT };
 
@@ -25,6 +29,11 @@ struct metadata_chunk {
 struct metadata {
     struct lock lock;
     char *fresh, *fresh_end;
+    // Before aligned pieces, and behind those that end within a pair of cache lines: never in use so far, by length; those of
+    // more than one line begin with a pair. Bit n: list n is not empty.
+    struct free_piece *gaps[METADATA_ALIGNED_UNITS];
+    uint32_t gap_lengths;
+    struct free_piece *recycled_aligned;
     // Every mapping there is. Release when a header is complete, acquire by whoever walks them.
     _Atomic(struct metadata_chunk *) chunks;
     struct free_piece *recycled[METADATA_USE_COUNT][RECYCLED_UNITS_MAX + 1];
@@ -33,8 +42,8 @@ struct metadata {
 };
 extern struct metadata metadata_state;  // for control/inspect.c
 
-// Zeroed. `bytes` is rounded up to 64; the result is aligned to the largest power of two that
-// divides the rounded size (at most 4 KiB). NULL when the system has no memory.
+// Zeroed, at a multiple of 64, of 128 where it is longer than 64. `bytes` is rounded up to a multiple of 64. NULL when the
+// system has no memory.
 void *metadata_alloc(size_t bytes);
 
 // `bytes` as given to metadata_alloc().
@@ -44,7 +53,12 @@ void metadata_free(void *piece, size_t bytes);
 void *metadata_alloc_bitmaps(size_t bytes);
 void metadata_free_bitmaps(void *piece, size_t bytes);
 
-// Bytes handed out so far, freed pieces included: an upper bound of what is resident.
+// The same of METADATA_ALIGNED_BYTES, at a multiple of as much.
+void *metadata_alloc_aligned(void);
+void metadata_free_aligned(void *piece);
+
+// Bytes handed out so far, freed pieces and gaps between pieces included: as much as may be resident, to the machine's
+// next page in each mapping.
 uint64_t metadata_bytes(void);
 
 // The mappings, linked by `next`, the latest first. Any thread, at any time, signal handlers included.

@@ -80,20 +80,22 @@ static uint8_t floor_for(uint32_t capacity) {
 
 // ---- Nodes ----
 
+_Static_assert(NODE_BYTES == METADATA_ALIGNED_BYTES, "a full node is told by its end's alignment");
+
 static void **take_node(struct magazine *magazine) {
     void **node = magazine->spare;
     if (node != NULL) {
         magazine->spare = NULL;
         return node;
     }
-    return metadata_alloc(NODE_BYTES);
+    return metadata_alloc_aligned();
 }
 
 static void give_node(struct magazine *magazine, void **node) {
     if (magazine->spare == NULL) {
         magazine->spare = node;
     } else {
-        metadata_free(node, NODE_BYTES);
+        metadata_free_aligned(node);
     }
 }
 
@@ -550,10 +552,10 @@ static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     empty_magazine(cache, class_index);
     set_top(cache, class_index, NO_TOP);
-    metadata_free(magazine->node, NODE_BYTES);
+    metadata_free_aligned(magazine->node);
     magazine->node = NULL;
     if (magazine->spare != NULL) {
-        metadata_free(magazine->spare, NODE_BYTES);
+        metadata_free_aligned(magazine->spare);
         magazine->spare = NULL;
     }
     capacity_end(&cache->capacity_bytes, class_index, magazine->capacity);

@@ -109,9 +109,15 @@ static void test_heap(void **state) {
     WITH(bin->empty_count, 1, "a bin's empty_count == slabs that hold all their blocks: 1, 0",
          NULL);
     VIOLATED(list_remove(&slab->bin_link);
-             list_push_front(&bin->full, &slab->bin_link), list_remove(&slab->bin_link);
+             list_push_front(&heap->full, &slab->bin_link), list_remove(&slab->bin_link);
              list_push_front(&bin->partial, &slab->bin_link),
              "on the list of full slabs exactly when it holds no block: ", NULL);
+    const uint8_t class_index = slab->class_index;
+    VIOLATED(list_remove(&slab->bin_link); list_push_front(&heap->full, &slab->bin_link);
+             slab->class_index = UINT8_MAX, list_remove(&slab->bin_link);
+             list_push_front(&bin->partial, &slab->bin_link);
+             slab->class_index = class_index, "its class is one: 255, 0",
+             "a bin's slab_count == slabs on its lists: 1, 0");
     WITH(slab->heap, late_heap(), "the heap is the one whose list it is on: 0x", NULL);
     WITH(slab->class_index, (uint8_t)(slab->class_index + 1),
          "the class is that of its list: ", NULL);
@@ -149,6 +155,7 @@ static void test_superslab(void **state) {
     WITH(superslab->run_start, superslab->run_start | fresh,
          "run_start and free are disjoint: ", "a run has a descriptor: ");
     WITH(superslab->purging, bit(place), "pages being purged are in no run: ", NULL);
+    WITH(superslab->movable, bit(place), "no run has a descriptor that may move: ", NULL);
     WITH(superslab->run_start, superslab->run_start & ~bit(place),
          "each page is in a run, free, stuck or being purged: ", NULL);
     WITH(run->start, run->start + PAGE_BYTES, "a run starts where its place is: 0x", NULL);
@@ -253,6 +260,8 @@ static void test_metadata(void **state) {
     void *piece = metadata_alloc(64);
     metadata_free(piece, 64);
     expect_sound();
+    WITH(metadata_state.gap_lengths, metadata_state.gap_lengths ^ 2,
+         "gap_lengths tells the lists that are not empty: ", NULL);
     metadata_free(piece, 64);
     expect_lines("metadata 0: freed pieces are part of what was handed out: ", NULL, __FILE__,
                  __LINE__);

@@ -13,13 +13,8 @@ struct piece {
     unsigned char *start;
     size_t bytes;
     unsigned char mark;
+    bool is_aligned;
 };
-
-static size_t natural_alignment(size_t bytes) {
-    const size_t rounded = align_up(bytes, 64);
-    const size_t alignment = rounded & (~rounded + 1);
-    return alignment < 4096 ? alignment : 4096;
-}
 
 static void require_filled(const unsigned char *start, size_t bytes, unsigned char with) {
     for (size_t i = 0; i < bytes; i++) {
@@ -41,6 +36,14 @@ static size_t choose_bytes(uint64_t *random_state) {
     }
 }
 
+static unsigned char *take(size_t bytes, bool is_aligned) {
+    unsigned char *start = is_aligned ? metadata_alloc_aligned() : metadata_alloc(bytes);
+    assert_non_null(start);
+    const size_t alignment = is_aligned ? METADATA_ALIGNED_BYTES : bytes > 64 ? 128 : 64;
+    assert_int_equal((uintptr_t)start % alignment, 0);
+    return start;
+}
+
 static void test_random_pieces(void **state) {
     (void)state;
     uint64_t random_state = test_seed();
@@ -48,20 +51,67 @@ static void test_random_pieces(void **state) {
     for (unsigned n = 0; n < OPERATIONS; n++) {
         struct piece *piece = &pieces[random_next(&random_state) % PIECE_COUNT];
         if (piece->start == NULL) {
-            piece->bytes = choose_bytes(&random_state);
-            piece->start = metadata_alloc(piece->bytes);
-            assert_non_null(piece->start);
-            assert_int_equal((uintptr_t)piece->start % natural_alignment(piece->bytes), 0);
+            piece->is_aligned = random_next(&random_state) % 4 == 0;
+            piece->bytes = piece->is_aligned ? METADATA_ALIGNED_BYTES : choose_bytes(&random_state);
+            piece->start = take(piece->bytes, piece->is_aligned);
             require_filled(piece->start, piece->bytes, 0);
             piece->mark = (unsigned char)(n % 255 + 1);
             memset(piece->start, piece->mark, piece->bytes);
         } else {
             // Nobody else was given these bytes.
             require_filled(piece->start, piece->bytes, piece->mark);
-            metadata_free(piece->start, piece->bytes);
+            if (piece->is_aligned) {
+                metadata_free_aligned(piece->start);
+            } else {
+                metadata_free(piece->start, piece->bytes);
+            }
             piece->start = NULL;
         }
     }
+    assert_int_equal(metadata_check(), 0);
+}
+
+// What lies before aligned pieces.
+static void test_gaps_serve(void **state) {
+    (void)state;
+    char *aligned[4];
+    for (unsigned i = 0; i < 4; i++) {
+        aligned[i] = metadata_alloc_aligned();
+        memset(aligned[i], 1, METADATA_ALIGNED_BYTES);
+        metadata_alloc(640);
+    }
+    // Before each 384 bytes of gap, the first of them behind the header of the mapping.
+    const uint64_t bytes = metadata_bytes();
+    assert_int_equal(bytes, 4 * (384 + METADATA_ALIGNED_BYTES + 640));
+    for (unsigned i = 0; i < 12; i++) {
+        char *piece = (i % 2 != 0) ? metadata_alloc_bitmaps(128) : metadata_alloc(128);
+        assert_in_range((uintptr_t)piece, (uintptr_t)aligned[0] - 384, (uintptr_t)aligned[3] - 128);
+        require_filled((unsigned char *)piece, 128, 0);
+        memset(piece, 2, 128);
+    }
+    assert_int_equal(metadata_bytes(), bytes);
+    assert_int_equal(metadata_check(), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        require_filled((unsigned char *)aligned[i], METADATA_ALIGNED_BYTES, 1);
+        metadata_free_aligned(aligned[i]);
+    }
+    assert_ptr_equal(metadata_alloc_aligned(), aligned[3]);
+    require_filled((unsigned char *)aligned[3], METADATA_ALIGNED_BYTES, 0);
+    assert_int_equal(metadata_check(), 0);
+}
+
+// Two that are no longer than a line share a pair of lines.
+static void test_short_pieces_share_a_pair(void **state) {
+    (void)state;
+    char *first = metadata_alloc(192);
+    char *second = metadata_alloc(128);
+    assert_ptr_equal(second, first + 256);
+    assert_ptr_equal(metadata_alloc(64), first + 192);
+    assert_int_equal(metadata_bytes(), 384);
+    assert_ptr_equal(metadata_alloc_bitmaps(32), second + 128);
+    assert_ptr_equal(metadata_alloc(64), second + 192);
+    assert_int_equal(metadata_bytes(), 512);
+    assert_int_equal(metadata_check(), 0);
 }
 
 static void test_freed_piece_serves_the_next_of_its_size(void **state) {
@@ -96,7 +146,7 @@ static void test_big_pieces(void **state) {
     for (size_t bytes = 16 * KIB; bytes <= 4 * MIB; bytes += 48 * KIB + 64) {
         char *big = metadata_alloc(bytes);
         assert_non_null(big);
-        assert_int_equal((uintptr_t)big % natural_alignment(bytes), 0);
+        assert_int_equal((uintptr_t)big % 128, 0);
         memset(big, 1, bytes);
         metadata_free(big, bytes);
     }
@@ -108,6 +158,7 @@ static void test_refused_mapping(void **state) {
     fake_os_fail(OS_MMAP, 1, true);
     assert_null(metadata_alloc(64));
     assert_null(metadata_alloc(MIB));
+    assert_null(metadata_alloc_aligned());
     assert_int_equal(metadata_bytes(), 0);
     fake_os_mend();
     char *piece = metadata_alloc(64);
@@ -128,6 +179,8 @@ static void test_refused_mapping(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_pieces),
+        cmocka_unit_test(test_gaps_serve),
+        cmocka_unit_test(test_short_pieces_share_a_pair),
         cmocka_unit_test(test_freed_piece_serves_the_next_of_its_size),
         cmocka_unit_test(test_bytes_are_counted),
         cmocka_unit_test(test_big_pieces),

@@ -139,8 +139,9 @@ static void test_flat_costs_no_memory_until_covered(void **state) {
     assert_int_equal(fake_os_calls(OS_MPROTECT), calls);
 }
 
-// Of one window: a pointer to its entries and one per superslab; the entries, when not in the flat map.
-#define DESCRIPTOR_BYTES align_up(8 + 8 * WINDOW_BYTES / SUPERSLAB_BYTES, 64)
+// Of one window: a pointer to its entries and one per superslab, in pairs of cache lines; the entries, when not in the flat
+// map.
+#define DESCRIPTOR_BYTES align_up(8 + 8 * WINDOW_BYTES / SUPERSLAB_BYTES, 128)
 #define ENTRIES_BYTES (4 * WINDOW_BYTES / PAGE_BYTES)
 
 // Covering fails at each call it makes, and works when tried again.
