@@ -30,12 +30,15 @@ BLOCK_BYTES = 64
 
 # Pairs of malloc and free under callgrind: name -> blocks alive at once, pairs of the two runs.
 # `single` never leaves the magazine; `hundred` crosses a node border in each round; `storm` holds
-# more blocks than a thread caches, so that every node comes from slabs and goes back to them.
+# more blocks than a thread caches, so that every node comes from slabs and goes back to them. In
+# `watched` each block comes and goes by itself, as the first of each class of a thread do.
 PATTERNS = {
     "single": {"slots": 1, "warm": 10_000, "few": 10_000, "many": 110_000},
     "hundred": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000},
     "storm": {"slots": 10_000, "warm": 200_000, "few": 100_000, "many": 400_000},
+    "watched": {"slots": 1, "warm": 1_000, "few": 5_000, "many": 25_000},
 }
+ENVIRONMENTS = {"watched": {"HAKMEM_WATCHED_OPERATIONS": "65535"}}
 # The slow halves whose cost per call is in the table.
 SLOW_FUNCTIONS = ("heap_take", "heap_put")
 
@@ -109,7 +112,7 @@ def count_pattern(
             "min": BLOCK_BYTES,
             "max": BLOCK_BYTES,
         },
-        environment or {},
+        environment or ENVIRONMENTS.get(name, {}),
         few=pattern["few"],
         many=pattern["many"],
     )

@@ -489,6 +489,14 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
+void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
+    put_bits(heap, slab, index / 64, bit(index % 64));
+    purge_excess(heap);
+    heap_count(heap, COUNTER_flushes, 1);
+    heap_count(heap, COUNTER_flushed_blocks, 1);
+    event_record_if_asked(EVENT_flush, heap->id, 1);
+}
+
 static void push_remote(struct heap *heap, struct run *slab) {
     struct run *head = atomic_load_relaxed(&heap->remote_slabs);
     do {

@@ -95,6 +95,9 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 // left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
 
+// The same for one block of a slab of this heap that was checked: no bitmap says that it is free.
+void heap_put_checked(struct heap *heap, struct run *slab, unsigned index);
+
 #define HEAP_BUDGET_ALL SIZE_MAX
 
 // Takes back what other threads freed. Returns the number of blocks.

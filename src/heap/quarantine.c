@@ -71,7 +71,7 @@ void heap_free_checked(struct heap *heap, struct run *slab, void *block) {
         release_held_back(heap, place, block);
         return;
     }
-    heap_put(heap, &block, 1);
+    heap_put_checked(heap, slab, (unsigned)index);
 }
 
 void heap_end_quarantine(struct heap *heap) {
