@@ -50,7 +50,7 @@ struct heap {
     struct excess excess;
     bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
-    bool gives_back;       // a visitor of the idle heap had to leave before it was done
+    bool gives_back;       // who collected for the idle heap left empty slabs to its next visitor
     // What may go to the arena and to the system before the lock is released: without end for the heap's own thread,
     // little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;

@@ -97,12 +97,15 @@ struct thread_cache {
     _Atomic(struct research *) research;
 
     // Shared.
-    // Relaxed: the owner counts its slow paths here, harvesters look whether it moves. Pairs with
-    // nothing.
+    // Relaxed: the owner counts its slow paths here, harvesters and who asks for slabs look whether it moves. Pairs
+    // with nothing.
     _Atomic(uint32_t) activity;
     // Under the heap's lock: what a harvester saw of it, and when that was new.
     uint32_t activity_seen;
     uint64_t activity_ms;
+    // Under the heap's lock: what who asked for a slab saw of it, and the pages asked for since it was new (migration.c).
+    uint32_t activity_asked;
+    uint32_t pages_asked;
     // Changed under the registry's lock. Release when a thread takes the cache, acquire by statistics,
     // which then look at the magazines.
     _Atomic(uint32_t) state;

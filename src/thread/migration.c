@@ -1,9 +1,12 @@
 #include "thread/migration.h"
 
+#include "space/superslab.h"
+
 // Heaps looked at before a slab is made after all.
 #define VISITS 16
-// A thread without a slow path for so long is asleep, or lives on its magazines.
-#define IDLE_MS 10
+// Asleep is also who left what others freed of its blocks lying while they asked it for slabs of so many pages: a
+// superslab's. By the clock alone, a fast machine makes much of a new heap before it notices that it could have had the old one.
+#define PAGES_ASKED SUPERSLAB_PAGES
 
 uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
@@ -18,7 +21,21 @@ uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
 // `now_ms` may be 0, before the first look at the clock.
 static bool is_idle(struct thread_cache *cache, uint64_t now_ms) {
     return atomic_load_relaxed(&cache->state) != CACHE_IN_USE ||
-           (now_ms != 0 && migration_idle_ms(cache, now_ms) >= IDLE_MS);
+           (now_ms != 0 && migration_idle_ms(cache, now_ms) >= MIGRATION_IDLE_MS);
+}
+
+// Whether the donor has been asked for enough since its thread's last slow path. A thread that is awake collects with its
+// next refill, so that only asking while there is something to collect counts.
+static bool is_asleep(struct thread_cache *donor, uint64_t class_index) {
+    const uint32_t activity = atomic_load_relaxed(&donor->activity);
+    if (activity != donor->activity_asked) {
+        donor->activity_asked = activity;
+        donor->pages_asked = 0;
+    }
+    if (donor->pages_asked < PAGES_ASKED && heap_has_remote(&donor->heap)) {
+        donor->pages_asked += size_classes[class_index].slab_pages;
+    }
+    return donor->pages_asked >= PAGES_ASKED;
 }
 
 static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
@@ -29,12 +46,13 @@ static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
     }
     bool brought = false;
     // The time of the last tick will do: the clock is libc's, and locks are held.
-    if (is_idle(donor, cache->clock_ms)) {
+    if (is_idle(donor, cache->clock_ms) || is_asleep(donor, class_index)) {
         if (heap_has_remote(&donor->heap)) {
             // Nothing goes to the system under two heaps' locks: the next visitor of the idle heap sees to that.
             donor->heap.budget_bytes = 0;
             heap_collect(&donor->heap);
             donor->heap.budget_bytes = HEAP_BUDGET_ALL;
+            donor->heap.gives_back = true;
         }
         brought = heap_move_slab(&donor->heap, &cache->heap, class_index);
     }

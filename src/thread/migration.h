@@ -10,6 +10,9 @@
 
 #include "thread/cache.h"
 
+// A thread without a slow path for so long is asleep, or lives on its magazines.
+#define MIGRATION_IDLE_MS 10
+
 // Brings a slab with free blocks of the class into the calling thread's heap, whose lock is held and
 // which has none. False when no idle heap has one, as far as a few looks can tell. `all` is the first of
 // all caches.

@@ -14,6 +14,7 @@
 #include "heap/slab.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
+#include "thread/migration.h"
 
 static void start(void) {
     assert_non_null(lifecycle_attach());
@@ -243,8 +244,9 @@ static void test_remote_frees_to_an_idle_heap_are_collected(void **state) {
         hakmem_dealloc(idle.kept[i]);
     }
     cache_empty(thread_cache);
+    tick_after(MIGRATION_IDLE_MS - 1);
     assert_true(heap_has_remote(&idle.cache->heap));
-    tick_after(100);
+    tick_after(1);
     assert_false(heap_has_remote(&idle.cache->heap));
     assert_int_equal(counted(COUNTER_remote_collected), 10);
     assert_true(slab_bytes(idle.cache) < before);

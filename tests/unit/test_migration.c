@@ -103,6 +103,39 @@ static void test_slabs_of_a_sleeping_thread_but_not_of_an_active_one(void **stat
     assert_int_equal(check_all(), 0);
 }
 
+// Of a thread that leaves what others freed lying, whatever the clock says.
+static void test_slabs_of_a_thread_that_collects_nothing(void **state) {
+    (void)state;
+    struct worker worker;
+    lifecycle_attach();
+    worker_start(&worker);
+    free_blocks(&worker, 0);
+    const unsigned blocks_of_page = size_classes[size_class_index(BLOCK_BYTES)].block_count;
+    take_many(SUPERSLAB_PAGES / 2 * blocks_of_page);
+    assert_int_equal(counted(COUNTER_slabs_moved), 0);
+    take_many(SUPERSLAB_PAGES / 2 * blocks_of_page);
+    const uint64_t moved = counted(COUNTER_slabs_moved);
+    assert_int_not_equal(moved, 0);
+    // It has been collected, and sleeps on.
+    take_many(BLOCKS);
+    assert_true(counted(COUNTER_slabs_moved) > moved);
+    worker_end(&worker);
+    free_blocks(&worker, 1);
+    assert_int_equal(check_all(), 0);
+}
+
+// One that has nothing to collect may live on its magazines.
+static void test_slabs_of_a_thread_with_nothing_to_collect(void **state) {
+    (void)state;
+    struct worker worker;
+    lifecycle_attach();
+    worker_start(&worker);
+    const unsigned blocks_of_page = size_classes[size_class_index(BLOCK_BYTES)].block_count;
+    take_many(2 * SUPERSLAB_PAGES * blocks_of_page);
+    assert_int_equal(counted(COUNTER_slabs_moved), 0);
+    worker_end(&worker);
+}
+
 static void test_hardened_heaps_keep_their_slabs(void **state) {
     (void)state;
     options.quarantine_blocks = 16;
@@ -158,7 +191,10 @@ static void test_nothing_is_given_back_under_two_locks(void **state) {
     const struct run *slab = arena_find((uintptr_t)worker.blocks[192]);
     struct heap *donor = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
     assert_true(heap_has_remote(donor));
-    pass_ms(20);
+    // Asleep, and not by the clock: no visitor comes before.
+    struct thread_cache *sleeper = CONTAINER_OF(donor, struct thread_cache, heap);
+    sleeper->activity_asked = atomic_load_relaxed(&sleeper->activity);
+    sleeper->pages_asked = SUPERSLAB_PAGES;
     watched = donor;
     fake_os_watch(note_lock);
     take_many(BLOCKS);
@@ -168,6 +204,7 @@ static void test_nothing_is_given_back_under_two_locks(void **state) {
     assert_int_equal(calls_count, 0);
     assert_int_equal(locked_count, 0);
     assert_true(donor->budget_bytes == HEAP_BUDGET_ALL);
+    assert_true(donor->gives_back);
     worker_end(&worker);
 }
 
@@ -194,6 +231,8 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_of_an_ended_thread),
         cmocka_unit_test(test_slabs_of_a_sleeping_thread_but_not_of_an_active_one),
+        cmocka_unit_test(test_slabs_of_a_thread_that_collects_nothing),
+        cmocka_unit_test(test_slabs_of_a_thread_with_nothing_to_collect),
         cmocka_unit_test(test_hardened_heaps_keep_their_slabs),
         cmocka_unit_test(test_a_lone_heap_has_nobody_to_ask),
         cmocka_unit_test(test_nothing_is_given_back_under_two_locks),
