@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from harness import profiles
 from harness.errors import BenchError
 from harness.layout import TOP
 from harness.store import read_rows
+from tests.cli.support import library
 
 NO_PROGRAM = {"default", "lean", "latency", "throughput"}
 MANIFEST = {"cpu": "made up", "cpus": 2, "at": "2026-01-01T00:00:00", "library": {"build_id": "0a"}}
@@ -29,9 +32,24 @@ def test_every_installed_profile_has_input_that_it_was_not_made_with() -> None:
         files = [word for word in words if word.startswith(("profiles/", "bench/"))]
         assert files
         assert all((TOP / file).is_file() for file in files)
-    assert {"redis", "sqlite3"} <= {
-        each.name for each in map(known.__getitem__, installed & set(known))
-    }
+    assert {"redis", "python3", "ruby", "postgres", "lua"} <= installed
+
+
+INSTALLED = sorted(profiles.FOLDER.glob("*.profile"))
+
+
+@pytest.mark.parametrize("file", INSTALLED, ids=lambda file: file.stem)
+def test_every_installed_profile_is_taken_and_tells_its_reasons(file: Path) -> None:
+    environment = {"HAKMEM_VERBOSE": "1", "HAKMEM_PROFILE": file.stem, "LD_PRELOAD": str(library())}
+    shown = subprocess.run(["true"], env=environment, capture_output=True, text=True, check=True)
+    profile = profiles.read_profile(file)
+    assert "hakmem: profile '" not in shown.stderr
+    for setting in profile.settings:
+        assert re.search(rf"^hakmem: {setting.name} .*\(profile\)$", shown.stderr, re.MULTILINE)
+    paragraphs = file.read_text().split("\n\n")
+    assert all(paragraph.startswith("# ") for paragraph in paragraphs)
+    if file.stem not in NO_PROGRAM:
+        assert "Against the default" in paragraphs[0]
 
 
 def row(profile: str, about: str, rss: float, time: float, *, used: bool = False) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from hakmem.tune.execution import Run
 from hakmem.tune.profile_file import Profile
-from hakmem.tune.proposal import Change, Goal, compose
+from hakmem.tune.proposal import FOR_MEMORY, LEAN, LITTLE_FREE, Change, Goal, compose
 from hakmem.tune.trial import Comparison, compare, is_better, is_worse, screen
 from harness.figures import Ratio
 
@@ -112,6 +112,13 @@ def test_of_two_values_the_later_holds() -> None:
     assert [(each.name, each.value, each.reason) for each in profile.settings] == [
         ("purge_delay_ms", "7", "measured")
     ]
+
+
+def test_leaner_caches_lift_no_bound_on_free_memory() -> None:
+    """Presets of a mode are weaker than what was kept before it."""
+    kept = compose([LITTLE_FREE, LEAN]).settings
+    assert {each.name: each.value for each in kept} == {**LITTLE_FREE.settings, "mode": "lean"}
+    assert FOR_MEMORY.index(LITTLE_FREE) < FOR_MEMORY.index(LEAN)
 
 
 def test_small_slabs_are_those_of_the_table_that_holds() -> None:
