@@ -80,6 +80,8 @@ struct thread_cache {
     uint32_t growths_seen;       // arena_growths at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
+    // One asleep, with empty slabs, that migration met in this slow path: maintenance_tick() takes some.
+    struct thread_cache *to_relieve;
     // 1: `top` is switched off, `shadow_top` used. Relaxed: the owning thread writes, statistics of other threads
     // read a guess. Pairs with nothing.
     _Atomic(uint8_t) diverted;

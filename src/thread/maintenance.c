@@ -23,7 +23,10 @@
 // reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
 
+// What an earlier visit had no budget for goes first: collecting purges the free pages of sparse slabs, and empty ones
+// are better given up whole.
 static void give_back(struct heap *heap, unsigned keep) {
+    heap_release_empty(heap, keep);
     heap_collect(heap);
     heap_release_empty(heap, keep);
     heap_count(heap, COUNTER_harvests, 1);
@@ -61,6 +64,22 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     }
     heap->budget_bytes = HEAP_BUDGET_ALL;
     return cleaned;
+}
+
+// A thread that brings slabs from a heap asleep is one that needs memory: what emptied there as well is its own to use, at
+// once. It takes no more than it may need soon: what is free beyond excess_bytes would go to the system.
+#define RELIEF_BYTES (128 * KIB)
+
+static void relieve(struct thread_cache *cache) {
+    struct heap *heap = &cache->to_relieve->heap;
+    cache->to_relieve = NULL;
+    if (lock_try_acquire(&heap->lock)) {
+        heap->budget_bytes = RELIEF_BYTES;
+        give_back(heap, (unsigned)option_live(retain_slabs));
+        heap->gives_back = heap->budget_bytes == 0;
+        heap->budget_bytes = HEAP_BUDGET_ALL;
+        lock_release(&heap->lock);
+    }
 }
 
 static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
@@ -169,6 +188,9 @@ bool maintenance_tick(struct thread_cache *cache) {
     const uint32_t growths = atomic_load_relaxed(&arena_growths);
     if (unlikely(growths != cache->growths_seen)) {
         make_up_for_growth(cache, growths);
+    }
+    if (unlikely(cache->to_relieve != NULL)) {
+        relieve(cache);
     }
     if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
         cache_decay(cache);

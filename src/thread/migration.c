@@ -48,11 +48,14 @@ static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
     // The time of the last tick will do: the clock is libc's, and locks are held.
     if (is_idle(donor, cache->clock_ms) || is_asleep(donor, class_index)) {
         if (heap_has_remote(&donor->heap)) {
-            // Nothing goes to the system under two heaps' locks: the next visitor of the idle heap sees to that.
+            // Nothing goes to the system under two heaps' locks: this thread sees to that when it has let go of its own.
             donor->heap.budget_bytes = 0;
             heap_collect(&donor->heap);
             donor->heap.budget_bytes = HEAP_BUDGET_ALL;
             donor->heap.gives_back = true;
+        }
+        if (donor->heap.gives_back) {
+            cache->to_relieve = donor;
         }
         brought = heap_move_slab(&donor->heap, &cache->heap, class_index);
     }
