@@ -1,5 +1,5 @@
 # hakmem profile for lua, goal memory, 2026-11-22: chosen from what was tried on several scripts
-# (docs/decisions/0038).
+# (docs/decisions/0044).
 # Measured: lua5.4 bench/programs/inputs/churn.lua 200
 # Against the default: peak RSS -13.5 % (-14.3 % to -12.2 %), processor time -8.0 % (-19.9 % to
 # +0.9 %), in 7 interleaved pairs (median, 95 % interval); 14.3 MiB instead of 16.5 MiB.

@@ -1,5 +1,5 @@
 # hakmem profile for perl, made by hakmem tune on 2026-11-21, goal memory. Its bound on free
-# memory was added on 2026-11-22 (docs/decisions/0038).
+# memory was added on 2026-11-22 (docs/decisions/0044).
 # Recorded and measured: env PERL_HASH_SEED=0 perl bench/programs/inputs/churn.pl 400
 # Against the default: peak RSS -11.3 % (-11.9 % to +0.2 %), processor time -6.6 % (-10.8 % to
 # +22.3 %), in 5 interleaved pairs (median, 95 % interval); 50.1 MiB instead of 55.8 MiB.

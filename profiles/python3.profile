@@ -1,5 +1,5 @@
 # hakmem profile for python3 (PYTHONMALLOC=malloc), goal memory, 2026-11-22: chosen from what was
-# tried on several scripts (docs/decisions/0038).
+# tried on several scripts (docs/decisions/0044).
 # Measured: env PYTHONMALLOC=malloc PYTHONHASHSEED=0 /usr/bin/python3
 # bench/programs/inputs/churn.py 250
 # Against the default: peak RSS -1.6 % (-2.3 % to -1.5 %), processor time +1.1 % (-12.6 % to +6.9
