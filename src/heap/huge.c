@@ -436,6 +436,10 @@ void huge_fork_lock(void) {
     leaving_await();
 }
 
+void huge_fork_child(void) {
+    table.waiting_count = 0;  // threads that the child has not
+}
+
 void huge_fork_unlock(void) {
     lock_release(&table.lock);
 }

@@ -46,4 +46,5 @@ void huge_totals(struct huge_totals *totals);
 size_t huge_check(void);
 
 void huge_fork_lock(void);
+void huge_fork_child(void);
 void huge_fork_unlock(void);

@@ -49,16 +49,22 @@ static size_t unmap_in_parts(uintptr_t start, size_t bytes) {
     return 0;
 }
 
-static void unmap_unlocked(struct huge *huge) {
+static void unmap(struct huge *huge) {
     const uintptr_t start = huge->start;
     const size_t bytes = huge->mapped_bytes;
+    // Who waits for the calls under way would wait as long as threads begin others.
+    const bool keeps_lock = table.waiting_count != 0;
     huge->unmapping = 1;
-    lock_release(&table.lock);
+    if (likely(!keeps_lock)) {
+        lock_release(&table.lock);
+    }
     const size_t left_bytes = unmap_in_parts(start, bytes);
     if (left_bytes != bytes) {
         event_record(EVENT_huge_unmapped, start + left_bytes, bytes - left_bytes);
     }
-    lock_acquire(&table.lock);
+    if (likely(!keeps_lock)) {
+        lock_acquire(&table.lock);
+    }
     if (left_bytes != bytes) {
         huge->usable_bytes = huge->mapped_bytes = left_bytes;
         huge_forget_seams(huge, start + left_bytes);
@@ -74,7 +80,7 @@ static void tell_waiting(void) {
 }
 
 size_t leaving_unmap(struct huge *huge) {
-    unmap_unlocked(huge);
+    unmap(huge);
     const size_t left_bytes = huge->mapped_bytes;
     huge_move_to(huge, HUGE_UNUSED);
     tell_waiting();
@@ -98,7 +104,7 @@ size_t leaving_unmap_and_unlock(void) {
     size_t gone_bytes = 0;
     for (struct huge *huge = find(true); huge != NULL; huge = find(true)) {
         const size_t bytes = huge->mapped_bytes;
-        unmap_unlocked(huge);
+        unmap(huge);
         gone_bytes += bytes - huge->mapped_bytes;
         if (huge->mapped_bytes == 0) {
             huge_move_to(huge, HUGE_UNUSED);

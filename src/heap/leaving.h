@@ -3,7 +3,8 @@
 // of its own, and is nobody's but the unmapping thread's; from then on it may be anybody's.
 //
 // fork waits for other threads' calls: the child could not know whether the range is still there, or
-// somebody else's by now. All functions but leaving_purge() want the lock of the table of huge blocks.
+// somebody else's by now. While a thread waits, new calls are made under the lock, so that it waits for those alone that
+// were under way. All functions but leaving_purge() want the lock of the table of huge blocks.
 #pragma once
 
 #include "heap/huge_table.h"

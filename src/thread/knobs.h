@@ -35,8 +35,9 @@ typedef void knobs_hook(struct thread_cache *cache);
 struct knobs_hooks {
     // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
     // run already; they follow then. Pairs with nothing.
-    _Atomic(knobs_hook *) window;        // after a window of events; no lock is held
-    _Atomic(knobs_hook *) thread_start;  // a thread takes the cache; the registry's lock is held
+    _Atomic(knobs_hook *) window;  // after a window of events; no lock is held
+    _Atomic(knobs_hook *)
+        thread_start;  // a thread takes the cache, under the registry's lock, or has it in the child of a fork
 };
 extern struct knobs_hooks knobs_hooks;
 

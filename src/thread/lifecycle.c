@@ -305,6 +305,8 @@ void fork_prepare(void) {
     if (is_single_threaded()) {
         return;
     }
+    // What may take long, as long as nobody has to wait for this thread.
+    huge_await_unmapping();
     lock_acquire(&registry.lock);
     lock_acquire(&shared_late_heap.lock);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
@@ -341,6 +343,11 @@ void fork_parent(void) {
 }
 
 void fork_child(void) {
+    if (cache_is_real(thread_cache)) {
+        thread_cache->thread_id = os_thread_id();
+        // Its processor time begins at 0.
+        knobs_call(&knobs_hooks.thread_start, thread_cache);
+    }
     if (!fork_locked) {
         return;
     }
@@ -351,10 +358,8 @@ void fork_child(void) {
             registry.unused = cache;
         }
     }
-    if (cache_is_real(thread_cache)) {
-        thread_cache->thread_id = os_thread_id();
-    }
     capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes);
     arena_fork_child();
+    huge_fork_child();
     unlock_all();
 }

@@ -1,10 +1,20 @@
 // dlopen and dlclose, over and over, of a library that allocates; also from threads that end while
-// it is loaded. Blocks it handed out outlive it.
+// it is loaded. Blocks it handed out outlive it, its handlers of fork do not.
 #include "behaviour.h"
 
 enum { CYCLE_COUNT = 400 };
 
 static const char *plugin_path;
+
+static void fork_and_wait(void) {
+    const pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        _exit(0);
+    }
+    int status = -1;
+    require(waitpid(child, &status, 0) == child && status == 0);
+}
 
 static void *cycle(void *argument) {
     size_t bytes = (size_t)(uintptr_t)argument;
@@ -12,13 +22,23 @@ static void *cycle(void *argument) {
     require_that(plugin != NULL, "%s", dlerror());
     void *(*take)(size_t) = (void *(*)(size_t))(uintptr_t)dlsym(plugin, "plugin_take");
     void (*give_back)(void *) = (void (*)(void *))(uintptr_t)dlsym(plugin, "plugin_give_back");
-    require(take != NULL && give_back != NULL);
+    int (*fork_handlers_run)(void) =
+        (int (*)(void))(uintptr_t)dlsym(plugin, "plugin_fork_handlers_run");
+    require(take != NULL && give_back != NULL && fork_handlers_run != NULL);
+    const bool forks = bytes == 1;
+    if (forks) {
+        fork_and_wait();
+        require(fork_handlers_run() == 2);
+    }
     void *kept = take(bytes);
     void *returned = take(bytes);
     require(kept != NULL && returned != NULL);
     pattern_fill(kept, bytes, bytes);
     give_back(returned);
     require(dlclose(plugin) == 0);
+    if (forks) {
+        fork_and_wait();
+    }
     require(pattern_differs(kept, bytes, bytes) == bytes);
     free(kept);
     return NULL;

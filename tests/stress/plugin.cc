@@ -1,5 +1,7 @@
 // A library that is loaded and unloaded again and again: it allocates in its constructors, keeps a
-// thread_local object, hands blocks out, and frees in its destructors.
+// thread_local object, hands blocks out, and frees in its destructors. Its handlers of fork go with it.
+#include <pthread.h>
+
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -15,7 +17,19 @@ std::map<int, std::string> table = [] {
     return made;
 }();
 
+int fork_handlers_run;
+
+void handle_fork() {
+    fork_handlers_run++;
+}
+
+const int registered = pthread_atfork(handle_fork, handle_fork, handle_fork);
+
 }  // namespace
+
+extern "C" int plugin_fork_handlers_run() {
+    return registered == 0 ? fork_handlers_run : -1;
+}
 
 extern "C" void *plugin_take(std::size_t bytes) {
     std::vector<std::string> scratch(50, std::string(300, 'q'));

@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
+#include "thread/fork.h"
 #include "thread/lifecycle.h"
 #include "thread/research.h"
 
@@ -230,6 +231,19 @@ static void test_caches_share_a_window(void **state) {
     assert_in_range(metadata_bytes() - bytes, 1, 1792);
 }
 
+// So has the one thread of a fork's child.
+static void test_a_child_of_fork_starts_with_a_clock_of_its_own(void **state) {
+    (void)state;
+    start_short();
+    wander(300000, 2048, 32768);
+    thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
+    slow_paths_to_window();
+    fork_prepare();
+    fork_child();
+    assert_in_range(slow_paths_to_window(), 2 * LEARNER_WINDOW_EVENTS,
+                    2 * LEARNER_WINDOW_EVENTS + 200);
+}
+
 static void test_may_be_switched_off(void **state) {
     (void)state;
     start();
@@ -369,6 +383,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_learns_within_a_small_share),
         cmocka_unit_test(test_a_thread_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_caches_share_a_window),
+        cmocka_unit_test(test_a_child_of_fork_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_may_be_switched_off),
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),
         cmocka_unit_test(test_options_bind_what_was_learned),

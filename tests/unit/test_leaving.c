@@ -5,11 +5,12 @@
 #include <semaphore.h>
 #include <string.h>
 
+#include "api/alloc.h"
 #include "config/options.h"
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "space/page_map.h"
-#include "team.h"
+#include "thread/fork.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 
@@ -320,6 +321,88 @@ static void test_who_must_wait_does(void **state) {
     }
 }
 
+static void stop_first(enum os_call call, void *start, size_t bytes) {
+    if (calls_count == 0) {
+        calls_count++;
+        stop_here(call, start, bytes);
+    } else {
+        note_lock(call, start, bytes);
+    }
+}
+
+// Threads that go on freeing would make it wait for ever: what comes while it waits is unmapped under the lock.
+static void test_no_call_begins_that_must_be_waited_for(void **state) {
+    (void)state;
+    lifecycle_start();
+    sem_init(&called, 0, 0);
+    sem_init(&released, 0, 0);
+    drop(make(5 * MIB));
+    options.huge_cache_bytes = 0;
+    fake_os_watch(stop_first);
+    pthread_t unmapping, waiting;
+    waiter = huge_await_unmapping;
+    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
+    sem_wait(&called);
+    assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
+    while (waiting_count() == 0) {
+    }
+    drop(make(5 * MIB));
+    char *block = make(9 * MIB);
+    assert_true(huge_resize(huge_of(block), 5 * MIB));
+    assert_in_range(calls_count, 3, 10);
+    assert_int_equal(locked_count, calls_count - 1);
+    assert_int_equal(huge_check(), 0);
+    sem_post(&released);
+    pthread_join(unmapping, NULL);
+    pthread_join(waiting, NULL);
+    assert_true(atomic_load_relaxed(&waited));
+    calls_count = 1;
+    locked_count = 0;
+    drop(block);
+    assert_given_back(2);
+}
+
+static void fork_of_a_thread(void) {
+    fork_prepare();
+    fork_parent();
+}
+
+// Nor does it hold others up: they may allocate all the while.
+static void test_fork_waits_before_it_takes_locks(void **state) {
+    (void)state;
+    lifecycle_start();
+    sem_init(&called, 0, 0);
+    sem_init(&released, 0, 0);
+    drop(make(5 * MIB));
+    fake_os_watch(stop_here);
+    pthread_t unmapping, waiting;
+    waiter = fork_of_a_thread;
+    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
+    sem_wait(&called);
+    assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
+    while (waiting_count() == 0) {
+    }
+    assert_int_equal(atomic_load_relaxed(&registry_state.lock.state), 0);
+    assert_non_null(hakmem_alloc(100));
+    sem_post(&released);
+    pthread_join(unmapping, NULL);
+    pthread_join(waiting, NULL);
+    assert_true(atomic_load_relaxed(&waited));
+}
+
+static void test_nobody_waits_in_the_child_of_a_fork(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 0;
+    huge_table_state.waiting_count = 1;  // of another thread
+    huge_fork_lock();
+    huge_fork_child();
+    huge_fork_unlock();
+    fake_os_watch(note_lock);
+    drop(make(5 * MIB));
+    assert_given_back(1);
+}
+
 // As in a signal handler that interrupts the call: it neither waits for it nor makes it again.
 static void fork_inside(enum os_call call, void *start, size_t bytes) {
     (void)call;
@@ -350,6 +433,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_much_memory_goes_in_parts),
         cmocka_unit_test(test_refused_later_part),
         cmocka_unit_test(test_who_must_wait_does),
+        cmocka_unit_test(test_no_call_begins_that_must_be_waited_for),
+        cmocka_unit_test(test_fork_waits_before_it_takes_locks),
+        cmocka_unit_test(test_nobody_waits_in_the_child_of_a_fork),
         cmocka_unit_test(test_own_call_is_not_waited_for),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

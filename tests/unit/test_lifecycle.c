@@ -440,6 +440,7 @@ static void *block_of_parent;
 
 static int use_heap_in_child(void) {
     require(check_all() == 0);
+    require(thread_cache->thread_id == os_thread_id());
     for (unsigned i = 0; i < 1000; i++) {
         void *block = hakmem_alloc(i);
         require(block != NULL);
