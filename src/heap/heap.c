@@ -200,6 +200,8 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
+            tell_bytes(from);
+            tell_bytes(to);
             heap_count(to, COUNTER_slabs_moved, 1);
             event_record(EVENT_slab_moved, slab->start, page_entry_slab(to->id, class_index));
             return true;

@@ -365,6 +365,33 @@ static void test_many_heaps_share_a_bound(void **state) {
     assert_true(atomic_load_relaxed(&heap_sums.used_bytes) < (uint64_t)HEAP_COUNT * 2 * MIB);
 }
 
+// Slabs that move take their bytes with them: a heap that lost them all, and is not heard of again, keeps no share.
+static void test_sums_follow_slabs_that_move(void **state) {
+    (void)state;
+    static struct heap from, to;
+    static void *of_heap[HEAP_BLOCKS];
+    const uint64_t class_index = size_class_index(HEAP_CLASS_BYTES);
+    const uint64_t untold_bytes = options.excess_bytes / 32;
+    const uint64_t half_bytes = HEAP_BLOCKS / 2 * HEAP_CLASS_BYTES;
+    page_map_init();
+    heap_init(&from, 2);
+    heap_init(&to, 3);
+    for (unsigned got = 0; got < HEAP_BLOCKS;) {
+        got += heap_take(&from, class_index, least_u64(63, HEAP_BLOCKS - got), of_heap + got);
+    }
+    for (unsigned i = 0; i < HEAP_BLOCKS; i += 2) {
+        heap_put(&from, of_heap + i, 1);
+    }
+    while (heap_move_slab(&from, &to, class_index)) {
+    }
+    assert_int_equal(from.used_bytes + from.loose_bytes, 0);
+    assert_int_equal(heap_take(&to, class_index, 1, of_heap), 1);
+    assert_in_range(atomic_load_relaxed(&heap_sums.used_bytes), half_bytes - 3 * untold_bytes,
+                    half_bytes + 3 * untold_bytes);
+    assert_in_range(atomic_load_relaxed(&heap_sums.loose_bytes), half_bytes - 3 * untold_bytes,
+                    half_bytes + 3 * untold_bytes);
+}
+
 // ---- Huge blocks ----
 
 // A bound that waves of demand have raised falls while mappings are kept: an eighth in each delay.
@@ -403,6 +430,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_sparse_slabs_of_small_blocks_may_be_left_alone),
         cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
         cmocka_unit_test(test_many_heaps_share_a_bound),
+        cmocka_unit_test(test_sums_follow_slabs_that_move),
         cmocka_unit_test(test_raised_bound_decays),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
