@@ -51,8 +51,7 @@ static void *alloc_small_once(struct thread_cache *cache, uint64_t class_index) 
 // Allocations of this class since its last slow path, this one included, as far as can be known: a
 // refill serves those that follow.
 static uint64_t stands_for(const struct thread_cache *cache, uint64_t class_index) {
-    const uint64_t refill = least_u64(cache->magazines[class_index].capacity, NODE_BLOCKS_MAX);
-    return cache_is_diverted(cache) ? 1 : greatest_u64(1, refill);
+    return cache_is_diverted(cache) ? 1 : cache_refill_blocks(cache, class_index);
 }
 
 // NULL unless this allocation is chosen to be guarded.
@@ -162,26 +161,25 @@ static struct thread_cache *researched_cache(void) {
     return cache != NULL && cache->researched ? cache : NULL;
 }
 
-SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment) {
+SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment, bool zero) {
     struct research_mark mark;
     struct thread_cache *cache = researched_cache();
     if (cache == NULL) {
-        return alloc_uncounted(bytes, alignment, false);
+        return alloc_uncounted(bytes, alignment, zero);
     }
     research_alloc_begin(cache, &mark);
-    void *block = alloc_uncounted(bytes, alignment, false);
+    void *block = alloc_uncounted(bytes, alignment, zero);
     const bool is_plain = alignment <= BLOCK_ALIGN || !is_small(bytes, alignment);
     research_alloc_end(cache, &mark, block,
                        is_plain ? bytes : aligned_block_bytes(bytes, alignment));
     return block;
 }
 
-// `alignment` is at most a page.
-SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment) {
+SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment, bool zero) {
     // The options are read below, and another thread may be loading them.
     lifecycle_start();
-    return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment, false)
-                                              : alloc_researched(bytes, alignment);
+    return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment, zero)
+                                              : alloc_researched(bytes, alignment, zero);
 }
 
 MIDDLE_PATH void *alloc_slow(size_t bytes) {
@@ -191,7 +189,7 @@ MIDDLE_PATH void *alloc_slow(size_t bytes) {
             return block;
         }
     }
-    return alloc_slowest(bytes, BLOCK_ALIGN);
+    return alloc_slowest(bytes, BLOCK_ALIGN, false);
 }
 
 void *hakmem_alloc(size_t bytes) {
@@ -203,7 +201,7 @@ void *hakmem_alloc_zeroed(size_t bytes) {
         void *block = alloc(bytes);
         return block == NULL ? NULL : __builtin_memset(block, 0, bytes);
     }
-    return alloc_uncounted(bytes, BLOCK_ALIGN, true);
+    return alloc_slowest(bytes, BLOCK_ALIGN, true);
 }
 
 // The power of two from an alignment on, at least malloc's own. At most REQUEST_BYTES_MAX / 2 + 1.
@@ -221,14 +219,14 @@ MIDDLE_PATH void *alloc_aligned_slow(size_t alignment, size_t bytes) {
     }
     alignment = raised_alignment(alignment);
     if (bytes > SMALL_BYTES_MAX || alignment > SMALL_BYTES_MAX) {
-        return alloc_uncounted(bytes == 0 ? 1 : bytes, alignment, false);
+        return alloc_slowest(bytes == 0 ? 1 : bytes, alignment, false);
     }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = size_class_aligned(bytes, alignment);
     // The hit looked into another class where a table has no class for a multiple of the alignment.
-    void *block = cache_pop(cache, class_index + 1);
+    void *block = cache_pop(cache, PAGE_KIND_SLAB + class_index);
     block = block != NULL ? block : cache_pop_depot(cache, class_index);
-    return block != NULL ? block : alloc_slowest(bytes, alignment);
+    return block != NULL ? block : alloc_slowest(bytes, alignment, false);
 }
 
 void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {

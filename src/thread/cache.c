@@ -171,29 +171,37 @@ static void note_flush(struct thread_cache *cache, struct magazine *magazine, un
     cache->learner_events++;
 }
 
-// The blocks of the next refill, of at most `whole`. The first ones are small, because the thread may end soon: each brings
-// as many as came before it, until all of them make a whole one. So the blocks in circulation stay a multiple
-// of a node, and cross its border as seldom.
-static uint64_t next_refill(struct magazine *magazine, uint64_t whole, uint64_t prewarm) {
+static uint64_t whole_refill(const struct magazine *magazine) {
+    return least_u64(least_u64(magazine->capacity, NODE_BLOCKS_MAX), option_live(refill_blocks));
+}
+
+// The first refills are small, because the thread may end soon: each brings as many blocks as came before it, until all of
+// them make a whole one. So the blocks in circulation stay a multiple of a node, and cross its border as seldom.
+uint64_t cache_refill_blocks(const struct thread_cache *cache, uint64_t class_index) {
+    const struct magazine *magazine = &cache->magazines[class_index];
+    const uint64_t whole = whole_refill(magazine);
     if (magazine->brought == REFILLS_ARE_WHOLE) {
         return whole;
     }
     const uint64_t rest = whole > magazine->brought ? whole - magazine->brought : 1;
-    const uint64_t wanted = greatest_u64(greatest_u64(magazine->brought, REFILL_FIRST), prewarm);
-    const uint64_t blocks = least_u64(rest, wanted);
-    magazine->brought = blocks == rest ? REFILLS_ARE_WHOLE : (uint8_t)(magazine->brought + blocks);
-    return blocks;
+    const uint64_t wanted = greatest_u64(magazine->brought, REFILL_FIRST);
+    return least_u64(rest, greatest_u64(wanted, knobs_prewarm(class_index)));
+}
+
+static void note_brought(struct magazine *magazine, uint64_t blocks) {
+    if (magazine->brought != REFILLS_ARE_WHOLE) {
+        const uint64_t brought = magazine->brought + blocks;
+        magazine->brought = brought < whole_refill(magazine) ? (uint8_t)brought : REFILLS_ARE_WHOLE;
+    }
 }
 
 // Fills the empty node and returns one more block.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void *blocks[NODE_BLOCKS_MAX];
-    const uint64_t whole =
-        least_u64(least_u64(magazine->capacity, NODE_BLOCKS_MAX), option_live(refill_blocks));
-    const uint64_t prewarm = knobs_prewarm(class_index);
-    const uint64_t want = next_refill(magazine, whole, prewarm);
-    const unsigned ready = (unsigned)least_u64(want, prewarm);
+    const uint64_t want = cache_refill_blocks(cache, class_index);
+    const unsigned ready = (unsigned)least_u64(want, knobs_prewarm(class_index));
+    note_brought(magazine, want);
     unsigned got = 0;
     unsigned step;
     do {

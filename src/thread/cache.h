@@ -232,6 +232,9 @@ bool cache_push_slow(struct thread_cache *cache, uint64_t class_index, void *blo
 // the system has no memory.
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
 
+// Blocks that the next refill of a class asks its heap for; 1 while it has no magazine.
+uint64_t cache_refill_blocks(const struct thread_cache *cache, uint64_t class_index);
+
 // Frees a block of a slab, of whatever heap, when the magazine is full, diverted or not there yet. Where the
 // class has no magazine, the block goes home at once: a pointer that is none is then reported.
 void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);

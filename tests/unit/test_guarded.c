@@ -324,6 +324,33 @@ static void test_the_share_of_allocations(void **state) {
     assert_int_equal(hakmem_check(), 0);
 }
 
+// The first refills of a thread are small: each stands for as many allocations as it serves, not for those of a whole one.
+static void *take_some(void *share) {
+    for (size_t bytes = 16; bytes <= 128; bytes += 16) {
+        for (unsigned i = 0; i < 12; i++) {
+            hakmem_dealloc(hakmem_alloc(bytes));
+            *(uint64_t *)share += hakmem_alloc(bytes) != NULL;
+        }
+    }
+    return NULL;
+}
+
+static void test_the_share_of_short_threads(void **state) {
+    (void)state;
+    setenv("HAKMEM_GUARD_SLOTS", "4096", 1);
+    lifecycle_start();
+    options.guard_sample = 100;
+    assert_true(guarded_start());
+    uint64_t count = 0;
+    for (unsigned i = 0; i < 200; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, take_some, &count), 0);
+        pthread_join(thread, NULL);
+    }
+    // `count` is of every second allocation.
+    assert_in_range(counted(COUNTER_guarded_allocs), count / 120, count / 48);
+}
+
 // ---- malloc's functions
 
 // Until the chosen kind of block comes.
@@ -576,6 +603,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_one_in_n_is_due),
         cmocka_unit_test(test_no_call_is_favoured),
         cmocka_unit_test(test_the_share_of_allocations),
+        cmocka_unit_test(test_the_share_of_short_threads),
         cmocka_unit_test(test_size_and_resize),
         cmocka_unit_test(test_zeroed_and_aligned),
         cmocka_unit_test(test_sized_free),

@@ -62,34 +62,40 @@ static void every_operation_is_counted_once(void **state) {
     }
     void *large = hakmem_alloc(200 * KIB);
     void *huge = hakmem_alloc(5 * MIB);
+    void *zeroed[] = {hakmem_alloc_zeroed(300 * KIB), hakmem_alloc_zeroed(6 * MIB)};
+    void *aligned[] = {hakmem_alloc_aligned(4 * KIB, 400 * KIB), hakmem_alloc_aligned(4 * MIB, 1)};
     struct research *mine = tables();
     assert_non_null(mine);
     const uint64_t class = size_class_index(100);
     assert_int_equal(sum(mine->allocs, SIZE_CLASS_COUNT), 500);
     assert_int_equal(sum(&mine->allocs[class], 1), 500);
     assert_int_equal(sum(&mine->requested_bytes[class], 1), 500 * 100);
-    assert_int_equal(sum(mine->alloc_levels, RESEARCH_LEVEL_COUNT), 502);
-    assert_int_equal(sum(&mine->alloc_levels[RESEARCH_LARGE], 1), 1);
-    assert_int_equal(sum(&mine->alloc_levels[RESEARCH_HUGE], 1), 1);
+    assert_int_equal(sum(mine->alloc_levels, RESEARCH_LEVEL_COUNT), 506);
+    assert_int_equal(sum(&mine->alloc_levels[RESEARCH_LARGE], 1), 3);
+    assert_int_equal(sum(&mine->alloc_levels[RESEARCH_HUGE], 1), 3);
     assert_int_equal(sum(&mine->alloc_levels[RESEARCH_NEW_SLAB], 1), 1);
     assert_true(sum(&mine->alloc_levels[RESEARCH_NODE], 1) > 400);
     assert_true(sum(&mine->alloc_levels[RESEARCH_HEAP], 1) > 5);
-    assert_int_equal(total(&mine->alloc_ticks), 502);
-    assert_int_equal(sum(&mine->request_bytes.sum, 1), 500 * 100 + 200 * KIB + 5 * MIB);
+    assert_int_equal(total(&mine->alloc_ticks), 506);
+    assert_int_equal(sum(&mine->request_bytes.sum, 1), 500 * 100 + 900 * KIB + 11 * MIB + 1);
     assert_int_equal(sum(&mine->request_bytes.buckets[histogram_bucket(100)], 1), 500);
     for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
         hakmem_dealloc(blocks[i]);
     }
     hakmem_dealloc(large);
     hakmem_dealloc(huge);
+    for (size_t i = 0; i < 2; i++) {
+        hakmem_dealloc(zeroed[i]);
+        hakmem_dealloc(aligned[i]);
+    }
     hakmem_dealloc(NULL);
     assert_int_equal(sum(&mine->frees[class], 1), 500);
-    assert_int_equal(sum(mine->free_levels, RESEARCH_LEVEL_COUNT), 502);
-    assert_int_equal(total(&mine->free_ticks), 502);
+    assert_int_equal(sum(mine->free_levels, RESEARCH_LEVEL_COUNT), 506);
+    assert_int_equal(total(&mine->free_ticks), 506);
     struct stats stats;
     stats_collect(&stats);
-    assert_int_equal(stats.counter[COUNTER_mallocs_seen], 502);
-    assert_int_equal(stats.counter[COUNTER_frees_seen], 502);
+    assert_int_equal(stats.counter[COUNTER_mallocs_seen], 506);
+    assert_int_equal(stats.counter[COUNTER_frees_seen], 506);
 }
 
 static void lives_end_with_their_blocks(void **state) {
