@@ -55,10 +55,14 @@ static void set_capacity(struct step *step, uint64_t class_index, uint32_t to,
     step->capacity[class_index] = to;
 }
 
-static void pause_more(struct policy_pause *pause) {
-    const uint32_t longer = pause->length == 0 ? PAUSE_WINDOWS : 2u * pause->length;
-    pause->length = (uint16_t)least_u64(longer, PAUSE_WINDOWS_MAX);
+void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most) {
+    const uint32_t longer = pause->length == 0 ? first : 2u * pause->length;
+    pause->length = (uint16_t)least_u64(longer, most);
     pause->left = pause->length;
+}
+
+static void pause_more(struct policy_pause *pause) {
+    policy_pause_more(pause, PAUSE_WINDOWS, PAUSE_WINDOWS_MAX);
 }
 
 static void pause_pass(struct policy_pause *pause) {

@@ -33,7 +33,7 @@ enum policy_knob {
 
 enum policy_signal {
     POLICY_SIGNAL_churn = 1,  // slow paths of the class for 1000 blocks that it moved
-    POLICY_SIGNAL_gain,       // slow paths per time, after a raise: per cent of before
+    POLICY_SIGNAL_gain,       // slow paths per processor time, after a raise: per cent of before
     POLICY_SIGNAL_idle,       // windows in which the class was not used
     POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
@@ -70,6 +70,9 @@ struct policy_window {
 struct policy_pause {
     uint16_t left, length;
 };
+
+// Begins a pause twice as long as the last one: `first` at first, at most `most`.
+void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most);
 
 // What is remembered of a class.
 struct policy_class {

@@ -12,12 +12,6 @@
 // A change of the bound by this part is worth noting.
 #define NOTED_PART 4
 
-static void pause_more(struct policy_pause *pause) {
-    const uint32_t longer = pause->length == 0 ? PAUSE_SUPERSLABS : 2u * pause->length;
-    pause->length = (uint16_t)least_u64(longer, PAUSE_SUPERSLABS_MAX);
-    pause->left = pause->length;
-}
-
 static uint64_t resident_permille(const struct growth_signals *signals) {
     // In pages, so that no figure overflows.
     const uint64_t used = signals->used_bytes >> 12;
@@ -34,7 +28,7 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
         state->asks = permille >= (before ? CONTINUE_PERMILLE : BEGIN_PERMILLE);
     }
     if (before && !state->asks) {
-        pause_more(&state->pause);
+        policy_pause_more(&state->pause, PAUSE_SUPERSLABS, PAUSE_SUPERSLABS_MAX);
     }
     *decision = (struct policy_decision){0};
     if (before != state->asks) {
