@@ -451,8 +451,8 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
         return;
     }
     enter();
-    const bool done = !refuse(OS_MADVISE) && within_one("os_advise_huge_pages", (uintptr_t)start,
-                                                        bytes, ANY_STATE);
+    const bool done = !refuse(OS_MADVISE) &&
+                      within_one("os_advise_huge_pages", (uintptr_t)start, bytes, ANY_STATE);
     if (done) {
         split((uintptr_t)start);
         split((uintptr_t)start + bytes);
