@@ -203,7 +203,7 @@ static struct run *descriptor_at(struct superslab *superslab, unsigned place) {
 
 // Nothing but the owner's fields was ever used: a slab leaves its bitmap here.
 static bool may_move(const struct run *run) {
-    return atomic_load_relaxed(&((struct run *)(uintptr_t)run)->remote_bits) == NULL;
+    return run->remote_bits == NULL;
 }
 
 struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
