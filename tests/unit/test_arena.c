@@ -522,7 +522,7 @@ static void test_descriptors_of_slabs_stay(void **state) {
     take(0, 1, PAGE_BYTES, false);
     struct run *slab = runs[0].run;
     // As slab_create() leaves it.
-    atomic_store_relaxed(&slab->remote_bits, &slab->one_word_remote);
+    slab->remote_bits = &slab->one_word_remote;
     const struct superslab *superslab = page_map_superslab(slab->start);
     give(0);
     take(0, 2, PAGE_BYTES, false);
