@@ -19,24 +19,30 @@ enum { BLOCKS = 200, BLOCK_BYTES = 1000 };
 struct worker {
     pthread_t thread;
     sem_t filled, released;
+    size_t bytes;
     void *blocks[BLOCKS];
 };
 
 static void *fill_and_wait(void *argument) {
     struct worker *worker = argument;
     for (unsigned i = 0; i < BLOCKS; i++) {
-        worker->blocks[i] = hakmem_alloc(BLOCK_BYTES);
+        worker->blocks[i] = hakmem_alloc(worker->bytes);
     }
     sem_post(&worker->filled);
     sem_wait(&worker->released);
     return NULL;
 }
 
-static void worker_start(struct worker *worker) {
+static void worker_start_with(struct worker *worker, size_t bytes) {
+    worker->bytes = bytes;
     sem_init(&worker->filled, 0, 0);
     sem_init(&worker->released, 0, 0);
     assert_int_equal(pthread_create(&worker->thread, NULL, fill_and_wait, worker), 0);
     sem_wait(&worker->filled);
+}
+
+static void worker_start(struct worker *worker) {
+    worker_start_with(worker, BLOCK_BYTES);
 }
 
 static void worker_end(struct worker *worker) {
@@ -177,11 +183,12 @@ static void test_nothing_is_given_back_under_two_locks(void **state) {
     (void)state;
     options.excess_bytes = 0;
     options.retain_slabs = 0;
+    const size_t bytes = 32 * KIB;
     struct worker worker;
     lifecycle_attach();
-    worker_start(&worker);
+    worker_start_with(&worker, bytes);
     for (unsigned i = 0; i < BLOCKS; i++) {
-        memset(worker.blocks[i], 1, BLOCK_BYTES);
+        memset(worker.blocks[i], 1, bytes);
     }
     for (unsigned i = 0; i < BLOCKS; i++) {
         if (i % 16 != 0 || i < 100) {
@@ -198,7 +205,9 @@ static void test_nothing_is_given_back_under_two_locks(void **state) {
     sleeper->pages_asked = SUPERSLAB_PAGES;
     watched = donor;
     fake_os_watch(note_lock);
-    take_many(BLOCKS);
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        assert_non_null(hakmem_alloc(bytes));
+    }
     fake_os_watch(NULL);
     assert_int_not_equal(counted(COUNTER_slabs_moved), 0);
     assert_false(heap_has_remote(donor));
