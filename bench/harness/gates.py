@@ -67,7 +67,7 @@ GATES = {
         "larson, one chain of threads, 5000 blocks of 8..1000 B",
         "larson",
         {"ops": 2_000_000, "threads": 1, "slots": 5000, "min": 8, "max": 1000},
-        # Whether a visitor comes to the first thread's heap before the slabs there are used again is a matter of time.
+        # When a visitor comes to the first heap is a matter of time.
         runs=12,
     ),
     "phase_change": Gate(
