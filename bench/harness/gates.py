@@ -45,6 +45,8 @@ class Gate:
     arguments: Mapping[str, object]
     environment: Mapping[str, str] = field(default_factory=lambda: STEADY)
     runs: int = 1
+    faults_percent: float | None = None
+    """Tolerance of its page faults: other threads look by the clock which heaps are asleep."""
 
 
 GATES = {
@@ -67,8 +69,8 @@ GATES = {
         "larson, one chain of threads, 5000 blocks of 8..1000 B",
         "larson",
         {"ops": 2_000_000, "threads": 1, "slots": 5000, "min": 8, "max": 1000},
-        # When a visitor comes to the first heap is a matter of time.
-        runs=12,
+        runs=4,
+        faults_percent=30,
     ),
     "phase_change": Gate(
         "95 % freed at random, then other sizes", "phase_change", {"ops": 500_000}
@@ -137,6 +139,8 @@ def measure(
     """One row: operations, OS calls beyond a process's start, page faults of the timed part."""
     row = _count(library, name, GATES[name], environment or {})
     row["os_calls"] = {call: row["os_calls"][call] - start[call] for call in CALLS}
+    if GATES[name].faults_percent is not None:
+        row["page_faults_percent"] = GATES[name].faults_percent
     return row
 
 
@@ -157,11 +161,14 @@ def problems(table: Table, name: str, found: Table) -> list[str]:
     expected, tolerance = table["rows"][name], table["tolerance"]
     if found["ops"] != expected["ops"]:
         return [f"{name}: {found['ops']} operations, the table is of {expected['ops']}"]
-    pairs = {call: (found["os_calls"][call], expected["os_calls"][call]) for call in CALLS}
+    faults = {**tolerance, "percent": expected.get("page_faults_percent", tolerance["percent"])}
+    pairs = {
+        call: (found["os_calls"][call], expected["os_calls"][call], tolerance) for call in CALLS
+    }
     if page_bytes() == table["page_bytes"]:
-        pairs["page_faults"] = (found["page_faults"], expected["page_faults"])
+        pairs["page_faults"] = (found["page_faults"], expected["page_faults"], faults)
     return [
         f"{name}: {figure} {own}, the table says {other}"
-        for figure, (own, other) in pairs.items()
-        if _outside(own, other, tolerance)
+        for figure, (own, other, slack) in pairs.items()
+        if _outside(own, other, slack)
     ]

@@ -10,8 +10,9 @@
 #include "thread/migration.h"
 #include "thread/research.h"
 
-// A heap whose thread took no slow path for MIGRATION_IDLE_MS is idle: its remote frees are collected, its empty slabs
-// released, since what others ask it for are slabs of their classes only; and, when it stays idle, its sparse slabs purged.
+// A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected, its empty slabs
+// released, and, when it stays idle, its sparse slabs purged. Where another thread has collected, in need of slabs, the
+// empty ones are released after MIGRATION_IDLE_MS: what it asked for were slabs of its classes only.
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
@@ -51,7 +52,8 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     }
     bool cleaned = false;
     heap->budget_bytes = VISIT_BYTES;
-    if ((heap_has_remote(heap) || heap->gives_back) && idle_ms >= MIGRATION_IDLE_MS) {
+    if ((heap->gives_back && idle_ms >= MIGRATION_IDLE_MS) ||
+        (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms))) {
         give_back(heap, (unsigned)option_live(retain_slabs));
         heap->gives_back = heap->budget_bytes == 0;
         cleaned = true;

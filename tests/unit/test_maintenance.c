@@ -244,12 +244,32 @@ static void test_remote_frees_to_an_idle_heap_are_collected(void **state) {
         hakmem_dealloc(idle.kept[i]);
     }
     cache_empty(thread_cache);
-    tick_after(MIGRATION_IDLE_MS - 1);
     assert_true(heap_has_remote(&idle.cache->heap));
-    tick_after(1);
+    tick_after(MIGRATION_IDLE_MS);
+    assert_true(heap_has_remote(&idle.cache->heap));
+    tick_after(100 - MIGRATION_IDLE_MS);
     assert_false(heap_has_remote(&idle.cache->heap));
     assert_int_equal(counted(COUNTER_remote_collected), 10);
     assert_true(slab_bytes(idle.cache) < before);
+    end_idle(&idle);
+}
+
+// Where a thread that needed slabs has collected, what emptied waits for less long.
+static void test_what_emptied_in_a_heap_asleep_is_released_sooner(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100000;
+    options.slab_purge_delay_ms = 100000;
+    options.retain_slabs = 0;
+    struct idle idle;
+    begin_idle(&idle);
+    tick_after(1);
+    idle.cache->heap.gives_back = true;
+    tick_after(MIGRATION_IDLE_MS - 1);
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    tick_after(1);
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    assert_false(idle.cache->heap.gives_back);
     end_idle(&idle);
 }
 
@@ -455,6 +475,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_tick_purges_sparse_slabs),
         cmocka_unit_test(test_idle_heap_is_cleaned_up),
         cmocka_unit_test(test_remote_frees_to_an_idle_heap_are_collected),
+        cmocka_unit_test(test_what_emptied_in_a_heap_asleep_is_released_sooner),
         cmocka_unit_test(test_busy_heap_is_left_alone),
         cmocka_unit_test(test_many_idle_heaps_are_cleaned_up_in_turn),
         cmocka_unit_test(test_a_visit_is_bounded),
