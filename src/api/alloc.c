@@ -263,7 +263,7 @@ static struct place find_place(uintptr_t address) {
         place.huge = huge_find(address);
         if (place.huge != NULL && place.huge->start == address) {
             place.kind = PLACE_HUGE;
-            place.usable_bytes = place.huge->usable_bytes;
+            place.usable_bytes = slot_load(&place.huge->usable_bytes, 0);
         }
         break;
     case PAGE_KIND_GUARDED:

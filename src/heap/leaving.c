@@ -66,7 +66,9 @@ static void unmap(struct huge *huge) {
         lock_acquire(&table.lock);
     }
     if (left_bytes != bytes) {
-        huge->usable_bytes = huge->mapped_bytes = left_bytes;
+        // Another thread that frees the same block, wrongly, may read it.
+        slot_store(&huge->usable_bytes, 0, left_bytes);
+        huge->mapped_bytes = left_bytes;
         huge_forget_seams(huge, start + left_bytes);
     }
 }

@@ -115,7 +115,8 @@ static bool unmap_superslab(struct superslab *superslab) {
     arena.spare_count--;
     arena.superslab_count--;
     event_record(EVENT_superslab_unmapped, superslab->start, arena.superslab_count);
-    superslab->start = (uintptr_t)arena.recycled;
+    // Who describes a misuse may read it.
+    slot_store(&superslab->start, 0, (uintptr_t)arena.recycled);
     arena.recycled = superslab;
     return true;
 }
