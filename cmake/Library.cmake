@@ -37,6 +37,18 @@ if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
   set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
 endif()
 
+# Segments of their own for what ordinary processes do not touch, where the linker can add to its script.
+set(layout ${PROJECT_BINARY_DIR}/layout.ld)
+list(TRANSFORM untouched_sources REPLACE "^.*/src(/[^/]*/[^/]*)$"
+  "    *\\1.o(.text .text.unlikely .text.unlikely.*)" OUTPUT_VARIABLE untouched_texts)
+list(JOIN untouched_texts "\n" untouched_texts)
+configure_file(cmake/layout.ld.in ${layout} @ONLY)
+check_linker_flag(C -Wl,-T,${layout} HAKMEM_LINKER_INSERTS)
+set(hakmem_layout "")
+if(HAKMEM_LINKER_INSERTS)
+  set(hakmem_layout -Wl,-T,${layout})
+endif()
+
 add_library(hakmem SHARED ${objects} ${cxx_objects_shared} ${hakmem_shared_sources})
 target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags> ${CMAKE_DL_LIBS})
 set_target_properties(hakmem PROPERTIES
@@ -44,7 +56,7 @@ set_target_properties(hakmem PROPERTIES
   LINKER_LANGUAGE C
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}
-  LINK_DEPENDS "${exports_map};${replaceable}")
+  LINK_DEPENDS "${exports_map};${replaceable};${layout}")
 target_link_options(hakmem PRIVATE
   # Stacks are walked by libgcc's unwinder, without its shared library (docs/decisions/0008-stacks.md).
   -static-libgcc
@@ -56,7 +68,7 @@ target_link_options(hakmem PRIVATE
   -Wl,-z,nodelete
   # Constructors and destructors are in the arrays: no _init and _fini, which would be touched at the code's two ends.
   -Wl,-init=,-fini=
-  ${hakmem_packed_relocations})
+  ${hakmem_packed_relocations} ${hakmem_layout})
 
 # ---- libhakmem.a
 # One object holds the whole allocator, so that a reference to any of libc's malloc names brings in all of

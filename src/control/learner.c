@@ -237,7 +237,7 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-AT_START void learner_start(void) {
+IN_EVERY_PROCESS void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
     atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);

@@ -63,7 +63,7 @@ static bool is_for_hakmem(const char *variable) {
 
 // Whether any option is set. Without one the options are what they are from the start, and their parser stays
 // untouched.
-AT_START static bool are_options_set(char *const *envp) {
+IN_EVERY_PROCESS static bool are_options_set(char *const *envp) {
     while (envp != NULL && *envp != NULL && !is_for_hakmem(*envp)) {
         envp++;
     }
@@ -110,7 +110,7 @@ void lifecycle_start(void) {
     }
 }
 
-AT_START bool lifecycle_start_if_asked(void) {
+IN_EVERY_PROCESS bool lifecycle_start_if_asked(void) {
     if (are_options_set(environ)) {
         lifecycle_start();
         return true;
@@ -193,7 +193,7 @@ static bool is_single_threaded(void) {
     return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
 
-AT_START void lifecycle_when_attached(void (*function)(void)) {
+IN_EVERY_PROCESS void lifecycle_when_attached(void (*function)(void)) {
     lock_acquire(&registry.lock);
     // Beside other threads (the library was loaded late) the first cache may be one's that forks do not wait for.
     const bool is_late = registry.last_id > LATE_HEAP_ID || !is_single_threaded();

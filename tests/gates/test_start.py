@@ -7,16 +7,35 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 # What the loader relocates and what the library writes: pages of its own data, exact whatever the
 # addresses are. Not among them: thread cache and page map, which are mappings of their own.
 DIRTY_PAGES_MAX = 13
 
 
-def mappings(library: Path, settings: dict[str, str]) -> list[tuple[str, str, dict[str, int]]]:
+COPIES_A_FILE = ("/bin/cat", "/proc/self/smaps")
+# With a second thread, and blocks of many sizes.
+WORKS = (
+    "/usr/bin/python3",
+    "-c",
+    "import threading\n"
+    "held = []\n"
+    "work = lambda: held.extend(bytearray(size) for size in range(1, 200_000, 997))\n"
+    "other = threading.Thread(target=work)\n"
+    "other.start()\n"
+    "other.join()\n"
+    "print(open('/proc/self/smaps').read())\n",
+)
+
+
+def mappings(
+    library: Path, settings: dict[str, str], command: tuple[str, ...] = COPIES_A_FILE
+) -> list[tuple[str, str, dict[str, int]]]:
     """The library's mappings and those of no file that follow one of them, in a process that starts
-    and copies a file: (access, file or "", figures in KiB)."""
+    and prints its own: (access, file or "", figures in KiB)."""
     done = subprocess.run(
-        ["/bin/cat", "/proc/self/smaps"],
+        command,
         env={"LD_PRELOAD": str(library), "LC_ALL": "C", **settings},
         capture_output=True,
         text=True,
@@ -52,3 +71,16 @@ def test_a_start_dirties_few_pages(library: Path) -> None:
 def test_a_page_more_is_noticed(library: Path) -> None:
     """A path among the options is copied: one page more, and the parser's variables."""
     assert dirty_kib(library, {"HAKMEM_SNAPSHOT_DIRECTORY": "/tmp"}) > dirty_kib(library, {})
+
+
+@pytest.mark.parametrize("command", [COPIES_A_FILE, WORKS], ids=["copies", "works"])
+def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
+    """Segments of their own (cmake/layout.ld.in): code of reports and options, tables for unwinding, and
+    tables for readers outside, of which the loader writes the last page."""
+    resident: dict[str, list[int]] = {"r-xp": [], "r--p": [], "rw-p": [], "---p": []}
+    for access, file, figures in mappings(library, {}, command):
+        if file:
+            resident[access].append(figures["Rss"])
+    (_, code), (_, _, unwinding, _), (_, tables), _ = resident.values()
+    assert (code, unwinding) == (0, 0)
+    assert tables * 1024 == os.sysconf("SC_PAGE_SIZE")
