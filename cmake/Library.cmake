@@ -39,7 +39,7 @@ endif()
 
 # Segments of their own for what ordinary processes do not touch, where the linker can add to its script.
 set(layout ${PROJECT_BINARY_DIR}/layout.ld)
-list(TRANSFORM untouched_sources REPLACE "^.*/src(/[^/]*/[^/]*)$"
+list(TRANSFORM untouched_sources REPLACE "^.*src(/[^/]*/[^/]*)$"
   "    *\\1.o(.text .text.unlikely .text.unlikely.*)" OUTPUT_VARIABLE untouched_texts)
 list(JOIN untouched_texts "\n" untouched_texts)
 configure_file(cmake/layout.ld.in ${layout} @ONLY)

@@ -261,9 +261,9 @@ static struct place find_place(uintptr_t address) {
         break;
     case PAGE_KIND_HUGE:
         place.huge = huge_find(address);
-        if (place.huge != NULL && place.huge->start == address) {
+        if (place.huge != NULL && whole_load(&place.huge->start) == address) {
             place.kind = PLACE_HUGE;
-            place.usable_bytes = slot_load(&place.huge->usable_bytes, 0);
+            place.usable_bytes = whole_load(&place.huge->usable_bytes);
         }
         break;
     case PAGE_KIND_GUARDED:

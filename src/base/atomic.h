@@ -54,6 +54,11 @@
 #define atomic_bump_owned(field, value) \
     atomic_store_relaxed((field), atomic_load_relaxed(field) + (value))
 
+// A field that is its owner's, and that a thread which frees what it does not own may read at any time (docs/MEMORY_ORDER.md):
+// read and written whole, relaxed. Only for what such a thread reads; pairs with nothing.
+#define whole_load(field) __atomic_load_n((field), __ATOMIC_RELAXED)
+#define whole_store(field, value) __atomic_store_n((field), (value), __ATOMIC_RELAXED)
+
 // The slots of an array of pointers that one thread writes and others may read with
 // atomic_load_relaxed(): aligned moves of one machine word, never torn on any processor we know.
 // Written without _Atomic accessors because those cost GCC an address computation that the malloc

@@ -181,6 +181,7 @@ static void learn(struct thread_cache *cache) {
     }
     struct policy_window *window = take_window();
     if (window == NULL) {
+        end(cache);
         return;
     }
     collect(cache, window);

@@ -3,7 +3,7 @@
 //
 // Everything here is done under the heap's lock: by its thread when its cache runs dry or over, and
 // by any other thread that finds the heap idle (see thread/maintenance.c). The lock is uncontended
-// in the first case: one atomic per 32 to 64 operations of the program.
+// in the first case: one atomic per 8 to 63 operations of the program.
 //
 // Remote frees. A thread that frees a block of a foreign heap sets the block's bit in the slab's
 // remote_bits, then the word's bit in remote_summary; the one that turns the summary from zero
@@ -50,7 +50,7 @@ struct heap {
     struct excess excess;
     bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
     bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
-    bool gives_back;       // who collected for the idle heap left empty slabs to its next visitor
+    bool wants_visit;      // who collected for the idle heap left empty slabs to its next visitor
     // What may go to the arena and to the system before the lock is released: without end for the heap's own thread,
     // little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;

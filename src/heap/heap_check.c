@@ -23,7 +23,7 @@ struct bin_totals {
 };
 
 // False when the slab is no slab of this heap and class, so that nothing more can be said of it.
-static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
+SELDOM static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
                         uint64_t class_index) {
     const size_t before = check->violations;
     const struct heap *owner = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
@@ -42,7 +42,7 @@ static bool check_owner(struct check *check, const struct heap *heap, const stru
 }
 
 // `class_index`: of a bin's list; SIZE_CLASS_COUNT: the list of full slabs, of any class.
-static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
+SELDOM static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
                          struct bin_totals *totals) {
     struct check check = {"slab", 0, 0};
     size_t violations = 0;
@@ -66,7 +66,7 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
     return violations + check.violations;
 }
 
-size_t heap_check(const struct heap *heap) {
+SELDOM size_t heap_check(const struct heap *heap) {
     struct check check = {"heap", heap->id, 0};
     struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0}};
     size_t violations = check_list(heap, &heap->full, SIZE_CLASS_COUNT, totals);

@@ -43,8 +43,8 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
         os_unmap(start, usable_bytes + guard);
         return false;
     }
-    huge->start = (uintptr_t)start;
-    huge->usable_bytes = usable_bytes;
+    whole_store(&huge->start, (uintptr_t)start);
+    whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes + guard;
     block_pages_map(huge, asks);
     if (guard != 0) {
@@ -56,7 +56,7 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
 // The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the old
 // entries are gone.
 static void settle(struct huge *huge, size_t usable_bytes) {
-    huge->usable_bytes = usable_bytes;
+    whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes;
     table.live_count--;  // make_live counts it again
     make_live(huge);
@@ -110,7 +110,7 @@ static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_
     for (unsigned i = 0; i < huge->seam_count; i++) {
         huge->seams[i] = huge->seams[i] - start + destination;
     }
-    huge->start = destination;
+    whole_store(&huge->start, destination);
     return true;
 }
 
@@ -273,7 +273,13 @@ size_t huge_freed_bytes(uintptr_t address) {
 
 bool huge_free(struct huge *huge, uintptr_t address) {
     // Not at huge->start: when another thread was first, that may be another block's by now.
-    if (!page_map_claim(address, page_entry(huge->number, PAGE_KIND_HUGE))) {
+    const uint32_t entry = page_entry(huge->number, PAGE_KIND_HUGE);
+    if (!page_map_claim(address, entry)) {
+        return false;
+    }
+    // Others may have taken what the first of two frees left: the descriptor then tells of a block that this page is within.
+    if (unlikely(whole_load(&huge->start) != address)) {
+        page_map_unclaim(address, entry);
         return false;
     }
     page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
@@ -368,7 +374,7 @@ static void check_entry(struct check *check, const struct huge *huge, uintptr_t 
 }
 
 // The descriptors of a list; their mapped bytes and their seams are added up.
-static uint64_t check_list(struct check *check, const struct list *head, enum huge_state state,
+SELDOM static uint64_t check_list(struct check *check, const struct list *head, enum huge_state state,
                            uint64_t *bytes, uint64_t *seams) {
     uint64_t count = 0;
     for (const struct list *link = head->next; link != head; link = link->next) {
@@ -402,7 +408,7 @@ static uint64_t check_list(struct check *check, const struct list *head, enum hu
     return count;
 }
 
-size_t huge_check(void) {
+SELDOM size_t huge_check(void) {
     struct check check = {"huge blocks", 0, 0};
     uint64_t live_bytes = 0;
     uint64_t kept_bytes = 0;
@@ -433,11 +439,12 @@ size_t huge_check(void) {
 void huge_fork_lock(void) {
     lock_acquire(&table.lock);
     huge_table_prepare();
-    leaving_await();
+    leaving_await_all();
 }
 
 void huge_fork_child(void) {
-    table.waiting_count = 0;  // threads that the child has not
+    // Threads that the child has not.
+    table.waiting_count = table.forking_count = 0;
 }
 
 void huge_fork_unlock(void) {

@@ -18,11 +18,13 @@
 #define HUGE_SEAMS_MAX 4096
 
 struct huge {
+    // Both written by whole_store(): a second free of a block reads them.
     uintptr_t start;
     size_t usable_bytes;  // multiple of the machine's page
     size_t mapped_bytes;  // usable and the guard behind it
     uint64_t freed_ms;
-    uintptr_t unmapper;  // HUGE_LEAVING: the thread pointer of who makes the system call
+    uintptr_t unmapper;       // HUGE_LEAVING: the thread pointer of who makes the system call
+    uint64_t leaving_number;  // HUGE_LEAVING: the table's, when it came to the list
     size_t
         probed_bytes;  // usable_bytes when it was given out with a clean part (heap/zeroing.h); else 0
     // From here on its memory came from the system for this block, without asking for huge pages, and was not looked at
@@ -83,7 +85,9 @@ struct huge_table {
     // Descriptors that were on the list `leaving`, modulo 2^32. Relaxed: changed under the lock; the kernel
     // compares it before a thread that saw it there sleeps. Pairs with nothing.
     _Atomic(uint32_t) left_count;
-    uint32_t waiting_count;  // threads that wait for it
+    uint32_t waiting_count;   // threads that wait for it
+    uint32_t forking_count;   // of them, those that are to fork
+    uint64_t leaving_number;  // of the latest that came to the list `leaving`
 };
 extern struct huge_table huge_table_state;  // for control/inspect.c as well
 

@@ -25,7 +25,7 @@ static void shorten(struct huge *huge, size_t bytes) {
         huge_move_to(huge, HUGE_UNUSED);
         return;
     }
-    huge->usable_bytes -= bytes;
+    whole_store(&huge->usable_bytes, huge->usable_bytes - bytes);
     huge->mapped_bytes -= bytes;
     huge_forget_seams(huge, huge->start + huge->usable_bytes);
 }
@@ -37,8 +37,9 @@ static bool cut(struct huge *huge, size_t bytes) {
         return false;
     }
     block_pages_split(huge, huge->start + bytes);
-    rest->start = huge->start + bytes;
-    rest->usable_bytes = rest->mapped_bytes = huge->usable_bytes - bytes;
+    whole_store(&rest->start, huge->start + bytes);
+    rest->mapped_bytes = huge->usable_bytes - bytes;
+    whole_store(&rest->usable_bytes, rest->mapped_bytes);
     rest->freed_ms = huge->freed_ms;
     rest->immovable = huge->immovable;
     rest->asked = huge->asked;
@@ -48,7 +49,8 @@ static bool cut(struct huge *huge, size_t bytes) {
             huge_add_seam(rest, huge->seams[i]);
         }
     }
-    huge->usable_bytes = huge->mapped_bytes = bytes;
+    huge->mapped_bytes = bytes;
+    whole_store(&huge->usable_bytes, bytes);
     huge_forget_seams(huge, rest->start);
     // As old as what it was cut from.
     list_remove(&rest->link);

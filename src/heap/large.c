@@ -26,7 +26,7 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     }
     atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
     atomic_store_relaxed(&run->heap, NULL);
-    atomic_store_relaxed(&run->kind, RUN_LARGE);
+    atomic_store_release(&run->kind, RUN_LARGE);
     page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
     count_event(COUNTER_large_allocs, 1);
     event_record_if_asked(EVENT_large_alloc, run->start, atomic_load_relaxed(&run->large_bytes));
@@ -49,9 +49,9 @@ bool large_free(struct run *run, uintptr_t address) {
         return false;
     }
     // Where two threads free the block at the same moment, and others take what it leaves, the descriptor may tell of
-    // another block by now, and the page be within one.
-    if (unlikely(run->start != address || atomic_load_relaxed(&run->kind) != RUN_LARGE)) {
-        page_map_set(address, 1, entry);
+    // another block by now, and the page be within one. The kind first: a descriptor moves while it is free.
+    if (unlikely(atomic_load_acquire(&run->kind) != RUN_LARGE || whole_load(&run->start) != address)) {
+        page_map_unclaim(address, entry);
         return false;
     }
     if (options.zero_on_free) {

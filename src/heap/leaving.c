@@ -13,14 +13,16 @@
 void leaving_add(struct huge *huge) {
     huge->unmapper = os_thread_pointer();
     huge->unmapping = 0;
+    huge->leaving_number = ++table.leaving_number;
     huge_move_to(huge, HUGE_LEAVING);
 }
 
 struct huge *leaving_add_part(uintptr_t start, size_t bytes) {
     struct huge *part = huge_unused();
     if (part != NULL) {
-        part->start = start;
-        part->usable_bytes = part->mapped_bytes = bytes;
+        whole_store(&part->start, start);
+        whole_store(&part->usable_bytes, bytes);
+        part->mapped_bytes = bytes;
         part->freed_ms = 0;
         leaving_add(part);
     }
@@ -52,8 +54,8 @@ static size_t unmap_in_parts(uintptr_t start, size_t bytes) {
 static void unmap(struct huge *huge) {
     const uintptr_t start = huge->start;
     const size_t bytes = huge->mapped_bytes;
-    // Who waits for the calls under way would wait as long as threads begin others.
-    const bool keeps_lock = table.waiting_count != 0;
+    // A fork waits until there is no call under way: as long as threads begin others.
+    const bool keeps_lock = table.forking_count != 0;
     huge->unmapping = 1;
     if (likely(!keeps_lock)) {
         lock_release(&table.lock);
@@ -66,8 +68,7 @@ static void unmap(struct huge *huge) {
         lock_acquire(&table.lock);
     }
     if (left_bytes != bytes) {
-        // Another thread that frees the same block, wrongly, may read it.
-        slot_store(&huge->usable_bytes, 0, left_bytes);
+        whole_store(&huge->usable_bytes, left_bytes);
         huge->mapped_bytes = left_bytes;
         huge_forget_seams(huge, start + left_bytes);
     }
@@ -89,22 +90,33 @@ size_t leaving_unmap(struct huge *huge) {
     return left_bytes;
 }
 
-// One that this thread added and does not unmap already, below a signal handler that it is in; or NULL. With `own`
-// false one that another thread added.
-static struct huge *find(bool own) {
+// One that this thread added and does not unmap already, below a signal handler that it is in; or NULL.
+static struct huge *find_own(void) {
     const uintptr_t self = os_thread_pointer();
     for (struct list *link = table.leaving.next; link != &table.leaving; link = link->next) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        if (own ? huge->unmapper == self && !huge->unmapping : huge->unmapper != self) {
+        if (huge->unmapper == self && !huge->unmapping) {
             return huge;
         }
     }
     return NULL;
 }
 
+// Whether another thread's call is under way whose number is at most that.
+static bool is_another_leaving(uint64_t last_number) {
+    const uintptr_t self = os_thread_pointer();
+    for (struct list *link = table.leaving.next; link != &table.leaving; link = link->next) {
+        const struct huge *huge = CONTAINER_OF(link, struct huge, link);
+        if (huge->unmapper != self && huge->leaving_number <= last_number) {
+            return true;
+        }
+    }
+    return false;
+}
+
 size_t leaving_unmap_and_unlock(void) {
     size_t gone_bytes = 0;
-    for (struct huge *huge = find(true); huge != NULL; huge = find(true)) {
+    for (struct huge *huge = find_own(); huge != NULL; huge = find_own()) {
         const size_t bytes = huge->mapped_bytes;
         unmap(huge);
         gone_bytes += bytes - huge->mapped_bytes;
@@ -119,13 +131,28 @@ size_t leaving_unmap_and_unlock(void) {
     return gone_bytes;
 }
 
-void leaving_await(void) {
-    while (find(false) != NULL) {
+static void await(uint64_t last_number) {
+    while (is_another_leaving(last_number)) {
         const uint32_t seen_count = atomic_load_relaxed(&table.left_count);
         table.waiting_count++;
         lock_release(&table.lock);
         os_futex_wait(&table.left_count, seen_count);
         lock_acquire(&table.lock);
-        table.waiting_count--;
+        // 0 in the child of a fork in a signal handler that came meanwhile.
+        if (table.waiting_count != 0) {
+            table.waiting_count--;
+        }
+    }
+}
+
+void leaving_await(void) {
+    await(table.leaving_number);
+}
+
+void leaving_await_all(void) {
+    table.forking_count++;
+    await(UINT64_MAX);
+    if (table.forking_count != 0) {
+        table.forking_count--;
     }
 }

@@ -3,7 +3,7 @@
 // of its own, and is nobody's but the unmapping thread's; from then on it may be anybody's.
 //
 // fork waits for other threads' calls: the child could not know whether the range is still there, or
-// somebody else's by now. While a thread waits, new calls are made under the lock, so that it waits for those alone that
+// somebody else's by now. While it does, new calls are made under the lock, so that it waits for those alone that
 // were under way. All functions but leaving_purge() want the lock of the table of huge blocks.
 #pragma once
 
@@ -26,5 +26,8 @@ size_t leaving_unmap_and_unlock(void);
 // os_purge() of a block's pages, which may be many: without the lock.
 bool leaving_purge(uintptr_t start, size_t bytes);
 
-// Waits for the calls of other threads; the lock is given up meanwhile.
+// Waits for the calls of other threads that are under way now; the lock is given up meanwhile.
 void leaving_await(void);
+
+// Waits until no other thread's call is under way.
+void leaving_await_all(void);

@@ -239,7 +239,7 @@ static const struct run *former_run(const struct superslab *superslab, uintptr_t
     const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
     for (unsigned place = page + 1; place-- > 0;) {
         const struct run *run = superslab_run(superslab, place);
-        if (run != NULL && run->start == slot_load(&superslab->start, 0) + place * PAGE_BYTES) {
+        if (run != NULL && run->start == whole_load(&superslab->start) + place * PAGE_BYTES) {
             return run->page_count > page - place ? run : NULL;
         }
     }

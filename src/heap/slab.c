@@ -192,7 +192,7 @@ size_t slab_purge(struct run *slab, size_t bytes_min) {
     return purged_bytes;
 }
 
-size_t slab_check(const struct run *slab) {
+SELDOM size_t slab_check(const struct run *slab) {
     struct check check = {"slab", slab->start, 0};
     unsigned held = 0;
     const unsigned words = slab_words(slab);

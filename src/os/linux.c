@@ -341,7 +341,7 @@ int os_duplicate(int descriptor) {
     return is_error(copy) ? descriptor : (int)copy;
 }
 
-_Noreturn void os_abort(void) {
+SELDOM _Noreturn void os_abort(void) {
     // The default action, unblocked, in this thread: what abort() does, without its lock, which a
     // handler that itself ends up here might hold.
     struct {
@@ -385,7 +385,7 @@ static bool line_contains(const char *line, uintptr_t address) {
     return address >= bound[0] && address < bound[1];
 }
 
-bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
+SELDOM bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
     const long file =
         system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
     if (is_error(file)) {

@@ -1,7 +1,7 @@
 // A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
-// Rank order: registry < heap < huge < guarded < arena < page map < metadata. Two heap locks are held
+// Rank order: huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held
 // together only by fork, which holds the registry's and takes all of them in its order, and where a thread
 // that holds its own heap's tries, never waits for, another's (thread/migration.c). Builds with
 // internal checks abort where a thread waits for a lock out of rank.
@@ -15,9 +15,9 @@
 #include "os/sharing.h"
 
 enum lock_rank {
-    LOCK_RANK_REGISTRY = 1,
+    LOCK_RANK_HUGE = 1,  // a fork waits with it for other threads' system calls, so before it has any other
+    LOCK_RANK_REGISTRY,
     LOCK_RANK_HEAP,
-    LOCK_RANK_HUGE,
     LOCK_RANK_GUARDED,
     LOCK_RANK_ARENA,
     LOCK_RANK_PAGE_MAP,

@@ -81,11 +81,11 @@ static struct superslab *map_superslab(void) {
         if (start != NULL) {
             os_unmap(start, SUPERSLAB_BYTES);
         }
-        superslab->start = (uintptr_t)arena.recycled;
+        whole_store(&superslab->start, (uintptr_t)arena.recycled);
         arena.recycled = superslab;
         return NULL;
     }
-    superslab->start = (uintptr_t)start;
+    whole_store(&superslab->start, (uintptr_t)start);
     superslab->free = superslab->zero = ALL_PAGES;
     superslab->dirty_young = superslab->dirty_old = superslab->stuck = 0;
     atomic_store_relaxed(&superslab->run_start, 0);
@@ -115,8 +115,8 @@ static bool unmap_superslab(struct superslab *superslab) {
     arena.spare_count--;
     arena.superslab_count--;
     event_record(EVENT_superslab_unmapped, superslab->start, arena.superslab_count);
-    // Who describes a misuse may read it.
-    slot_store(&superslab->start, 0, (uintptr_t)arena.recycled);
+    huge_pages_end(superslab);
+    whole_store(&superslab->start, (uintptr_t)arena.recycled);
     arena.recycled = superslab;
     return true;
 }
@@ -225,7 +225,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
     }
     *zeroed = claim_pages(superslab, bit_range(place, span));
     arena.used_pages += span;
-    run->start = superslab->start + place * PAGE_BYTES;
+    whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
     atomic_bump_owned(&superslab->run_start, bit(place));
@@ -568,7 +568,7 @@ static size_t check_superslab(const struct superslab *superslab) {
     return check.violations;
 }
 
-size_t arena_check(void) {
+SELDOM size_t arena_check(void) {
     struct check check = {"arena", 0, 0};
     size_t violations = 0;
     uint64_t count = 0;

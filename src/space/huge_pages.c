@@ -61,8 +61,7 @@ enum os_huge_pages huge_pages_wish_of_block(void) {
     }
 }
 
-// Superslabs with `hollow` set, descriptors that wait for their next mapping included. Relaxed: a bound that
-// may be missed by as many as there are threads; pairs with nothing.
+// Superslabs with `hollow` set. Relaxed: a bound that may be missed by as many as there are threads; pairs with nothing.
 static _Atomic(uint32_t) hollow_count;
 
 static bool clear_hollow(struct superslab *superslab) {
@@ -85,6 +84,9 @@ static void make_hollow(struct superslab *superslab) {
 
 void huge_pages_begin(struct superslab *superslab) {
     superslab->huge_pages = OS_HUGE_PAGES_DEFAULT;
+}
+
+void huge_pages_end(struct superslab *superslab) {
     clear_hollow(superslab);
 }
 

@@ -16,7 +16,7 @@
 #define HUGE_PAGES_PROBE 16
 
 // Of a superslab that asked for them, and of which a part was given back, the system would make huge pages again by and by,
-// holes filled with zeros (khugepaged): such a superslab refuses them until it is wholly free and used again. At most
+// holes filled with zeros (khugepaged): such a superslab refuses them until it is wholly given back and used again. At most
 // HOLLOW_MOST do: each may be a mapping of its own for the system, which bounds their number.
 #define HOLLOW_MOST 4096
 
@@ -25,6 +25,9 @@ enum os_huge_pages huge_pages_wish_of_block(void);
 
 // Of a superslab just mapped the system was told nothing.
 void huge_pages_begin(struct superslab *superslab);
+
+// A superslab that was just unmapped does not count to HOLLOW_MOST any more. The arena's lock is held.
+void huge_pages_end(struct superslab *superslab);
 
 // Tells the system what is wished for a superslab that holds nothing. `superslabs` lists all of them, the newest
 // last; they are `count`. The arena's lock is held.

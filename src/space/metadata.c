@@ -6,7 +6,8 @@
 #include "os/os.h"
 
 #define UNIT_BYTES CACHE_LINE_BYTES
-// Processors fetch lines in pairs: two structures of which different threads have one share no pair.
+// Processors fetch lines in pairs: structures of more than a line begin with a pair, so that two of which different threads
+// have one seldom share one.
 #define PAIR_UNITS 2
 #define PAIR_BYTES (PAIR_UNITS * UNIT_BYTES)
 // One mapping of this size at a time; only touched pages become resident.
@@ -121,15 +122,19 @@ static void push(struct free_piece **list, void *piece) {
     lock_release(&metadata.lock);
 }
 
+// Clears the first of a list, which is not empty, and gives up the lock.
+static void *reuse_and_unlock(struct free_piece **list, size_t bytes) {
+    struct free_piece *piece = pop(list);
+    lock_release(&metadata.lock);
+    return __builtin_memset(piece, 0, bytes);
+}
+
 static void *take(enum metadata_use use, size_t bytes) {
     bytes = align_up(bytes, UNIT_BYTES);
     const size_t units = bytes / UNIT_BYTES;
     lock_acquire(&metadata.lock);
     if (units <= RECYCLED_UNITS_MAX && metadata.recycled[use][units] != NULL) {
-        struct free_piece *piece = pop(&metadata.recycled[use][units]);
-        lock_release(&metadata.lock);
-        __builtin_memset(piece, 0, bytes);
-        return piece;
+        return reuse_and_unlock(&metadata.recycled[use][units], bytes);
     }
     void *piece = take_from_gap(units);
     if (piece == NULL) {
@@ -150,10 +155,7 @@ static void give(enum metadata_use use, void *piece, size_t bytes) {
 void *metadata_alloc_aligned(void) {
     lock_acquire(&metadata.lock);
     if (metadata.recycled_aligned != NULL) {
-        struct free_piece *piece = pop(&metadata.recycled_aligned);
-        lock_release(&metadata.lock);
-        __builtin_memset(piece, 0, METADATA_ALIGNED_BYTES);
-        return piece;
+        return reuse_and_unlock(&metadata.recycled_aligned, METADATA_ALIGNED_BYTES);
     }
     void *fresh = take_fresh_aligned();
     lock_release(&metadata.lock);
@@ -198,7 +200,7 @@ static uint64_t list_bytes(const struct free_piece *piece, size_t units, uint64_
     return bytes;
 }
 
-size_t metadata_check(void) {
+SELDOM size_t metadata_check(void) {
     struct check check = {"metadata", 0, 0};
     lock_acquire(&metadata.lock);
     check_that(&check, metadata.fresh <= metadata.fresh_end, "fresh <= its chunk's end",

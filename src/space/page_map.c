@@ -55,7 +55,7 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
     size_t page = start >> PAGE_SHIFT;
     for (size_t i = 0; i < page_count; i++, page++) {
         struct window *window = atomic_load_acquire(&page_map_windows[page / WINDOW_PAGES]);
-        atomic_store_relaxed(&window->entries[page % WINDOW_PAGES], entry);
+        atomic_store_release(&window->entries[page % WINDOW_PAGES], entry);
     }
 }
 
@@ -63,6 +63,12 @@ bool page_map_claim(uintptr_t address, uint32_t expected) {
     struct window *window = page_map_window(address);
     page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
     return atomic_cas_acquire(entry, &expected, PAGE_ENTRY_NONE);
+}
+
+void page_map_unclaim(uintptr_t address, uint32_t entry) {
+    struct window *window = page_map_window(address);
+    uint32_t none = PAGE_ENTRY_NONE;
+    atomic_cas_acquire(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES], &none, entry);
 }
 
 uint32_t page_map_get(uintptr_t address) {

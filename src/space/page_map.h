@@ -62,9 +62,10 @@ static inline uint32_t page_entry_number(uint32_t entry) {
     return entry >> HEAP_ID_SHIFT;
 }
 
-// Relaxed: written by whoever holds the page, before a block in it is handed out; the hand-over of
-// the block between threads is the program's own synchronisation, which orders the entry as well.
-// A reader that holds no block of the page may see any value, and treats it as a claim to check.
+// Written by whoever holds the page, before a block in it is handed out; the hand-over of
+// the block between threads is the program's own synchronisation, which orders the entry as well, so readers are relaxed.
+// A reader that holds no block of the page may see any value, and treats it as a claim to check. Release on
+// writing pairs with the acquire of page_map_claim(): of a large or huge block whose descriptor it may take for another's.
 typedef _Atomic(uint32_t) page_entry_atomic;
 
 // The flat map, or NULL in the fallback. Constant once the first heap exists.
@@ -96,6 +97,9 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry);
 // Sets one entry to PAGE_ENTRY_NONE if it is `expected`; false when it is not. Of two threads that
 // free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint32_t expected);
+
+// Takes a claim back: sets the entry again, unless the page is somebody else's by now.
+void page_map_unclaim(uintptr_t address, uint32_t entry);
 
 // Any address below 2^ADDRESS_BITS.
 uint32_t page_map_get(uintptr_t address);

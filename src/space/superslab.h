@@ -22,10 +22,11 @@ enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 // the next run of the superslab that starts where none ever did.
 struct run {
     // Written by arena_take() and the owner; stable while a block of the run is in use.
-    uintptr_t start;
+    uintptr_t start;  // written by whole_store(): a second free of a block reads it
     uint8_t page_count;  // without the guard page
     uint8_t guarded;     // 1: one more page behind, without access
-    // Relaxed: read by anyone who checks a doubtful pointer; pairs with nothing.
+    // Read by anyone who checks a doubtful pointer. Release where a large block begins, acquire where one is freed: who
+    // sees it begin sees its start. Else relaxed.
     _Atomic(uint8_t) kind;
     uint8_t class_index;
     // RUN_LARGE: usable bytes, else 0. Relaxed: its holder writes, statistics read at any time; pairs
@@ -64,7 +65,7 @@ struct run {
 };
 
 struct superslab {
-    uintptr_t start;
+    uintptr_t start;  // written by whole_store(): who describes a misuse reads it
     uint64_t free, dirty_young, dirty_old, zero;
     // In no run, and not free: guard pages that the system refused to make accessible again. Each
     // purge tries once more.

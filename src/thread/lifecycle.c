@@ -263,7 +263,7 @@ uint32_t lifecycle_count_in_use(void) {
     return atomic_load_relaxed(&cache_count_in_use);
 }
 
-size_t lifecycle_check(void) {
+SELDOM size_t lifecycle_check(void) {
     struct check check = {"registry of threads", 0, 0};
     uint32_t count = 0;
     uint32_t in_use = 0;
@@ -305,14 +305,12 @@ void fork_prepare(void) {
     if (is_single_threaded()) {
         return;
     }
-    // What may take long, as long as nobody has to wait for this thread.
-    huge_await_unmapping();
+    huge_fork_lock();
     lock_acquire(&registry.lock);
     lock_acquire(&shared_late_heap.lock);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         lock_acquire(&cache->heap.lock);
     }
-    huge_fork_lock();
     guarded_fork_lock();
     arena_fork_lock();
     page_map_fork_lock();
@@ -328,12 +326,12 @@ static void unlock_all(void) {
     page_map_fork_unlock();
     arena_fork_unlock();
     guarded_fork_unlock();
-    huge_fork_unlock();
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         lock_release(&cache->heap.lock);
     }
     lock_release(&shared_late_heap.lock);
     lock_release(&registry.lock);
+    huge_fork_unlock();
 }
 
 void fork_parent(void) {

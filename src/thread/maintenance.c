@@ -52,10 +52,11 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     }
     bool cleaned = false;
     heap->budget_bytes = VISIT_BYTES;
-    if ((heap->gives_back && idle_ms >= MIGRATION_IDLE_MS) ||
-        (heap_has_remote(heap) && idle_ms >= option_live(decay_interval_ms))) {
+    const uint64_t decay_ms = option_live(decay_interval_ms);
+    if ((heap->wants_visit && idle_ms >= least_u64(MIGRATION_IDLE_MS, decay_ms)) ||
+        (heap_has_remote(heap) && idle_ms >= decay_ms)) {
         give_back(heap, (unsigned)option_live(retain_slabs));
-        heap->gives_back = heap->budget_bytes == 0;
+        heap->wants_visit = heap->budget_bytes == 0;
         cleaned = true;
     }
     if (heap->put_since_purge && idle_ms >= option_live(slab_purge_delay_ms)) {
@@ -68,17 +69,13 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     return cleaned;
 }
 
-// A thread that brings slabs from a heap asleep is one that needs memory: what emptied there as well is its own to use, at
-// once. It takes no more than it may need soon: what is free beyond excess_bytes would go to the system.
-#define RELIEF_BYTES (128 * KIB)
-
 static void relieve(struct thread_cache *cache) {
     struct heap *heap = &cache->to_relieve->heap;
     cache->to_relieve = NULL;
     if (lock_try_acquire(&heap->lock)) {
-        heap->budget_bytes = RELIEF_BYTES;
+        heap->budget_bytes = MIGRATION_RELIEF_BYTES;
         give_back(heap, (unsigned)option_live(retain_slabs));
-        heap->gives_back = heap->budget_bytes == 0;
+        heap->wants_visit = heap->budget_bytes == 0;
         heap->budget_bytes = HEAP_BUDGET_ALL;
         lock_release(&heap->lock);
     }

@@ -7,8 +7,6 @@
 // Asleep is also who left what others freed of its blocks lying while they asked it for slabs of so many pages: a
 // superslab's. By the clock alone, a fast machine makes much of a new heap before it notices that it could have had the old one.
 #define PAGES_ASKED SUPERSLAB_PAGES
-// Less than a superslab may wait for a visitor.
-#define RELIEF_WORTH_BYTES SUPERSLAB_BYTES
 
 uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
@@ -54,9 +52,9 @@ static bool bring_from(struct thread_cache *donor, struct thread_cache *cache,
             donor->heap.budget_bytes = 0;
             heap_collect(&donor->heap);
             donor->heap.budget_bytes = HEAP_BUDGET_ALL;
-            donor->heap.gives_back = true;
+            donor->heap.wants_visit = true;
         }
-        if (donor->heap.gives_back && donor->heap.loose_bytes >= RELIEF_WORTH_BYTES) {
+        if (donor->heap.wants_visit && donor->heap.loose_bytes >= MIGRATION_RELIEF_WORTH_BYTES) {
             cache->to_relieve = donor;
         }
         brought = heap_move_slab(&donor->heap, &cache->heap, class_index);

@@ -13,6 +13,12 @@
 // A thread without a slow path for so long is asleep, or lives on its magazines.
 #define MIGRATION_IDLE_MS 10
 
+// A thread that brings slabs from a heap asleep is one that needs memory: what emptied there as well is its own to use, at
+// once (`to_relieve` in thread/cache.h, maintenance_tick()). Less than a superslab may wait for a visitor; and it takes no
+// more at a time than it may need soon: what is free beyond excess_bytes would go to the system.
+#define MIGRATION_RELIEF_WORTH_BYTES SUPERSLAB_BYTES
+#define MIGRATION_RELIEF_BYTES (128 * KIB)
+
 // Brings a slab with free blocks of the class into the calling thread's heap, whose lock is held and
 // which has none. False when no idle heap has one, as far as a few looks can tell. `all` is the first of
 // all caches.

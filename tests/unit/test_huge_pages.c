@@ -27,6 +27,11 @@ static void take(unsigned index, unsigned parts) {
     }
 }
 
+static void give_back(struct run *run) {
+    arena_give(run);
+    arena_purge(0, true);
+}
+
 static enum os_huge_pages wish_of(unsigned index) {
     return fake_os_wish((void *)runs[index]->start);
 }
@@ -156,8 +161,7 @@ static void test_reuse_is_judged_anew(void **state) {
     }
     const uintptr_t start = runs[SMALL]->start;
     assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
-    arena_give(runs[SMALL]);
-    arena_purge(0, true);
+    give_back(runs[SMALL]);
     for (unsigned i = 0; i < SMALL; i++) {
         assert_true(os_purge((void *)runs[i]->start, SUPERSLAB_BYTES / 2));
     }
@@ -177,11 +181,9 @@ static void test_huge_pages_are_split_before_a_part_goes(void **state) {
     options.huge_pages = huge_pages_always;
     struct run *asked = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
     assert_non_null(asked);
-    arena_give(refused);
-    arena_purge(0, true);
+    give_back(refused);
     assert_int_equal(fake_os_split_bytes(), 0);
-    arena_give(asked);
-    arena_purge(0, true);
+    give_back(asked);
     assert_int_equal(fake_os_split_bytes(), SUPERSLAB_BYTES / 2);
 }
 
@@ -210,15 +212,13 @@ static void test_superslab_with_a_hole_refuses_until_it_is_used_anew(void **stat
     (void)state;
     take_halves();
     const uintptr_t hollow = halves[2 * SMALL]->start;
-    arena_give(halves[2 * SMALL]);
-    arena_purge(0, true);
+    give_back(halves[2 * SMALL]);
     assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_NEVER);
     assert_int_equal(fake_os_wish((char *)hollow + SUPERSLAB_BYTES - 1), OS_HUGE_PAGES_NEVER);
     assert_int_equal(wish_of(SMALL + 1), OS_HUGE_PAGES_ALWAYS);
     const uint64_t calls = fake_os_calls(OS_MADVISE);
     const size_t split_bytes = fake_os_split_bytes();
-    arena_give(halves[2 * SMALL + 1]);
-    arena_purge(0, true);
+    give_back(halves[2 * SMALL + 1]);
     assert_int_equal(fake_os_split_bytes(), split_bytes + SUPERSLAB_BYTES / 2);
     // Told once: the split and the purge alone.
     assert_int_equal(fake_os_calls(OS_MADVISE), calls + 2);
@@ -228,6 +228,24 @@ static void test_superslab_with_a_hole_refuses_until_it_is_used_anew(void **stat
     assert_int_equal(arena_check(), 0);
 }
 
+// One that is unmapped leaves its share of HOLLOW_MOST to others, not when its descriptor is used again.
+static void test_unmapped_superslab_is_not_hollow(void **state) {
+    (void)state;
+    take_halves();
+    const uintptr_t hollow = halves[2 * SMALL]->start;
+    struct superslab *superslab = page_map_superslab(hollow);
+    give_back(halves[2 * SMALL]);
+    assert_int_equal(atomic_load_relaxed(&superslab->hollow), 1);
+    for (unsigned i = 0; i < 2 * (RUN_COUNT - 1); i++) {
+        if (i != 2 * SMALL) {
+            arena_give(halves[i]);
+        }
+    }
+    arena_purge(0, true);
+    assert_null(page_map_superslab(hollow));
+    assert_int_equal(atomic_load_relaxed(&superslab->hollow), 0);
+}
+
 // What is wholly given back has no rest to make huge pages of.
 static void test_superslab_that_goes_whole_has_no_hole(void **state) {
     (void)state;
@@ -235,8 +253,7 @@ static void test_superslab_that_goes_whole_has_no_hole(void **state) {
     for (unsigned i = 0; i <= SMALL; i++) {
         take(i, 16);
     }
-    arena_give(runs[SMALL]);
-    arena_purge(0, true);
+    give_back(runs[SMALL]);
     assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
 }
 
@@ -250,8 +267,7 @@ static void test_always_stays_always(void **state) {
     runs[0] = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
     assert_non_null(first);
     assert_non_null(runs[0]);
-    arena_give(first);
-    arena_purge(0, true);
+    give_back(first);
     assert_int_equal(wish_of(0), OS_HUGE_PAGES_ALWAYS);
 }
 
@@ -268,6 +284,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_reuse_is_judged_anew),
         cmocka_unit_test(test_huge_pages_are_split_before_a_part_goes),
         cmocka_unit_test(test_superslab_with_a_hole_refuses_until_it_is_used_anew),
+        cmocka_unit_test(test_unmapped_superslab_is_not_hollow),
         cmocka_unit_test(test_superslab_that_goes_whole_has_no_hole),
         cmocka_unit_test(test_always_stays_always),
     };

@@ -197,12 +197,17 @@ static void start_short(void) {
     options.cache_total_bytes = 2 * MIB;
 }
 
-static void test_a_thread_starts_with_a_clock_of_its_own(void **state) {
-    (void)state;
+// The first windows are behind the thread.
+static void start_amid_windows(void) {
     start_short();
     wander(300000, 2048, 32768);
     thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
     slow_paths_to_window();
+}
+
+static void test_a_thread_starts_with_a_clock_of_its_own(void **state) {
+    (void)state;
+    start_amid_windows();
     thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
     assert_in_range(slow_paths_to_window(), 1, LEARNER_WINDOW_EVENTS + 200);
     struct thread_cache *cache = thread_cache;
@@ -234,10 +239,7 @@ static void test_caches_share_a_window(void **state) {
 // So has the one thread of a fork's child.
 static void test_a_child_of_fork_starts_with_a_clock_of_its_own(void **state) {
     (void)state;
-    start_short();
-    wander(300000, 2048, 32768);
-    thread_cache->learner_window = LEARNER_WINDOW_EVENTS;
-    slow_paths_to_window();
+    start_amid_windows();
     fork_prepare();
     fork_child();
     assert_in_range(slow_paths_to_window(), 2 * LEARNER_WINDOW_EVENTS,

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/alloc.h"
 #include "config/options.h"
@@ -183,6 +184,30 @@ static void test_refused_mapping_moves_when_freed_again(void **state) {
     assert_int_equal(*make(4 * MIB), 1);
 }
 
+// A second free that comes late finds its page within another block, which has the descriptor by now.
+static void test_late_second_free(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 0;
+    // All descriptors of a chunk, so that the next block has the one that was freed first.
+    for (unsigned i = 0; i < HUGE_CHUNK_COUNT - 2; i++) {
+        make(3 * MIB);
+    }
+    char *before = make(4 * MIB);
+    char *block = make(4 * MIB);
+    struct huge *huge = huge_of(block);
+    drop(block);
+    drop(before);
+    char *around = make(8 * MIB);
+    assert_ptr_equal(around, before);
+    assert_ptr_equal(huge_of(around), huge);
+    assert_false(huge_free(huge, (uintptr_t)block));
+    assert_ptr_equal(huge_find((uintptr_t)block), huge);
+    assert_int_equal(huge_check(), 0);
+    drop(around);
+    assert_int_equal(huge_check(), 0);
+}
+
 // ---- In parts
 
 static size_t longest_bytes;
@@ -290,34 +315,50 @@ static uint32_t waiting_count(void) {
     return count;
 }
 
+// An unmapping that `stop_call` holds up, and a thread that waits for it by `function`.
+static pthread_t unmapping, waiting;
+
+static void begin_waiting(void (*function)(void),
+                          void (*stop_call)(enum os_call call, void *start, size_t bytes)) {
+    lifecycle_start();
+    sem_init(&called, 0, 0);
+    sem_init(&released, 0, 0);
+    waiter = function;
+    waiter();  // nothing to wait for
+    drop(make(5 * MIB));
+    fake_os_watch(stop_call);
+    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
+    sem_wait(&called);
+    atomic_store_relaxed(&waited, false);
+    assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
+    for (unsigned ms = 0; waiting_count() == 0; ms++) {
+        assert_in_range(ms, 0, 60 * 1000);
+        usleep(1000);
+    }
+    // Woken early it goes on waiting.
+    for (unsigned i = 0; i < 3; i++) {
+        os_futex_wake_one(&huge_table_state.left_count);
+        usleep(1000);
+        assert_false(atomic_load_relaxed(&waited));
+    }
+}
+
+static void end_waiting(void) {
+    sem_post(&released);
+    pthread_join(unmapping, NULL);
+    pthread_join(waiting, NULL);
+    fake_os_watch(NULL);
+    assert_true(atomic_load_relaxed(&waited));
+    assert_int_equal(waiting_count(), 0);
+}
+
 // A fork, whose child could not know what has become of the range, and a request that finds no memory.
 static void test_who_must_wait_does(void **state) {
     (void)state;
     static void (*const waiters[])(void) = {huge_await_unmapping, fork_lock_and_unlock, reclaim};
-    lifecycle_start();
-    sem_init(&called, 0, 0);
-    sem_init(&released, 0, 0);
     for (size_t i = 0; i < ARRAY_COUNT(waiters); i++) {
-        pthread_t unmapping, waiting;
-        waiter = waiters[i];
-        waiter();  // nothing to wait for
-        drop(make(5 * MIB));
-        fake_os_watch(stop_here);
-        assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
-        sem_wait(&called);
-        atomic_store_relaxed(&waited, false);
-        assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
-        while (waiting_count() == 0) {
-            os_futex_wake_one(
-                &huge_table_state.left_count);  // waking early is none of its business
-            assert_false(atomic_load_relaxed(&waited));
-        }
-        assert_false(atomic_load_relaxed(&waited));
-        sem_post(&released);
-        pthread_join(unmapping, NULL);
-        pthread_join(waiting, NULL);
-        fake_os_watch(NULL);
-        assert_int_equal(waiting_count(), 0);
+        begin_waiting(waiters[i], stop_here);
+        end_waiting();
     }
 }
 
@@ -330,36 +371,55 @@ static void stop_first(enum os_call call, void *start, size_t bytes) {
     }
 }
 
-// Threads that go on freeing would make it wait for ever: what comes while it waits is unmapped under the lock.
-static void test_no_call_begins_that_must_be_waited_for(void **state) {
+// Threads that go on freeing would make a fork wait for ever: what comes while it waits is unmapped under the lock.
+static void test_no_call_begins_that_a_fork_must_wait_for(void **state) {
     (void)state;
-    lifecycle_start();
-    sem_init(&called, 0, 0);
-    sem_init(&released, 0, 0);
-    drop(make(5 * MIB));
+    begin_waiting(fork_lock_and_unlock, stop_first);
     options.huge_cache_bytes = 0;
-    fake_os_watch(stop_first);
-    pthread_t unmapping, waiting;
-    waiter = huge_await_unmapping;
-    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
-    sem_wait(&called);
-    assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
-    while (waiting_count() == 0) {
-    }
     drop(make(5 * MIB));
     char *block = make(9 * MIB);
     assert_true(huge_resize(huge_of(block), 5 * MIB));
     assert_in_range(calls_count, 3, 10);
     assert_int_equal(locked_count, calls_count - 1);
     assert_int_equal(huge_check(), 0);
-    sem_post(&released);
-    pthread_join(unmapping, NULL);
-    pthread_join(waiting, NULL);
-    assert_true(atomic_load_relaxed(&waited));
-    calls_count = 1;
-    locked_count = 0;
+    end_waiting();
+    fake_os_watch(note_lock);
+    calls_count = locked_count = 0;
     drop(block);
-    assert_given_back(2);
+    assert_given_back(1);
+}
+
+static sem_t later_called, later_released;
+
+static void stop_two(enum os_call call, void *start, size_t bytes) {
+    if (calls_count++ == 0) {
+        stop_here(call, start, bytes);
+    } else {
+        sem_post(&later_called);
+        sem_wait(&later_released);
+    }
+}
+
+static void *drop_it(void *block) {
+    drop(block);
+    return NULL;
+}
+
+// Whoever needs no more than the memory itself waits for what was under way, and nobody else for it.
+static void test_later_calls_are_not_waited_for(void **state) {
+    (void)state;
+    sem_init(&later_called, 0, 0);
+    sem_init(&later_released, 0, 0);
+    begin_waiting(huge_await_unmapping, stop_two);
+    options.huge_cache_bytes = 0;
+    pthread_t later;
+    assert_int_equal(pthread_create(&later, NULL, drop_it, make(5 * MIB)), 0);
+    sem_wait(&later_called);
+    assert_int_equal(atomic_load_relaxed(&huge_table_state.lock.state), 0);
+    end_waiting();
+    sem_post(&later_released);
+    pthread_join(later, NULL);
+    assert_int_equal(huge_check(), 0);
 }
 
 static void fork_of_a_thread(void) {
@@ -370,37 +430,37 @@ static void fork_of_a_thread(void) {
 // Nor does it hold others up: they may allocate all the while.
 static void test_fork_waits_before_it_takes_locks(void **state) {
     (void)state;
-    lifecycle_start();
-    sem_init(&called, 0, 0);
-    sem_init(&released, 0, 0);
-    drop(make(5 * MIB));
-    fake_os_watch(stop_here);
-    pthread_t unmapping, waiting;
-    waiter = fork_of_a_thread;
-    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
-    sem_wait(&called);
-    assert_int_equal(pthread_create(&waiting, NULL, wait_for_it, NULL), 0);
-    while (waiting_count() == 0) {
-    }
+    begin_waiting(fork_of_a_thread, stop_here);
     assert_int_equal(atomic_load_relaxed(&registry_state.lock.state), 0);
+    assert_int_equal(atomic_load_relaxed(&huge_table_state.lock.state), 0);
     assert_non_null(hakmem_alloc(100));
-    sem_post(&released);
-    pthread_join(unmapping, NULL);
-    pthread_join(waiting, NULL);
-    assert_true(atomic_load_relaxed(&waited));
+    end_waiting();
 }
 
+// As in the child of a fork from a signal handler that came while the thread waited: it goes on waiting there, and must not
+// take itself off what is 0 already.
 static void test_nobody_waits_in_the_child_of_a_fork(void **state) {
     (void)state;
-    page_map_init();
-    options.huge_cache_bytes = 0;
-    huge_table_state.waiting_count = 1;  // of another thread
-    huge_fork_lock();
-    huge_fork_child();
-    huge_fork_unlock();
-    fake_os_watch(note_lock);
-    drop(make(5 * MIB));
-    assert_given_back(1);
+    static void (*const waiters[])(void) = {huge_await_unmapping, fork_lock_and_unlock};
+    for (size_t i = 0; i < ARRAY_COUNT(waiters); i++) {
+        begin_waiting(waiters[i], stop_here);
+        lock_acquire(&huge_table_state.lock);
+        huge_fork_child();
+        lock_release(&huge_table_state.lock);
+        sem_post(&released);
+        pthread_join(unmapping, NULL);
+        while (!atomic_load_relaxed(&waited)) {
+            os_futex_wake_one(&huge_table_state.left_count);
+        }
+        pthread_join(waiting, NULL);
+        assert_int_equal(waiting_count(), 0);
+        assert_int_equal(huge_table_state.forking_count, 0);
+        fake_os_watch(note_lock);
+        drop(make(5 * MIB));
+        assert_int_equal(huge_purge(0, true), 5 * MIB);
+        assert_given_back(1);
+        fake_os_watch(NULL);
+    }
 }
 
 // As in a signal handler that interrupts the call: it neither waits for it nor makes it again.
@@ -430,10 +490,12 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_others_go_on_during_the_call),
         cmocka_unit_test(test_refused_part_is_kept_again),
         cmocka_unit_test(test_refused_mapping_moves_when_freed_again),
+        cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_much_memory_goes_in_parts),
         cmocka_unit_test(test_refused_later_part),
         cmocka_unit_test(test_who_must_wait_does),
-        cmocka_unit_test(test_no_call_begins_that_must_be_waited_for),
+        cmocka_unit_test(test_no_call_begins_that_a_fork_must_wait_for),
+        cmocka_unit_test(test_later_calls_are_not_waited_for),
         cmocka_unit_test(test_fork_waits_before_it_takes_locks),
         cmocka_unit_test(test_nobody_waits_in_the_child_of_a_fork),
         cmocka_unit_test(test_own_call_is_not_waited_for),

@@ -264,12 +264,20 @@ static void test_what_emptied_in_a_heap_asleep_is_released_sooner(void **state) 
     struct idle idle;
     begin_idle(&idle);
     tick_after(1);
-    idle.cache->heap.gives_back = true;
+    idle.cache->heap.wants_visit = true;
     tick_after(MIGRATION_IDLE_MS - 1);
     assert_int_equal(counted(COUNTER_harvests), 0);
     tick_after(1);
     assert_int_equal(counted(COUNTER_harvests), 1);
-    assert_false(idle.cache->heap.gives_back);
+    assert_false(idle.cache->heap.wants_visit);
+    // No later than all the others.
+    options.decay_interval_ms = 1;
+    atomic_bump_owned(&idle.cache->activity, 1);
+    idle.cache->heap.wants_visit = true;
+    tick_after(1);  // active until now
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    tick_after(1);
+    assert_int_equal(counted(COUNTER_harvests), 2);
     end_idle(&idle);
 }
 

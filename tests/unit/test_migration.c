@@ -93,12 +93,17 @@ static void test_slabs_of_an_ended_thread(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+// Every other block of a thread that sleeps is freed by this one.
+static void start_with_freed_blocks(struct worker *worker) {
+    lifecycle_attach();
+    worker_start(worker);
+    free_blocks(worker, 0);
+}
+
 static void test_slabs_of_a_sleeping_thread_but_not_of_an_active_one(void **state) {
     (void)state;
     struct worker worker;
-    lifecycle_attach();
-    worker_start(&worker);
-    free_blocks(&worker, 0);
+    start_with_freed_blocks(&worker);
     take_many(BLOCKS / 2);
     assert_int_equal(counted(COUNTER_slabs_moved), 0);
     pass_ms(20);
@@ -113,9 +118,7 @@ static void test_slabs_of_a_sleeping_thread_but_not_of_an_active_one(void **stat
 static void test_slabs_of_a_thread_that_collects_nothing(void **state) {
     (void)state;
     struct worker worker;
-    lifecycle_attach();
-    worker_start(&worker);
-    free_blocks(&worker, 0);
+    start_with_freed_blocks(&worker);
     const unsigned blocks_of_page = size_classes[size_class_index(BLOCK_BYTES)].block_count;
     take_many(SUPERSLAB_PAGES / 2 * blocks_of_page);
     assert_int_equal(counted(COUNTER_slabs_moved), 0);

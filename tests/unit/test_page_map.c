@@ -80,6 +80,12 @@ static void check_claim(void) {
     assert_true(page_map_claim(place, 42));
     assert_int_equal(page_map_get(place), PAGE_ENTRY_NONE);
     assert_false(page_map_claim(place, 42));
+    // Taken back, but not from whoever has the page by now.
+    page_map_unclaim(place, 42);
+    assert_int_equal(page_map_get(place), 42);
+    page_map_unclaim(place, 43);
+    assert_int_equal(page_map_get(place), 42);
+    page_map_set(place, 1, PAGE_ENTRY_NONE);
 }
 
 static void check_superslabs(void) {
