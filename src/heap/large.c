@@ -50,7 +50,8 @@ bool large_free(struct run *run, uintptr_t address) {
     }
     // Where two threads free the block at the same moment, and others take what it leaves, the descriptor may tell of
     // another block by now, and the page be within one. The kind first: a descriptor moves while it is free.
-    if (unlikely(atomic_load_acquire(&run->kind) != RUN_LARGE || whole_load(&run->start) != address)) {
+    if (unlikely(atomic_load_acquire(&run->kind) != RUN_LARGE ||
+                 whole_load(&run->start) != address)) {
         page_map_unclaim(address, entry);
         return false;
     }

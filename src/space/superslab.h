@@ -22,7 +22,7 @@ enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 // the next run of the superslab that starts where none ever did.
 struct run {
     // Written by arena_take() and the owner; stable while a block of the run is in use.
-    uintptr_t start;  // written by whole_store(): a second free of a block reads it
+    uintptr_t start;     // written by whole_store(): a second free of a block reads it
     uint8_t page_count;  // without the guard page
     uint8_t guarded;     // 1: one more page behind, without access
     // Read by anyone who checks a doubtful pointer. Release where a large block begins, acquire where one is freed: who

@@ -32,7 +32,7 @@ def test_every_installed_profile_has_input_that_it_was_not_made_with() -> None:
         files = [word for word in words if word.startswith(("profiles/", "bench/"))]
         assert files
         assert all((TOP / file).is_file() for file in files)
-    assert {"redis", "python3", "ruby", "postgres", "lua"} <= installed
+    assert {"redis", "python3", "ruby", "postgres", "lua", "rocksdb"} <= installed
 
 
 INSTALLED = sorted(profiles.FOLDER.glob("*.profile"))
