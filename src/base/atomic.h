@@ -25,6 +25,9 @@
 #define atomic_exchange_acq_rel(field, value)   \
     SHARING_COUNTED("exchange_acq_rel " #field, \
                     atomic_exchange_explicit((field), (value), memory_order_acq_rel))
+#define atomic_or_relaxed(field, value)   \
+    SHARING_COUNTED("or_relaxed " #field, \
+                    atomic_fetch_or_explicit((field), (value), memory_order_relaxed))
 #define atomic_or_release(field, value)   \
     SHARING_COUNTED("or_release " #field, \
                     atomic_fetch_or_explicit((field), (value), memory_order_release))

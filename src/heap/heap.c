@@ -427,11 +427,24 @@ static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes)
     return bytes;
 }
 
+// What slabs keep beyond half of excess_bytes empty runs do not keep besides, so that whoever frees last leaves one and a
+// half times that in both together, not twice; half of it runs may keep in any case. Other threads, which the heap's own may
+// wait for, leave it to the next free.
+SLOW_PATH static void trim_runs(const struct heap *heap) {
+    const uint64_t most = option_live(excess_bytes);
+    if (heap->budget_bytes > HEAP_BUDGET_ALL / 2) {
+        arena_trim(most - least_u64(heap->loose_bytes - most / 2, most / 2));
+    }
+}
+
 // Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
 static void purge_excess(struct heap *heap) {
     const uint64_t bound_bytes =
         excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
     tell_bytes(heap);
+    if (unlikely(heap->loose_bytes > option_live(excess_bytes) / 2)) {
+        trim_runs(heap);
+    }
     if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes) || heap->budget_bytes == 0) {
         return;
     }

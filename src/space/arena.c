@@ -35,6 +35,14 @@ static bool is_spare(const struct superslab *superslab) {
            (superslab->zero | superslab->stuck) == ALL_PAGES;
 }
 
+static uint64_t all_dirty_pages(void) {
+    return atomic_load_relaxed(&arena.dirty_pages);
+}
+
+static void count_dirty(uint64_t more) {
+    atomic_bump_owned(&arena.dirty_pages, more);
+}
+
 static uint64_t dirty_pages(const struct superslab *superslab) {
     return superslab->dirty_young | superslab->dirty_old;
 }
@@ -148,7 +156,7 @@ static bool claim_pages(struct superslab *superslab, uint64_t mask) {
     if (is_spare(superslab)) {
         arena.spare_count--;
     }
-    arena.dirty_pages -= bit_count(dirty_pages(superslab) & mask);
+    count_dirty(-(uint64_t)bit_count(dirty_pages(superslab) & mask));
     const bool zeroed = (superslab->zero & mask) == mask;
     superslab->free &= ~mask;
     superslab->zero &= ~mask;
@@ -244,7 +252,7 @@ static struct superslab *superslab_of(const struct run *run) {
 static void release_pages(struct superslab *superslab, uint64_t mask) {
     superslab->free |= mask;
     superslab->dirty_young |= mask;
-    arena.dirty_pages += bit_count(mask);
+    count_dirty(bit_count(mask));
     refile(superslab);
     if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
         atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
@@ -291,7 +299,7 @@ static void free_stuck(struct superslab *superslab) {
         superslab->stuck &= ~bit(place);
         superslab->free |= bit(place);
         superslab->dirty_young |= bit(place);
-        arena.dirty_pages++;
+        count_dirty(1);
     }
     refile(superslab);
     if (was_spare && !is_spare(superslab)) {
@@ -312,7 +320,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     if (due == 0) {
         return 0;
     }
-    arena.dirty_pages -= bit_count(due);
+    count_dirty(-(uint64_t)bit_count(due));
     claim_pages(superslab, due);
     superslab->purging |= due;
     lock_release(&arena.lock);
@@ -325,7 +333,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     superslab->free |= due;
     superslab->zero |= purged;
     superslab->dirty_young |= due & ~purged;
-    arena.dirty_pages += bit_count(due & ~purged);
+    count_dirty(bit_count(due & ~purged));
     refile(superslab);
     if (is_spare(superslab)) {
         arena.spare_count++;
@@ -354,7 +362,7 @@ static size_t purge_round(bool everything, uint64_t rest_pages) {
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back
     // of the list, and the first one already visited ends the round.
     const uint32_t round = ++arena.purge_round;
-    while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || arena.dirty_pages > rest_pages)) {
+    while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || all_dirty_pages() > rest_pages)) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
         if ((int32_t)(superslab->purge_round - round) >= 0) {
             break;
@@ -399,7 +407,7 @@ static void purge_excess(uint64_t bound_bytes) {
         excess_dropped(&arena.excess, bytes, bound_bytes);
     }
     // The system refuses to take back what is locked in memory.
-    const uint64_t left_bytes = arena.dirty_pages * PAGE_BYTES;
+    const uint64_t left_bytes = all_dirty_pages() * PAGE_BYTES;
     if (unlikely(left_bytes > bound_bytes)) {
         excess_accept(&arena.excess, left_bytes);
     }
@@ -410,17 +418,30 @@ static void purge_excess(uint64_t bound_bytes) {
     }
 }
 
+// Purges when more is dirty than may stay; returns whether so much was. The lock is held, and released here.
+static bool trim_and_unlock(uint64_t least_bytes) {
+    const uint64_t bound_bytes =
+        excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, least_bytes);
+    const bool is_over = excess_is_over(&arena.excess, all_dirty_pages() * PAGE_BYTES, bound_bytes);
+    lock_release(&arena.lock);
+    if (is_over) {
+        purge_excess(bound_bytes);
+    }
+    return is_over;
+}
+
+void arena_trim(uint64_t least_bytes) {
+    if (all_dirty_pages() * PAGE_BYTES > least_bytes) {
+        lock_acquire(&arena.lock);
+        trim_and_unlock(least_bytes);
+    }
+}
+
 // Pages that were a run's are free. The lock is held, and released here.
 static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
     arena.used_pages -= bit_count(mask);
     release_pages(superslab, mask);
-    const uint64_t bound_bytes =
-        excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, option_live(excess_bytes));
-    const bool is_over = excess_is_over(&arena.excess, arena.dirty_pages * PAGE_BYTES, bound_bytes);
-    lock_release(&arena.lock);
-    if (is_over) {
-        purge_excess(bound_bytes);
-    } else if (unlikely(option_live(purge_delay_ms) == 0)) {
+    if (!trim_and_unlock(option_live(excess_bytes)) && unlikely(option_live(purge_delay_ms) == 0)) {
         arena_purge(0, true);
     }
 }
@@ -594,7 +615,7 @@ SELDOM size_t arena_check(void) {
     check_equal(&check, "spare_count == superslabs free and clean", arena.spare_count, spare_count);
     // Sums tell something of sound superslabs alone.
     if (violations + check.violations == 0) {
-        check_equal(&check, "dirty_pages == dirty pages of all", arena.dirty_pages, dirty);
+        check_equal(&check, "dirty_pages == dirty pages of all", all_dirty_pages(), dirty);
         check_equal(&check, "used_pages == pages of all in runs", arena.used_pages, used);
     }
     lock_release(&arena.lock);
@@ -603,6 +624,7 @@ SELDOM size_t arena_check(void) {
 
 void arena_fork_lock(void) {
     lock_acquire(&arena.lock);
+    huge_pages_fork();
 }
 
 void arena_fork_unlock(void) {

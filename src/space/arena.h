@@ -42,8 +42,10 @@ struct arena {
     uint32_t purge_round;
     uint32_t spare_count;  // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
-    uint64_t used_pages;   // in runs, their guards included
-    uint64_t dirty_pages;  // free, and perhaps still backed by memory
+    uint64_t used_pages;  // in runs, their guards included
+    // Free, and perhaps still backed by memory. Relaxed: written under the lock, read by arena_trim();
+    // pairs with nothing.
+    _Atomic(uint64_t) dirty_pages;
     struct excess excess;
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
@@ -105,6 +107,10 @@ uint64_t arena_purge_due(void);
 // Purges what has aged (everything dirty when `everything`) and unmaps superslabs that are wholly
 // free and clean, beyond one. Returns the bytes given back.
 size_t arena_purge(uint64_t now_ms, bool everything);
+
+// Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when
+// there are not so many.
+void arena_trim(uint64_t least_bytes);
 
 struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;

@@ -41,13 +41,24 @@ static bool may_ask(uint64_t count) {
            count % HUGE_PAGES_PROBE != 0;
 }
 
+// Superslabs to come until the next look, after one that showed no reason to ask: a part of those there are, so that looks
+// at a heap that grows without huge pages are few. Written under the arena's lock.
+#define LOOKS_PART 32
+static uint64_t unlooked_count;
+
 static bool asks(const struct superslab *superslab, const struct list *superslabs, uint64_t count) {
     growth_hook *hook = atomic_load_relaxed(&space_hooks.growth);
     if (hook == NULL || !may_ask(count)) {
         return false;
     }
+    if (unlooked_count != 0) {
+        unlooked_count--;
+        return false;
+    }
     const struct growth_signals signals = signals_of(superslab, superslabs, count);
-    return hook(&signals);
+    const bool wish = hook(&signals);
+    unlooked_count = wish ? 0 : count / LOOKS_PART;
+    return wish;
 }
 
 enum os_huge_pages huge_pages_wish_of_block(void) {
@@ -67,6 +78,7 @@ static _Atomic(uint32_t) hollow_count;
 static bool clear_hollow(struct superslab *superslab) {
     const bool hollow = atomic_load_relaxed(&superslab->hollow) != 0;
     if (hollow) {
+        atomic_store_relaxed(&superslab->split, 0);
         atomic_store_relaxed(&superslab->hollow, 0);
         atomic_sub_relaxed(&hollow_count, 1);
     }
@@ -101,13 +113,36 @@ void huge_pages_advise(struct superslab *superslab, const struct list *superslab
     }
 }
 
+// A huge page that a fork shares is not split while both processes have it, and tried again with each purge. Relaxed: set
+// before a fork, by its thread alone; a purge at that moment may count as split what is not. Pairs with nothing.
+static _Atomic(uint8_t) has_forked;
+
+void huge_pages_fork(void) {
+    atomic_store_relaxed(&has_forked, 1);
+}
+
+// In a hollow superslab no huge page comes after the first split of its part of 2 MiB.
+static void split(struct superslab *superslab, void *start, size_t bytes) {
+    const size_t offset = (uintptr_t)start - superslab->start;
+    const unsigned first = (unsigned)(offset / HUGE_PAGE_BYTES);
+    const unsigned last = (unsigned)((offset + bytes - 1) / HUGE_PAGE_BYTES);
+    const uint8_t parts = (uint8_t)bit_range(first, last - first + 1);
+    if ((atomic_load_relaxed(&superslab->split) & parts) == parts) {
+        return;
+    }
+    os_split_huge_pages(start, bytes);
+    if (atomic_load_relaxed(&superslab->hollow) != 0 && atomic_load_relaxed(&has_forked) == 0) {
+        atomic_or_relaxed(&superslab->split, parts);
+    }
+}
+
 bool huge_pages_purge(void *start, size_t bytes) {
     struct superslab *superslab = page_map_superslab((uintptr_t)start);
     if (superslab->huge_pages != OS_HUGE_PAGES_NEVER) {
         if (options.huge_pages == huge_pages_adaptive && bytes != SUPERSLAB_BYTES) {
             make_hollow(superslab);
         }
-        os_split_huge_pages(start, bytes);
+        split(superslab, start, bytes);
     }
     return os_purge(start, bytes);
 }

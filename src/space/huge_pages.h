@@ -16,8 +16,9 @@
 #define HUGE_PAGES_PROBE 16
 
 // Of a superslab that asked for them, and of which a part was given back, the system would make huge pages again by and by,
-// holes filled with zeros (khugepaged): such a superslab refuses them until it is wholly given back and used again. At most
-// HOLLOW_MOST do: each may be a mapping of its own for the system, which bounds their number.
+// holes filled with zeros (khugepaged): such a superslab refuses them until it is wholly given back and used again, and each huge
+// page that it has is split once. At most HOLLOW_MOST do: each may be a mapping of its own for the system, which bounds their
+// number.
 #define HOLLOW_MOST 4096
 
 // What the option wishes for a mapping whose size the program chose.
@@ -32,6 +33,9 @@ void huge_pages_end(struct superslab *superslab);
 // Tells the system what is wished for a superslab that holds nothing. `superslabs` lists all of them, the newest
 // last; they are `count`. The arena's lock is held.
 void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count);
+
+// The process is about to fork.
+void huge_pages_fork(void);
 
 // os_purge() for pages of one superslab that the caller has.
 bool huge_pages_purge(void *start, size_t bytes);

@@ -319,6 +319,55 @@ static void test_what_must_stay_is_not_tried_at_every_free(void **state) {
     check_bytes();
 }
 
+// Puts blocks back, from blocks[freed] on, until the heap keeps so many bytes. Returns how many are back.
+static unsigned put_until(unsigned freed, uint64_t loose_bytes) {
+    while (heap.loose_bytes < loose_bytes) {
+        heap_put(&heap, blocks + freed++, 1);
+    }
+    return freed;
+}
+
+// Both bounds were reached at once by a spike that was freed: what slabs keep beyond half of theirs, runs do not.
+static void test_slabs_and_runs_share_what_may_stay(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 32 * MIB;
+    heap_init(&heap, 2);
+    take_blocks(size_class_index(BLOCK_CLASS_BYTES));
+    shuffle_blocks();
+    wave(8);
+    unsigned freed = put_until(0, 16 * MIB);
+    assert_int_equal(dirty_bytes(), 32 * MIB);
+    freed = put_until(freed, 20 * MIB);
+    assert_in_range(dirty_bytes(), 1, 28 * MIB);
+    wave(8);
+    assert_int_equal(dirty_bytes(), 32 * MIB);
+    // A thread that the heap's own may wait for leaves it at that.
+    heap.budget_bytes = 8 * MIB;
+    freed = put_until(freed, 31 * MIB);
+    assert_int_equal(dirty_bytes(), 32 * MIB);
+    heap.budget_bytes = HEAP_BUDGET_ALL;
+    heap_put(&heap, blocks + freed, 1);
+    assert_in_range(dirty_bytes(), 1, 17 * MIB);
+    assert_int_equal(arena_check(), 0);
+    check_bytes();
+}
+
+// Half of it they keep in any case, and an eighth of what is in use.
+static void test_runs_keep_their_part_whatever_slabs_keep(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 16 * MIB;
+    options.purge_slab_block_min = 2 * BLOCK_CLASS_BYTES;
+    heap_init(&heap, 2);
+    take_blocks(size_class_index(BLOCK_CLASS_BYTES));
+    shuffle_blocks();
+    wave(2);
+    put_until(0, 40 * MIB);
+    assert_int_equal(dirty_bytes(), 8 * MIB);
+    assert_int_equal(fake_os_purged_bytes(), 0);
+}
+
 // Heaps that fall silent with what they may keep: the first ones have their own bound, those that follow what these
 // leave of the bound of all.
 enum { HEAP_COUNT = 24, HEAP_BLOCKS = 63 * 24, HEAP_CLASS_BYTES = 8192 };
@@ -429,6 +478,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_slabs_that_thin_out_are_purged_once_they_are_sparse),
         cmocka_unit_test(test_sparse_slabs_of_small_blocks_may_be_left_alone),
         cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
+        cmocka_unit_test(test_slabs_and_runs_share_what_may_stay),
+        cmocka_unit_test(test_runs_keep_their_part_whatever_slabs_keep),
         cmocka_unit_test(test_many_heaps_share_a_bound),
         cmocka_unit_test(test_sums_follow_slabs_that_move),
         cmocka_unit_test(test_raised_bound_decays),

@@ -1,6 +1,8 @@
 // Which superslabs ask for huge pages, and how memory behind them goes back.
 #include "isolate.h"
 
+#include <string.h>
+
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/learner.h"
@@ -129,6 +131,29 @@ static void test_sparse_heap_refuses(void **state) {
     }
 }
 
+// A heap that grows without huge pages is looked at less often the larger it is, and still in time.
+static void test_looks_are_few_where_nothing_is_found(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < RUN_COUNT / 2; i++) {
+        take(i, 14);
+    }
+    const uint64_t half = fake_os_calls(OS_MINCORE);
+    assert_true(half > 0);
+    for (unsigned i = RUN_COUNT / 2; i < 3 * RUN_COUNT / 4; i++) {
+        take(i, 14);
+    }
+    // Every other one, at four superslabs each.
+    assert_true(fake_os_calls(OS_MINCORE) - half <= RUN_COUNT / 4 / 2 * 4);
+    unsigned asked = 0;
+    for (unsigned i = 3 * RUN_COUNT / 4; i < RUN_COUNT; i++) {
+        take(i, 16);
+        asked += wish_of(i) == OS_HUGE_PAGES_ALWAYS;
+    }
+    assert_true(asked >= RUN_COUNT / 16);
+    assert_int_equal(arena_check(), 0);
+}
+
 // The superslabs that go without show that the program has changed.
 static void test_growth_that_becomes_sparse_is_noticed(void **state) {
     (void)state;
@@ -246,6 +271,66 @@ static void test_unmapped_superslab_is_not_hollow(void **state) {
     assert_int_equal(atomic_load_relaxed(&superslab->hollow), 0);
 }
 
+// A large dense heap of superslabs of four runs each. Returns those of one that asks.
+static struct run **take_quarters(void) {
+    static struct run *quarters[RUN_COUNT][4];
+    start();
+    for (unsigned i = 0; i <= SMALL; i++) {
+        for (unsigned quarter = 0; quarter < 4; quarter++) {
+            bool zeroed;
+            struct run *run = arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &zeroed);
+            assert_non_null(run);
+            memset((void *)run->start, 1, SUPERSLAB_BYTES / 4);
+            quarters[i][quarter] = run;
+        }
+        runs[i] = quarters[i][0];
+    }
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+    return quarters[SMALL];
+}
+
+// How many bytes were split before a run went.
+static uint64_t split_for(struct run *run) {
+    const uint64_t split_bytes = fake_os_split_bytes();
+    arena_give(run);
+    arena_purge(0, true);
+    return fake_os_split_bytes() - split_bytes;
+}
+
+// No huge page comes again in a superslab that refuses since: each half has one at most.
+static void test_each_huge_page_is_split_once(void **state) {
+    (void)state;
+    struct run **quarters = take_quarters();
+    assert_int_equal(split_for(quarters[0]), SUPERSLAB_BYTES / 4);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    assert_int_equal(split_for(quarters[1]), 0);
+    assert_int_equal(fake_os_calls(OS_MADVISE), calls + 1);
+    assert_int_equal(split_for(quarters[2]), SUPERSLAB_BYTES / 4);
+    assert_int_equal(split_for(quarters[3]), 0);
+    // Used anew it asks, and has some again.
+    const uintptr_t place = runs[SMALL]->start;
+    bool zeroed;
+    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    assert_non_null(first);
+    assert_int_equal(first->start, place);
+    assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
+    assert_int_equal(split_for(arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &zeroed)),
+                     SUPERSLAB_BYTES / 4);
+    assert_int_equal(arena_check(), 0);
+}
+
+// While both processes have a huge page the system does not split it.
+static void test_huge_pages_that_a_fork_shares_are_tried_again(void **state) {
+    (void)state;
+    struct run **quarters = take_quarters();
+    assert_int_equal(split_for(quarters[0]), SUPERSLAB_BYTES / 4);
+    arena_fork_lock();
+    arena_fork_unlock();
+    assert_int_equal(split_for(quarters[1]), 0);  // was split before
+    assert_int_equal(split_for(quarters[2]), SUPERSLAB_BYTES / 4);
+    assert_int_equal(split_for(quarters[3]), SUPERSLAB_BYTES / 4);
+}
+
 // What is wholly given back has no rest to make huge pages of.
 static void test_superslab_that_goes_whole_has_no_hole(void **state) {
     (void)state;
@@ -279,12 +364,15 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_decisions_are_logged),
         cmocka_unit_test(test_dense_heap_asks_once_it_is_large),
         cmocka_unit_test(test_sparse_heap_refuses),
+        cmocka_unit_test(test_looks_are_few_where_nothing_is_found),
         cmocka_unit_test(test_growth_that_becomes_sparse_is_noticed),
         cmocka_unit_test(test_kernel_that_does_not_tell),
         cmocka_unit_test(test_reuse_is_judged_anew),
         cmocka_unit_test(test_huge_pages_are_split_before_a_part_goes),
         cmocka_unit_test(test_superslab_with_a_hole_refuses_until_it_is_used_anew),
         cmocka_unit_test(test_unmapped_superslab_is_not_hollow),
+        cmocka_unit_test(test_each_huge_page_is_split_once),
+        cmocka_unit_test(test_huge_pages_that_a_fork_shares_are_tried_again),
         cmocka_unit_test(test_superslab_that_goes_whole_has_no_hole),
         cmocka_unit_test(test_always_stays_always),
     };
