@@ -67,6 +67,15 @@ static void trim_kept(void) {
     kept_trim(table.peak_bytes - table.live_bytes);
 }
 
+// Kept mappings would stand beside the arena's growth since the last look.
+static void follow_arena(void) {
+    const uint32_t peak_pages = atomic_load_relaxed(&arena_peak_pages);
+    const uint64_t grown_bytes = (uint64_t)(peak_pages - table.arena_peak_pages) * PAGE_BYTES;
+    const uint64_t kept_bytes = atomic_load_relaxed(&table.kept_bytes);
+    table.arena_peak_pages = peak_pages;
+    kept_trim(kept_bytes - least_u64(grown_bytes, kept_bytes));
+}
+
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
     const uintptr_t piece = huge_last_piece(huge);
     const size_t before = huge->start + huge->usable_bytes - piece;
@@ -224,6 +233,7 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     struct zeroing zeroing = {false, false};
     lock_acquire(&table.lock);
     huge_table_prepare();
+    const uint64_t peak_bytes = table.peak_bytes;
     if (zero) {
         zeroing = zeroing_next();
     }
@@ -234,9 +244,13 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
         huge = take_new(usable_bytes, alignment, clean, &dirty_bytes);
     }
     trim_kept();
+    const uint64_t grown_bytes = table.peak_bytes - peak_bytes;
     leaving_unmap_and_unlock();
     if (huge == NULL) {
         return NULL;
+    }
+    if (grown_bytes != 0) {
+        arena_make_room(grown_bytes);
     }
     count_event(COUNTER_huge_allocs, 1);
     event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
@@ -297,6 +311,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     table.live_bytes -= huge->mapped_bytes;
     table.live_count--;
     zeroing_learn(use);
+    follow_arena();
     kept_add(huge, now_ms);
     if (!cleared || option_live(purge_delay_ms) == 0 || option_live(huge_cache_bytes) == 0) {
         kept_trim(0);
@@ -325,12 +340,17 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     }
     bool done = true;
     lock_acquire(&table.lock);
+    const uint64_t peak_bytes = table.peak_bytes;
     if (usable_bytes < huge->usable_bytes) {
         shrink(huge, usable_bytes);
     } else {
         done = grow(huge, usable_bytes);
     }
+    const uint64_t grown_bytes = table.peak_bytes - peak_bytes;
     leaving_unmap_and_unlock();
+    if (grown_bytes != 0) {
+        arena_make_room(grown_bytes);
+    }
     return done;
 }
 
@@ -343,6 +363,13 @@ size_t huge_purge(uint64_t now_ms, bool everything) {
     }
     kept_drop_aged(now_ms, everything ? 0 : option_live(purge_delay_ms));
     return leaving_unmap_and_unlock();
+}
+
+void huge_make_room(void) {
+    lock_acquire(&table.lock);
+    huge_table_prepare();
+    follow_arena();
+    leaving_unmap_and_unlock();
 }
 
 void huge_await_unmapping(void) {

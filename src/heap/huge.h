@@ -3,8 +3,8 @@
 //
 // Every page of a huge block carries the number of its descriptor in the page map, so that any
 // address inside it is recognised. Freed mappings are kept for a while (huge_cache_bytes,
-// purge_delay_ms), but never so many that kept and live ones together exceed what was live before; what a
-// new block needs comes from them as far as they go (heap/kept.h).
+// purge_delay_ms), but never so many that kept and live ones together exceed what was live before, and fewer by what
+// the arena grows; what a new block needs comes from them as far as they go (heap/kept.h).
 #pragma once
 
 #include "heap/huge_table.h"
@@ -30,6 +30,10 @@ bool huge_resize(struct huge *huge, size_t bytes);
 // Unmaps kept mappings freed at least purge_delay_ms before now_ms (all of them when `everything`).
 // Returns the bytes.
 size_t huge_purge(uint64_t now_ms, bool everything);
+
+// Unmaps as much of the kept mappings, the oldest first, as the arena has passed its highest size by since they were
+// kept: none of them serves it.
+void huge_make_room(void);
 
 // Whether there are kept mappings.
 bool huge_has_kept(void);

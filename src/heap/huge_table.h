@@ -70,7 +70,8 @@ struct huge_table {
     uint32_t seam_count;  // of all mappings
     struct list live, kept, leaving, unused;
     uint64_t live_bytes, live_count;
-    uint64_t peak_bytes;  // highest live_bytes so far
+    uint64_t peak_bytes;        // highest live_bytes so far
+    uint32_t arena_peak_pages;  // as the kept mappings have made room for
     struct excess excess;
     uint32_t zeroed_count;  // blocks that were to read as zero, while `clears`
     struct huge_looks looks;

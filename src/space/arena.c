@@ -69,7 +69,16 @@ static void refile(struct superslab *superslab) {
     }
 }
 
-_Atomic(uint32_t) arena_growths;  // relaxed: see arena.h
+_Atomic(uint32_t) arena_peak_pages;  // relaxed: see arena.h
+
+// Runs were taken.
+static void count_used(uint64_t pages) {
+    arena.used_pages += pages;
+    const uint64_t held_pages = arena.used_pages + arena.dirty_pages;
+    if (unlikely(held_pages > atomic_load_relaxed(&arena_peak_pages))) {
+        atomic_store_relaxed(&arena_peak_pages, (uint32_t)held_pages);
+    }
+}
 
 static struct superslab *map_superslab(void) {
     struct superslab *superslab = arena.recycled;
@@ -102,7 +111,6 @@ static struct superslab *map_superslab(void) {
     arena.superslab_count++;
     arena.superslab_count_max = greatest_u64(arena.superslab_count_max, arena.superslab_count);
     arena.spare_count++;
-    atomic_bump_owned(&arena_growths, 1);
     event_record(EVENT_superslab_mapped, (uintptr_t)start, arena.superslab_count);
     page_map_set_superslab(superslab->start, superslab);
     list_push_back(&arena.all, &superslab->all_link);
@@ -232,7 +240,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
     *zeroed = claim_pages(superslab, bit_range(place, span));
-    arena.used_pages += span;
+    count_used(span);
     whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
@@ -400,6 +408,22 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
     return bytes;
 }
 
+static void count_purged(size_t bytes) {
+    if (bytes != 0) {
+        count_event(COUNTER_purged_bytes, bytes);
+        event_record(EVENT_purge, bytes, true);
+    }
+}
+
+void arena_make_room(uint64_t bytes) {
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    const uint64_t pages = least_u64(bytes / PAGE_BYTES, arena.dirty_pages);
+    const size_t purged_bytes = pages == 0 ? 0 : purge_round(true, arena.dirty_pages - pages);
+    lock_release(&arena.lock);
+    count_purged(purged_bytes);
+}
+
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
     const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT);
@@ -412,10 +436,7 @@ static void purge_excess(uint64_t bound_bytes) {
         excess_accept(&arena.excess, left_bytes);
     }
     lock_release(&arena.lock);
-    if (bytes != 0) {
-        count_event(COUNTER_purged_bytes, bytes);
-        event_record(EVENT_purge, bytes, true);
-    }
+    count_purged(bytes);
 }
 
 // Purges when more is dirty than may stay; returns whether so much was. The lock is held, and released here.
@@ -475,7 +496,7 @@ bool arena_extend(struct run *run, unsigned page_count) {
     if (is_free) {
         excess_needed(&arena.excess, bit_count(superslab->zero & mask) * PAGE_BYTES);
         claim_pages(superslab, mask);
-        arena.used_pages += more;
+        count_used(more);
         run->page_count = (uint8_t)page_count;
     }
     lock_release(&arena.lock);

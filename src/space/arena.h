@@ -15,7 +15,7 @@
 // on the dirty list exactly when a dirty or stuck bit is set.
 //
 // A free page is purged when it is older than purge_delay_ms, at the latest at twice that age; all are, at once,
-// when they are too many (space/excess.h).
+// when they are too many (space/excess.h), and as many as huge blocks come to more than before (arena_make_room).
 #pragma once
 
 #include "base/atomic.h"
@@ -67,9 +67,9 @@ bool arena_extend(struct run *run, unsigned page_count);
 // Gives the pages of a run from `page_count` on back. Entries as for arena_give().
 void arena_shorten(struct run *run, unsigned page_count);
 
-// Superslabs mapped so far, modulo 2^32. Relaxed: written under the arena's lock, read by threads that
+// The highest number of pages in use or dirty so far. Relaxed: written under the arena's lock, read by threads that
 // then give back what is kept elsewhere; pairs with nothing.
-extern _Atomic(uint32_t) arena_growths;
+extern _Atomic(uint32_t) arena_peak_pages;
 
 // The place in its superslab where a run starts.
 static inline unsigned run_place(const struct run *run) {
@@ -111,6 +111,10 @@ size_t arena_purge(uint64_t now_ms, bool everything);
 // Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when
 // there are not so many.
 void arena_trim(uint64_t least_bytes);
+
+// Memory elsewhere is about to be more than ever before: purges as many bytes of dirty pages, or what there is,
+// whatever its age. Free pages here cannot serve there, and would stand beside it at the peak.
+void arena_make_room(uint64_t bytes);
 
 struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;

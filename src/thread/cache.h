@@ -77,7 +77,7 @@ struct thread_cache {
     struct learner *learner;     // control/learner.c's, or NULL
     uint32_t learner_events;     // refills and flushes since it looked last
     uint32_t learner_window;     // how many of them make it look again
-    uint32_t growths_seen;       // arena_growths at the last tick
+    uint32_t peak_pages_seen;    // arena_peak_pages at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // One asleep, with empty slabs, that migration met in this slow path: maintenance_tick() takes some.

@@ -171,11 +171,11 @@ static void look_at_clock(struct thread_cache *cache) {
     follow_control();
 }
 
-// The heap has just grown: freed mappings are no longer kept beside it, or the peak would hold both.
-static void make_up_for_growth(struct thread_cache *cache, uint32_t growths) {
-    cache->growths_seen = growths;
+// The heap has just grown: as much of the freed mappings is no longer kept beside it, or the peak would hold both.
+static void make_up_for_growth(struct thread_cache *cache, uint32_t peak_pages) {
+    cache->peak_pages_seen = peak_pages;
     if (huge_has_kept()) {
-        huge_purge(0, true);
+        huge_make_room();
     }
 }
 
@@ -184,9 +184,9 @@ static void make_up_for_growth(struct thread_cache *cache, uint32_t growths) {
 #define SLABS_PER_DECAY 8
 
 bool maintenance_tick(struct thread_cache *cache) {
-    const uint32_t growths = atomic_load_relaxed(&arena_growths);
-    if (unlikely(growths != cache->growths_seen)) {
-        make_up_for_growth(cache, growths);
+    const uint32_t peak_pages = atomic_load_relaxed(&arena_peak_pages);
+    if (unlikely(peak_pages != cache->peak_pages_seen)) {
+        make_up_for_growth(cache, peak_pages);
     }
     if (unlikely(cache->to_relieve != NULL)) {
         relieve(cache);

@@ -1,0 +1,105 @@
+// Where the arena or the huge blocks come to more than ever before, free memory of the other kind makes room.
+#include "isolate.h"
+
+#include "base/bits.h"
+#include "config/counters.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "space/arena.h"
+#include "space/page_map.h"
+
+static void start(void) {
+    page_map_init();
+}
+
+static struct huge *make(size_t bytes) {
+    void *block = huge_alloc(bytes, PAGE_BYTES, false);
+    assert_non_null(block);
+    return huge_find((uintptr_t)block);
+}
+
+static void drop(struct huge *huge) {
+    assert_true(huge_free(huge, huge->start));
+    assert_int_equal(huge_check(), 0);
+}
+
+static uint64_t kept_bytes(void) {
+    struct huge_totals totals;
+    huge_totals(&totals);
+    return totals.kept_bytes;
+}
+
+static struct run *take_run(size_t bytes) {
+    bool zeroed;
+    struct run *run = arena_take((unsigned)(bytes / PAGE_BYTES), PAGE_BYTES, false, &zeroed);
+    assert_non_null(run);
+    return run;
+}
+
+static uint64_t dirty_bytes(void) {
+    struct arena_totals arena;
+    arena_totals(&arena);
+    return arena.dirty_bytes;
+}
+
+// Kept mappings do not serve the arena: where it comes to more than ever before, as much of them goes.
+static void test_growth_of_the_arena_unmaps_as_much(void **state) {
+    (void)state;
+    start();
+    struct huge *last = make(3 * MIB);
+    struct huge *first = make(10 * MIB);
+    const char *place = (const char *)first->start;
+    struct run *run = take_run(2 * MIB);
+    drop(first);
+    huge_make_room();
+    assert_int_equal(kept_bytes(), 10 * MIB);  // what grew before does not count
+    struct run *longer = take_run(MIB);
+    huge_make_room();
+    assert_int_equal(kept_bytes(), 9 * MIB);
+    assert_int_equal(fake_os_state(place + 9 * MIB - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(place + 9 * MIB), FAKE_UNMAPPED);
+    arena_give(run);
+    take_run(2 * MIB);
+    huge_make_room();
+    assert_int_equal(kept_bytes(), 9 * MIB);  // no more than before
+    assert_true(arena_extend(longer, 2 * MIB / PAGE_BYTES));
+    drop(last);  // as a block becomes one, what grew until then leaves of the others
+    assert_int_equal(kept_bytes(), 11 * MIB);
+    huge_make_room();
+    assert_int_equal(kept_bytes(), 11 * MIB);
+    take_run(4 * MIB);
+    take_run(4 * MIB);
+    take_run(4 * MIB);
+    huge_make_room();
+    assert_false(huge_has_kept());
+    assert_int_equal(huge_check(), 0);
+}
+
+// Nor do free pages of the arena serve huge blocks.
+static void test_growth_of_huge_blocks_purges_as_much(void **state) {
+    (void)state;
+    start();
+    struct run *first = take_run(SUPERSLAB_BYTES);
+    struct run *second = take_run(SUPERSLAB_BYTES);
+    arena_give(first);
+    arena_give(second);
+    assert_int_equal(dirty_bytes(), 2 * SUPERSLAB_BYTES);
+    struct huge *block = make(3 * MIB);
+    assert_int_equal(dirty_bytes(), SUPERSLAB_BYTES);  // superslab by superslab
+    assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]),
+                     SUPERSLAB_BYTES);
+    drop(block);
+    block = make(3 * MIB);
+    assert_int_equal(dirty_bytes(), SUPERSLAB_BYTES);  // no more than before
+    assert_true(huge_resize(block, 5 * MIB));
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_growth_of_the_arena_unmaps_as_much),
+        cmocka_unit_test(test_growth_of_huge_blocks_purges_as_much),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
