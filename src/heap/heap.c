@@ -486,15 +486,6 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
     return bytes;
 }
 
-// `sent_count` of the blocks went to other heaps.
-static void end_put(struct heap *heap, unsigned count, unsigned sent_count) {
-    purge_excess(heap);
-    heap_count(heap, COUNTER_flushes, 1);
-    heap_count(heap, COUNTER_flushed_blocks, count - sent_count);
-    heap_count(heap, COUNTER_remote_blocks, sent_count);
-    event_record_if_asked(EVENT_flush, heap->id, count);
-}
-
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     struct flush flush;
     flush.heap = heap;
@@ -506,12 +497,19 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     for (unsigned i = 0; i < flush.used_count; i++) {
         batch_put(&flush, &flush.batches[i]);
     }
-    end_put(heap, count, flush.sent_count);
+    purge_excess(heap);
+    heap_count(heap, COUNTER_flushes, 1);
+    heap_count(heap, COUNTER_flushed_blocks, count - flush.sent_count);
+    heap_count(heap, COUNTER_remote_blocks, flush.sent_count);
+    event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
     put_bits(heap, slab, index / 64, bit(index % 64));
-    end_put(heap, 1, 0);
+    purge_excess(heap);
+    heap_count(heap, COUNTER_flushes, 1);
+    heap_count(heap, COUNTER_flushed_blocks, 1);
+    event_record_if_asked(EVENT_flush, heap->id, 1);
 }
 
 static void push_remote(struct heap *heap, struct run *slab) {

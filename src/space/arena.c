@@ -74,7 +74,7 @@ _Atomic(uint32_t) arena_peak_pages;  // relaxed: see arena.h
 // Runs were taken.
 static void count_used(uint64_t pages) {
     arena.used_pages += pages;
-    const uint64_t held_pages = arena.used_pages + arena.dirty_pages;
+    const uint64_t held_pages = arena.used_pages + all_dirty_pages();
     if (unlikely(held_pages > atomic_load_relaxed(&arena_peak_pages))) {
         atomic_store_relaxed(&arena_peak_pages, (uint32_t)held_pages);
     }
@@ -418,8 +418,8 @@ static void count_purged(size_t bytes) {
 void arena_make_room(uint64_t bytes) {
     lock_acquire(&arena.lock);
     prepare_lists();
-    const uint64_t pages = least_u64(bytes / PAGE_BYTES, arena.dirty_pages);
-    const size_t purged_bytes = pages == 0 ? 0 : purge_round(true, arena.dirty_pages - pages);
+    const uint64_t pages = least_u64(bytes / PAGE_BYTES, all_dirty_pages());
+    const size_t purged_bytes = pages == 0 ? 0 : purge_round(true, all_dirty_pages() - pages);
     lock_release(&arena.lock);
     count_purged(purged_bytes);
 }

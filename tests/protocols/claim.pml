@@ -32,7 +32,7 @@ proctype freer() {
     bool claimed;
     found = entry[OLD];
     if
-    :: found == NONE -> refused++
+    :: found != BLOCK -> refused++
     :: found == BLOCK ->
         /* find_place(): the block starts there. */
         if
