@@ -67,6 +67,12 @@ def test_calls_of_the_operations_alone_are_counted(
     assert floor["calls_total"] == 0
 
 
+def test_luck_with_addresses_does_not_count() -> None:
+    """One run trims a mapping more than another; what each makes is the operations' own."""
+    runs = [{"munmap": 5, "madvise": 2}, {"munmap": 3, "madvise": 2, "brk": 1}]
+    assert long_run.fewest(runs) == {"munmap": 3, "madvise": 2, "brk": 0}
+
+
 def test_results_are_kept(
     built: Path, shorter: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_page_more_is_noticed(library: Path) -> None:
 
 @pytest.mark.parametrize("command", [COPIES_A_FILE, WORKS], ids=["copies", "works"])
 def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
-    """Segments of their own (cmake/layout.ld.in): code of reports and options, tables for unwinding,
+    """Segments of their own (cmake/layout.ld.in): code of reports and options, unwinding tables,
     and tables for readers outside, of which the loader writes the last page."""
     resident: dict[str, list[int]] = {"r-xp": [], "r--p": [], "rw-p": [], "---p": []}
     for access, file, figures in mappings(library, {}, command):
