@@ -15,8 +15,8 @@
 #include "os/sharing.h"
 
 enum lock_rank {
-    LOCK_RANK_HUGE =
-        1,  // a fork waits with it for other threads' system calls, so before it has any other
+    // A fork waits with it for other threads' system calls, so before it has any other.
+    LOCK_RANK_HUGE = 1,
     LOCK_RANK_REGISTRY,
     LOCK_RANK_HEAP,
     LOCK_RANK_GUARDED,
