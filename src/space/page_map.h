@@ -98,7 +98,8 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry);
 // free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint32_t expected);
 
-// Takes a claim back: sets the entry again, unless the page is somebody else's by now.
+// Takes a claim back: sets the entry again, unless the page is somebody else's by now. Claim and this are
+// read-modify-writes, so who claims next still pairs with the release of the entry's writer.
 void page_map_unclaim(uintptr_t address, uint32_t entry);
 
 // Any address below 2^ADDRESS_BITS.
