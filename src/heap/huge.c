@@ -76,6 +76,15 @@ static void follow_arena(void) {
     kept_trim(kept_bytes - least_u64(grown_bytes, kept_bytes));
 }
 
+// Free pages of the arena would stand beside what live blocks have passed a former peak by.
+static void unlock_and_make_room(uint64_t former_peak_bytes) {
+    const uint64_t grown_bytes = table.peak_bytes - former_peak_bytes;
+    leaving_unmap_and_unlock();
+    if (grown_bytes != 0) {
+        arena_make_room(grown_bytes);
+    }
+}
+
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
     const uintptr_t piece = huge_last_piece(huge);
     const size_t before = huge->start + huge->usable_bytes - piece;
@@ -244,13 +253,9 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
         huge = take_new(usable_bytes, alignment, clean, &dirty_bytes);
     }
     trim_kept();
-    const uint64_t grown_bytes = table.peak_bytes - peak_bytes;
-    leaving_unmap_and_unlock();
+    unlock_and_make_room(peak_bytes);
     if (huge == NULL) {
         return NULL;
-    }
-    if (grown_bytes != 0) {
-        arena_make_room(grown_bytes);
     }
     count_event(COUNTER_huge_allocs, 1);
     event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
@@ -346,11 +351,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     } else {
         done = grow(huge, usable_bytes);
     }
-    const uint64_t grown_bytes = table.peak_bytes - peak_bytes;
-    leaving_unmap_and_unlock();
-    if (grown_bytes != 0) {
-        arena_make_room(grown_bytes);
-    }
+    unlock_and_make_room(peak_bytes);
     return done;
 }
 
