@@ -146,7 +146,8 @@ static void follow_control(void) {
     }
 }
 
-static void look_at_clock(struct thread_cache *cache) {
+// By itself: the gates take what it costs off, because how often it comes goes by the clock.
+SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
     cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);

@@ -178,3 +178,22 @@ def test_counts_are_read_from_callgrinds_file() -> None:
     assert counts.total == 100
     assert counts.executed["/a.so", 0x10] == 5
     assert callgrind.function_calls(counts, "slow") == (2, 90)
+
+
+def test_ticks_are_taken_off(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    counts = callgrind.Counts()
+    counts.executed["elsewhere.so", 1] = 500
+    counts.executed[str(library), 1] = 1000
+    counts.calls[gate.TICK_FUNCTION] = 2
+    counts.inclusive[gate.TICK_FUNCTION] = 200
+    figures = gate.pair_figures(library, counts, 10)
+    assert figures == {"library": 80.0, "with_calls_and_loop": 130.0}
+
+
+def test_a_tick_that_has_another_name_is_noticed() -> None:
+    counts = callgrind.Counts()
+    for name in gate.SLOW_FUNCTIONS:
+        counts.calls[name] = 1
+    with pytest.raises(BenchError, match=gate.TICK_FUNCTION):
+        gate.slow_figures(counts)
