@@ -62,6 +62,12 @@ static inline uint64_t bit_stretches(uint64_t word, unsigned count) {
     return word;
 }
 
+// Length of the stretch of ones that begins at bit `first`, which is one.
+static inline unsigned bit_stretch_length(uint64_t word, unsigned first) {
+    const uint64_t beyond = ~(word >> first);
+    return beyond == 0 ? 64 : bit_lowest(beyond);
+}
+
 // Length of the longest stretch of ones, 0..64.
 static inline unsigned bit_longest_stretch(uint64_t word) {
     if (word == UINT64_MAX) {

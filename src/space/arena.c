@@ -148,15 +148,30 @@ static uint64_t aligned_pages(size_t alignment) {
     return mask;
 }
 
-// Where a run of that length may start: in memory that is still there if possible, at the lowest
-// address. 64 when nowhere.
+// Where in `pages` a run of that length may start: as low as it may in the shortest stretch with room for it, so that
+// longer ones stay whole; of two as short in the lower one. 64 when nowhere.
+static unsigned best_fit(uint64_t pages, unsigned page_count, uint64_t allowed) {
+    const uint64_t places = bit_stretches(pages, page_count) & allowed;
+    unsigned best = SUPERSLAB_PAGES;
+    unsigned shortest = SUPERSLAB_PAGES + 1;
+    for (uint64_t rest = places == 0 ? 0 : pages; rest != 0;) {
+        const unsigned first = bit_lowest(rest);
+        const unsigned length = bit_stretch_length(rest, first);
+        const uint64_t here = places & bit_range(first, length);
+        if (length < shortest && here != 0) {
+            shortest = length;
+            best = bit_lowest(here);
+        }
+        rest &= ~bit_range(first, length);
+    }
+    return best;
+}
+
+// Where a run of that length may start: in memory that is still there if possible. 64 when nowhere.
 static unsigned find_place(const struct superslab *superslab, unsigned page_count,
                            uint64_t allowed) {
-    uint64_t places = bit_stretches(dirty_pages(superslab), page_count) & allowed;
-    if (places == 0) {
-        places = bit_stretches(superslab->free, page_count) & allowed;
-    }
-    return places == 0 ? SUPERSLAB_PAGES : bit_lowest(places);
+    const unsigned place = best_fit(dirty_pages(superslab), page_count, allowed);
+    return place < SUPERSLAB_PAGES ? place : best_fit(superslab->free, page_count, allowed);
 }
 
 // Takes pages out of the free ones; tells whether all of them read as zero.
@@ -285,8 +300,7 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
     uint64_t purged = 0;
     while (mask != 0) {
         const unsigned first = bit_lowest(mask);
-        const uint64_t rest = ~(mask >> first);
-        const unsigned count = rest == 0 ? SUPERSLAB_PAGES - first : bit_lowest(rest);
+        const unsigned count = bit_stretch_length(mask, first);
         const uint64_t stretch = bit_range(first, count);
         if (huge_pages_purge((char *)superslab->start + first * PAGE_BYTES, count * PAGE_BYTES)) {
             purged |= stretch;

@@ -321,6 +321,33 @@ static void test_best_fit_over_superslabs(void **state) {
     assert_int_equal(take_plain(4)->start, roomy->start + 20 * PAGE_BYTES);
 }
 
+static void test_best_fit_in_a_superslab(void **state) {
+    (void)state;
+    start();
+    static const unsigned pages[] = {9, 1, 4, 1, 6, 1, 4, 1, 37};
+    struct run *parts[ARRAY_COUNT(pages)];
+    uintptr_t starts[ARRAY_COUNT(pages)];
+    for (size_t i = 0; i < ARRAY_COUNT(pages); i++) {
+        parts[i] = take_plain(pages[i]);
+        starts[i] = parts[i]->start;
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(pages); i += 2) {
+        arena_give(parts[i]);
+    }
+    assert_int_equal(take_plain(5)->start, starts[4]);
+    assert_int_equal(take_plain(3)->start, starts[2]);
+    assert_int_equal(take_plain(4)->start, starts[6]);
+    // What is left: a page each behind the first two, and 9 and 37.
+    assert_int_equal(take_plain(1)->start, starts[2] + 3 * PAGE_BYTES);
+    assert_int_equal(take_plain(1)->start, starts[4] + 5 * PAGE_BYTES);
+    assert_int_equal(take_plain(2)->start, starts[0]);
+    // At a multiple of 8 pages the shorter stretch, of 7, has no place.
+    bool zeroed;
+    struct run *aligned = arena_take(2, 8 * PAGE_BYTES, false, &zeroed);
+    assert_true(aligned->start > starts[8]);
+    assert_int_equal(aligned->start % (8 * PAGE_BYTES), 0);
+}
+
 static void test_memory_that_is_still_there_first(void **state) {
     (void)state;
     start();
@@ -737,6 +764,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_lowest_address_first),
         cmocka_unit_test(test_neighbouring_free_runs_are_one),
         cmocka_unit_test(test_best_fit_over_superslabs),
+        cmocka_unit_test(test_best_fit_in_a_superslab),
         cmocka_unit_test(test_memory_that_is_still_there_first),
         cmocka_unit_test(test_find_knows_nothing_outside),
         cmocka_unit_test(test_purge_by_the_clock),

@@ -86,6 +86,17 @@ static void test_lowest_bits(void **state) {
     }
 }
 
+// Of the stretch that begins at a bit, if that is one.
+static void check_stretch_length(uint64_t word, unsigned first) {
+    if (has(word, first)) {
+        unsigned ones = 0;
+        while (first + ones < 64 && has(word, first + ones)) {
+            ones++;
+        }
+        assert_int_equal(bit_stretch_length(word, first), ones);
+    }
+}
+
 static void test_stretches(void **state) {
     (void)state;
     uint64_t random_state = test_seed();
@@ -101,6 +112,7 @@ static void test_stretches(void **state) {
                 }
                 expected |= ones == count ? UINT64_C(1) << first : 0;
             }
+            check_stretch_length(word, count - 1);
             assert_true(bit_stretches(word, count) == expected);
             longest = expected != 0 ? count : longest;
         }
