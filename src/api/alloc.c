@@ -51,7 +51,9 @@ static void *alloc_small_once(struct thread_cache *cache, uint64_t class_index) 
 // Allocations of this class since its last slow path, this one included, as far as can be known: a
 // refill serves those that follow.
 static uint64_t stands_for(const struct thread_cache *cache, uint64_t class_index) {
-    return cache_is_diverted(cache) ? 1 : cache_refill_blocks(cache, class_index);
+    return cache_is_diverted(cache) || cache_has_unseen(cache, class_index)
+               ? 1
+               : cache_refill_blocks(cache, class_index);
 }
 
 // NULL unless this allocation is chosen to be guarded.

@@ -107,9 +107,10 @@ __attribute__((constructor(101))) static void start(void) {
     }
 }
 
-// Brings what the main thread's cache still holds to the bitmaps, where a double or invalid free
-// that nothing noticed so far shows up.
+// Brings what the main thread's cache still holds, and what ended threads left in theirs, to the bitmaps, where a double or
+// invalid free that nothing noticed so far shows up.
 static void verify_frees(void) {
+    lifecycle_empty_kept();
     struct thread_cache *cache = thread_cache;
     if (!cache_is_real(cache)) {
         return;

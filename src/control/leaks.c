@@ -19,6 +19,7 @@ static void settle(void) {
     if (cache_is_real(thread_cache)) {
         cache_empty(thread_cache);
     }
+    lifecycle_empty_kept();
     settle_heap(late_heap());
     // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
     for (unsigned round = 0; round < 2; round++) {

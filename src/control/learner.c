@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/policy_memory.h"
+#include "control/policy_threads.h"
 #include "heap/huge.h"
 #include "os/os.h"
 #include "space/arena.h"
@@ -238,10 +239,28 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
+// ---- Threads that follow one another
+
+static struct policy_succession succession;  // under the registry's lock
+
+static bool on_succession(bool was_soon) {
+    if (option_live(learn) == 0) {
+        succession = (struct policy_succession){0};
+        return false;
+    }
+    struct policy_decision decision;
+    const bool keeps = policy_succession(&succession, was_soon, &decision);
+    if (decision.knob != 0) {
+        log_decision(0, os_clock_ms_locked(), &decision);
+    }
+    return keeps;
+}
+
 IN_EVERY_PROCESS void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
     atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);
+    atomic_store_relaxed(&knobs_hooks.succession, on_succession);
     atomic_store_relaxed(&knobs_hooks.window, learn);
     atomic_store_relaxed(&knobs_hooks.thread_start, end);
 }

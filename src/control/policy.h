@@ -29,6 +29,8 @@ enum policy_knob {
     POLICY_KNOB_excess_bytes,  // free bytes that may stay, in empty runs or in the slabs of a heap
     POLICY_KNOB_huge_cache_bytes,  // the same in mappings of freed huge blocks
     POLICY_KNOB_huge_block_pages,  // 1: huge blocks ask for huge pages
+    // Of policy_threads.h.
+    POLICY_KNOB_thread_blocks,  // 1: a thread of a short life leaves its cached blocks to the next one
 };
 
 enum policy_signal {
@@ -39,6 +41,7 @@ enum policy_signal {
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
     POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest memory without huge pages
     POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
+    POLICY_SIGNAL_successors,  // of 1000 threads that ended, those that had a successor soon
 };
 
 struct policy_limits {

@@ -74,9 +74,9 @@ void stats_collect(struct stats *stats) {
     stats_collect_counters(stats);
     add_heap(stats, late_heap(), NULL);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
-        const bool in_use = atomic_load_acquire(&cache->state) == CACHE_IN_USE;
-        add_heap(stats, &cache->heap, in_use ? cache : NULL);
-        stats->gauge[GAUGE_cache_structure_bytes] += in_use ? cache_structure_bytes(cache) : 0;
+        const bool may_hold = cache_may_hold_blocks(atomic_load_acquire(&cache->state));
+        add_heap(stats, &cache->heap, may_hold ? cache : NULL);
+        stats->gauge[GAUGE_cache_structure_bytes] += may_hold ? cache_structure_bytes(cache) : 0;
     }
 
     uint64_t *gauge = stats->gauge;

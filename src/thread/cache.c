@@ -409,19 +409,20 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
 
 static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (cache_is_diverted(cache)) {
-        // The fast path never saw the blocks that are here.
-        void **top = top_of(cache, class_index);
-        if (top[-1] != NULL) {
-            set_top(cache, class_index, top - 1);
-            return top[-1];
-        }
+    void **top = top_of(cache, class_index);
+    if (unlikely(top[-1] != NULL)) {
+        set_top(cache, class_index, top - 1);
+        return top[-1];
     }
     note_slow_path(cache, magazine);
     if (magazine->depot != NULL) {
         return pop_depot(cache, class_index);
     }
     return has_node(cache, class_index) ? refill(cache, class_index) : take_one(cache, class_index);
+}
+
+bool cache_has_unseen(const struct thread_cache *cache, uint64_t class_index) {
+    return top_of((struct thread_cache *)(uintptr_t)cache, class_index)[-1] != NULL;
 }
 
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index) {

@@ -57,6 +57,7 @@ enum cache_state {
     CACHE_UNUSED,  // waits for a thread; empty
     CACHE_IN_USE,  // belongs to a living thread
     CACHE_ORPHAN,  // its thread was left behind by fork: what it holds is not to be trusted
+    CACHE_KEPT,  // waits for a thread with the blocks of the last one, which the registry's lock covers
 };
 
 struct thread_cache {
@@ -108,10 +109,14 @@ struct thread_cache {
     // Under the heap's lock: what who asked for a slab saw of it, and the pages asked for since it was new (migration.c).
     uint32_t activity_asked;
     uint32_t pages_asked;
-    // Changed under the registry's lock. Release when a thread takes the cache, acquire by statistics,
-    // which then look at the magazines.
+    // Changed under the registry's lock. Release when a thread takes the cache or leaves blocks in it, acquire by
+    // statistics, which then look at the magazines.
     _Atomic(uint32_t) state;
-    struct thread_cache *next_unused;  // under the registry's lock
+    // Under the registry's lock, but `passed_ticks` and `came_soon`, which are the thread's own while there is one.
+    bool came_soon;                    // the thread took it soon after the one before had ended
+    struct thread_cache *next_unused;  // of those that are unused, of those that are kept
+    uint64_t passed_ticks;             // os_ticks() when a thread took it, or left it
+    uint64_t kept_ms;                  // os_clock_ms() when a thread left blocks in it
     // Constant once the cache is published (release store of the registry's list head, acquire
     // loads by its readers).
     struct thread_cache *next_all;
@@ -135,6 +140,10 @@ static inline bool cache_is_diverted(const struct thread_cache *cache) {
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;
+}
+
+static inline bool cache_may_hold_blocks(enum cache_state state) {
+    return state == CACHE_IN_USE || state == CACHE_KEPT;
 }
 
 // ---- The fast paths ----
@@ -228,9 +237,12 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
 // Makes room for the block in the full magazine. False when the class has none, or operations are diverted.
 bool cache_push_slow(struct thread_cache *cache, uint64_t class_index, void *block);
 
-// The next block of a class whose magazine is empty, or whose operations are diverted. NULL when
-// the system has no memory.
+// The next block of a class whose magazine is empty, or was not seen by the fast path. NULL when the system has no memory.
 void *cache_alloc_slow(struct thread_cache *cache, uint64_t class_index);
+
+// Whether the node has blocks, in a slow path: the fast one did not see them, because operations are diverted or the
+// thread got the cache just now.
+bool cache_has_unseen(const struct thread_cache *cache, uint64_t class_index);
 
 // Blocks that the next refill of a class asks its heap for; 1 while it has no magazine.
 uint64_t cache_refill_blocks(const struct thread_cache *cache, uint64_t class_index);
@@ -251,7 +263,7 @@ void cache_adjust(struct thread_cache *cache);
 // Gives back what the cache did not need since the last time.
 void cache_decay(struct thread_cache *cache);
 
-// Gives all blocks of the magazines back to their heaps.
+// Gives all blocks of the magazines back to their heaps. Also of a kept cache, under the registry's lock.
 void cache_empty(struct thread_cache *cache);
 
 // Sends every call the slow way, or no longer.
@@ -266,5 +278,5 @@ uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_inde
 // Bytes of the cache itself and its nodes. For another thread's cache: as cache_block_count().
 uint64_t cache_structure_bytes(const struct thread_cache *cache);
 
-// Number of violated invariants; own cache only.
+// Number of violated invariants; of the own cache, and under the registry's lock of a kept one.
 size_t cache_check(const struct thread_cache *cache);

@@ -23,6 +23,14 @@ void capacity_leave(uint64_t bytes) {
     atomic_sub_relaxed(&capacity_total, bytes);
 }
 
+void capacity_drop(uint64_t bytes) {
+    atomic_sub_relaxed(&capacity_total, bytes);
+}
+
+bool capacity_is_overdrawn(void) {
+    return atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
+}
+
 void capacity_only(bool has_cache, uint64_t bytes) {
     atomic_store_relaxed(&cache_count_in_use, has_cache ? 1u : 0u);
     atomic_store_relaxed(&capacity_total, bytes);
@@ -34,8 +42,7 @@ static uint64_t share_bytes(void) {
 }
 
 uint64_t capacity_allowed(uint64_t budget) {
-    const bool overdrawn = atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
-    const uint64_t share = overdrawn ? share_bytes() / OVERDRAWN_PART : share_bytes();
+    const uint64_t share = capacity_is_overdrawn() ? share_bytes() / OVERDRAWN_PART : share_bytes();
     const uint64_t heap_bytes = option_live(cache_heap_bytes);
     const uint64_t learned = least_u64(budget, CAPACITY_BUDGET_FACTOR * heap_bytes);
     return least_u64(greatest_u64(learned, heap_bytes), share);

@@ -44,11 +44,19 @@ static inline enum class_group class_group_of(uint64_t class_index) {
 // cache_total_bytes out; pairs with nothing.
 extern _Atomic(uint32_t) cache_count_in_use;
 
-// A thread takes, or leaves, a cache whose capacities cost so many bytes. The registry's lock is held.
+// A thread takes, or leaves, a cache whose capacities cost so many bytes; 0 when these count while it waits for the
+// next thread, because it keeps its blocks. The registry's lock is held.
 void capacity_join(uint64_t bytes);
 void capacity_leave(uint64_t bytes);
 
-// In the child of a fork: of all caches, only the calling thread's counts, if it has one.
+// A cache that kept its blocks has none any more.
+void capacity_drop(uint64_t bytes);
+
+// Whether all caches together may hold more than cache_total_bytes.
+bool capacity_is_overdrawn(void);
+
+// In the child of a fork: of all caches in use only the calling thread's counts, if it has one. `bytes`: of that one, and
+// of those that keep blocks.
 void capacity_only(bool has_cache, uint64_t bytes);
 
 // What a cache may hold now. `budget`: what was learned, in bytes, before sharing; 0: nothing. It counts

@@ -32,12 +32,18 @@ struct thread_cache;
 // What the control layer has to say to a thread's own cache.
 typedef void knobs_hook(struct thread_cache *cache);
 
+// Told of each cache that a thread ended with: whether the next thread came soon (lifecycle.h), which one that came later,
+// or never, did not. Returns whether threads that end leave their blocks in their caches. Under the registry's lock.
+typedef bool knobs_succession_hook(bool was_soon);
+
 struct knobs_hooks {
     // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
     // run already; they follow then. Pairs with nothing.
     _Atomic(knobs_hook *) window;  // after a window of events; no lock is held
     _Atomic(knobs_hook *)
         thread_start;  // a thread takes the cache, under the registry's lock, or has it in the child of a fork
+    // Relaxed: as these; a thread takes the cache of one that ended. Pairs with nothing.
+    _Atomic(knobs_succession_hook *) succession;
 };
 extern struct knobs_hooks knobs_hooks;
 
@@ -46,6 +52,11 @@ static inline void knobs_call(_Atomic(knobs_hook *) *place, struct thread_cache 
     if (hook != NULL) {
         hook(cache);
     }
+}
+
+static inline bool knobs_tell_succession(bool was_soon) {
+    knobs_succession_hook *hook = atomic_load_relaxed(&knobs_hooks.succession);
+    return hook != NULL && hook(was_soon);
 }
 
 // As the options say. Before the first cache is made.

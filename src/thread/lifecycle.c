@@ -137,6 +137,65 @@ static struct thread_cache *make_cache(void) {
     return cache;
 }
 
+// Off the list of the caches that keep blocks, where `link` points at it.
+static struct thread_cache *unlink_kept(struct thread_cache **link) {
+    struct thread_cache *cache = *link;
+    *link = cache->next_unused;
+    registry.kept_bytes -= cache->capacity_bytes;
+    atomic_bump_owned(&registry.kept_count, (uint32_t)-1);
+    return cache;
+}
+
+static void push_unused(struct thread_cache *cache) {
+    atomic_store_relaxed(&cache->state, CACHE_UNUSED);
+    cache->next_unused = registry.unused;
+    registry.unused = cache;
+}
+
+static void push_kept(struct thread_cache *cache) {
+    atomic_store_release(&cache->state, CACHE_KEPT);
+    cache->next_unused = registry.kept;
+    registry.kept = cache;
+    registry.kept_bytes += cache->capacity_bytes;
+    atomic_bump_owned(&registry.kept_count, 1u);
+}
+
+static void note_succession(bool was_soon) {
+    atomic_store_relaxed(&registry.keeps, knobs_tell_succession(was_soon));
+}
+
+static bool is_short(uint64_t since_ticks, uint64_t now_ticks) {
+    return now_ticks - since_ticks < OS_TICKS_PACE;
+}
+
+// The cache of the thread that ended last, or a new one; it counts as in use. NULL when there is no memory.
+static struct thread_cache *take_cache(void) {
+    struct thread_cache *cache;
+    const uint64_t now_ticks = os_ticks();
+    if (registry.kept != NULL) {
+        cache = unlink_kept(&registry.kept);
+        capacity_join(0);
+    } else {
+        cache = registry.unused;
+        if (cache != NULL) {
+            registry.unused = cache->next_unused;
+        } else if ((cache = make_cache()) == NULL) {
+            return NULL;
+        }
+        if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
+            cache_forget(cache);
+        }
+        capacity_join(cache->capacity_bytes);
+    }
+    cache->came_soon = false;
+    if (cache->passed_ticks != 0) {
+        cache->came_soon = is_short(cache->passed_ticks, now_ticks);
+        note_succession(cache->came_soon);
+    }
+    cache->passed_ticks = now_ticks;
+    return cache;
+}
+
 struct thread_cache *lifecycle_attach(void) {
     struct thread_cache *cache = thread_cache;
     if (cache_is_real(cache)) {
@@ -147,22 +206,13 @@ struct thread_cache *lifecycle_attach(void) {
     }
     lifecycle_start();
     lock_acquire(&registry.lock);
-    cache = registry.unused;
-    if (cache != NULL) {
-        registry.unused = cache->next_unused;
-    } else {
-        cache = make_cache();
-    }
+    cache = take_cache();
     if (cache == NULL) {
         lock_release(&registry.lock);
         return NULL;
     }
-    if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
-        cache_forget(cache);
-    }
     knobs_call(&knobs_hooks.thread_start, cache);
     atomic_store_release(&cache->state, CACHE_IN_USE);
-    capacity_join(cache->capacity_bytes);
     void (*const on_first_attach)(void) = registry.on_first_attach;
     registry.on_first_attach = NULL;
     lock_release(&registry.lock);
@@ -206,27 +256,104 @@ IN_EVERY_PROCESS void lifecycle_when_attached(void (*function)(void)) {
     }
 }
 
+// Whether the thread that ends leaves its blocks to the next one, if there is room for them.
+static bool may_keep(const struct thread_cache *cache) {
+    return atomic_load_relaxed(&registry.keeps) && cache->came_soon &&
+           is_short(cache->passed_ticks, os_ticks()) && cache->capacity_bytes != 0 &&
+           !cache_is_diverted(cache) && !capacity_is_overdrawn();
+}
+
+static void tidy(struct heap *heap) {
+    lock_acquire(&heap->lock);
+    heap_collect(heap);
+    heap_release_empty(heap, (unsigned)option_live(retain_slabs));
+    lock_release(&heap->lock);
+}
+
+// False when the caches that keep blocks have no room for another one.
+static bool give_back(struct thread_cache *cache, enum cache_state state) {
+    const bool keeps = state == CACHE_KEPT;
+    lock_acquire(&registry.lock);
+    if (keeps && registry.kept_bytes + cache->capacity_bytes > option_live(cache_heap_bytes)) {
+        lock_release(&registry.lock);
+        return false;
+    }
+    event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
+    if (cache_of_ended_thread.page_map == NULL) {
+        memcpy(&cache_of_ended_thread, &cache_of_new_thread, sizeof cache_of_ended_thread);
+    }
+    thread_cache = &cache_of_ended_thread;
+    cache->passed_ticks = os_ticks();
+    if (keeps) {
+        push_kept(cache);
+    } else {
+        push_unused(cache);
+    }
+    capacity_leave(keeps ? 0 : cache->capacity_bytes);
+    lock_release(&registry.lock);
+    return true;
+}
+
 void lifecycle_detach(void) {
     struct thread_cache *cache = thread_cache;
     if (!cache_is_real(cache)) {
         return;
     }
-    cache_empty(cache);
-    lock_acquire(&cache->heap.lock);
-    heap_collect(&cache->heap);
-    heap_release_empty(&cache->heap, (unsigned)option_live(retain_slabs));
-    lock_release(&cache->heap.lock);
-    event_record(EVENT_thread_detached, cache->heap.id, cache->thread_id);
-    lock_acquire(&registry.lock);
-    if (cache_of_ended_thread.page_map == NULL) {
-        memcpy(&cache_of_ended_thread, &cache_of_new_thread, sizeof cache_of_ended_thread);
+    if (may_keep(cache)) {
+        if (heap_has_remote(&cache->heap)) {
+            tidy(&cache->heap);
+        }
+        cache->kept_ms = os_clock_ms();
+        if (give_back(cache, CACHE_KEPT)) {
+            return;
+        }
     }
-    thread_cache = &cache_of_ended_thread;
-    atomic_store_relaxed(&cache->state, CACHE_UNUSED);
-    cache->next_unused = registry.unused;
-    registry.unused = cache;
-    capacity_leave(cache->capacity_bytes);
-    lock_release(&registry.lock);
+    cache_empty(cache);
+    tidy(&cache->heap);
+    give_back(cache, CACHE_UNUSED);
+}
+
+// Brings home what one cache has kept since `before_ms` or longer. NULL when there is none. Under the registry's lock,
+// which a fork takes: its child finds the cache whole, or empty.
+static struct thread_cache *empty_one(uint64_t before_ms) {
+    struct thread_cache **link = &registry.kept;
+    while (*link != NULL && (*link)->kept_ms > before_ms) {
+        link = &(*link)->next_unused;
+    }
+    if (*link == NULL) {
+        return NULL;
+    }
+    struct thread_cache *cache = unlink_kept(link);
+    cache_empty(cache);
+    tidy(&cache->heap);
+    capacity_drop(cache->capacity_bytes);
+    push_unused(cache);
+    return cache;
+}
+
+void lifecycle_empty_kept(void) {
+    bool found = atomic_load_relaxed(&registry.kept_count) != 0;
+    while (found) {
+        // Threads that start or end have their turn after each.
+        lock_acquire(&registry.lock);
+        found = empty_one(UINT64_MAX) != NULL;
+        lock_release(&registry.lock);
+    }
+}
+
+void lifecycle_empty_overdue(uint64_t now_ms) {
+    bool found = atomic_load_relaxed(&registry.kept_count) != 0;
+    const uint64_t decay_ms = option_live(decay_interval_ms);
+    while (unlikely(found)) {
+        lock_acquire(&registry.lock);
+        struct thread_cache *cache = now_ms < decay_ms ? NULL : empty_one(now_ms - decay_ms);
+        found = cache != NULL;
+        if (found) {
+            note_succession(false);
+            cache->passed_ticks = 0;  // whoever takes it tells nothing more
+        }
+        lock_release(&registry.lock);
+    }
 }
 
 void *late_alloc(uint64_t class_index) {
@@ -268,6 +395,8 @@ SELDOM size_t lifecycle_check(void) {
     uint32_t count = 0;
     uint32_t in_use = 0;
     uint32_t waiting = 0;
+    uint32_t kept = 0;
+    uint64_t kept_bytes = 0;
     lock_acquire(&registry.lock);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         count++;
@@ -278,13 +407,24 @@ SELDOM size_t lifecycle_check(void) {
     for (struct thread_cache *cache = registry.unused; cache != NULL && waiting <= count;
          cache = cache->next_unused) {
         waiting++;
-        check_that(&check, atomic_load_relaxed(&cache->state) != CACHE_IN_USE,
+        check_that(&check, !cache_may_hold_blocks(atomic_load_relaxed(&cache->state)),
                    "a cache that waits for a thread has none", cache->heap.id,
                    atomic_load_relaxed(&cache->state));
     }
+    for (struct thread_cache *cache = registry.kept; cache != NULL && kept <= count;
+         cache = cache->next_unused) {
+        kept++;
+        kept_bytes += cache->capacity_bytes;
+        check_equal(&check, "a cache that keeps blocks says so", atomic_load_relaxed(&cache->state),
+                    CACHE_KEPT);
+        check.violations += cache_check(cache);
+    }
+    check_equal(&check, "kept_count == caches that keep blocks", kept,
+                atomic_load_relaxed(&registry.kept_count));
+    check_equal(&check, "kept_bytes == what these may hold", kept_bytes, registry.kept_bytes);
     check_equal(&check, "count == caches on the list", lifecycle_count(), count);
     check_equal(&check, "caches in use are counted", lifecycle_count_in_use(), in_use);
-    check_equal(&check, "each cache is in use or waits", in_use + waiting, count);
+    check_equal(&check, "each cache is in use or waits", in_use + waiting + kept, count);
     lock_release(&registry.lock);
     return check.violations;
 }
@@ -295,7 +435,8 @@ SELDOM size_t lifecycle_check(void) {
 // whole. Magazines are their threads' alone and under no lock: the kernel copies
 // pages one after another while other threads run, so the child may find the pointer without the
 // slot it points behind. The child therefore forgets the magazines of the threads it has lost; their
-// blocks, a cache's worth each, stay in use there for good.
+// blocks, a cache's worth each, stay in use there for good. Those of caches that keep blocks are covered by the registry's
+// lock: the child has them as they were.
 
 // While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
@@ -352,11 +493,12 @@ void fork_child(void) {
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
             atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
+            cache->passed_ticks = 0;
             cache->next_unused = registry.unused;
             registry.unused = cache;
         }
     }
-    capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes);
+    capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes + registry.kept_bytes);
     arena_fork_child();
     huge_fork_child();
     unlock_all();

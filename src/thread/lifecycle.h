@@ -1,6 +1,12 @@
 // Threads come and go; heaps and their caches stay and pass to the next thread, the latest first,
 // so that a successor finds warm slabs and nothing is ever lost.
 //
+// A cache is emptied before it is given back, unless threads of a short life follow one another: then it keeps its
+// blocks for the next thread (docs/decisions/0048-threads-of-a-short-life.md). A life is short, and a successor comes
+// soon, within OS_TICKS_PACE. Who came soon and lived shortly leaves its blocks behind where the learner says so, as long
+// as all caches that keep some could hold no more than cache_heap_bytes, which is what one thread that sleeps may hold.
+// What nobody took within decay_interval_ms goes home with the next tick of any thread.
+//
 // A thread gets its cache at its first slow path and gives it back in the last round of its key
 // destructors. What runs in it after that, and a thread for which there was no memory, uses the
 // late heap: one for all, under its lock, without magazines.
@@ -16,6 +22,8 @@ struct registry {
     bool has_key;
     pthread_key_t exit_key;
     struct thread_cache *unused;  // stack, linked through next_unused
+    struct thread_cache *kept;    // the same of those that keep blocks; taken first
+    uint64_t kept_bytes;          // capacity_bytes of these
     uint32_t last_id;
     bool
         has_no_options;  // the environment had none when the process started: it is not looked at again
@@ -26,6 +34,10 @@ struct registry {
     _Atomic(bool) started;
     // Relaxed: statistics. Pairs with nothing.
     _Atomic(uint32_t) count;
+    // Caches that keep blocks. Relaxed: written under the lock; ticks look whether there are any. Pairs with nothing.
+    _Atomic(uint32_t) kept_count;
+    // What the learner said last. Relaxed: written under the lock, read by threads that end. Pairs with nothing.
+    _Atomic(bool) keeps;
 };
 extern struct registry registry_state;  // for control/inspect.c
 extern struct heap late_heap_state;     // the same
@@ -63,3 +75,8 @@ size_t lifecycle_check(void);
 
 // Gives the calling thread's cache back now (tests, and threads about to end).
 void lifecycle_detach(void);
+
+// Brings home what caches without a thread keep: all of it, or what nobody took within decay_interval_ms. No lock may be
+// held.
+void lifecycle_empty_kept(void);
+void lifecycle_empty_overdue(uint64_t now_ms);

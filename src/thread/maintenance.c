@@ -115,6 +115,7 @@ size_t maintenance_reclaim(void) {
     if (cache_is_real(own) && !own->checked) {
         cache_empty(own);
     }
+    lifecycle_empty_kept();
     // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
     for (unsigned round = 0; round < 2; round++) {
         for (struct thread_cache *cache = lifecycle_caches(); cache != NULL;
@@ -168,6 +169,7 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
         cache->slab_purge_ms = now_ms;
     }
     harvest_idle(cache, now_ms);
+    lifecycle_empty_overdue(now_ms);
     purge_due(now_ms);
     follow_control();
 }

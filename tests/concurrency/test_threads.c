@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "concurrency.h"
+#include "heap/quarantine.h"
 #include "thread/fork.h"
 
 // ---- Churn: heaps pass from thread to thread
@@ -38,6 +39,105 @@ static void test_churn(void **state) {
     // A thread that ends has given its heap back when pthread_join() returns.
     assert_true(gauge_now(GAUGE_heaps) <= greatest_u64(before, 1 + 8));
     assert_int_equal(gauge_now(GAUGE_heaps_in_use), before_in_use);
+}
+
+// ---- The same where threads leave their cached blocks to the next, while others give home what nobody took yet
+
+static bool says_keep(bool was_soon) {
+    (void)was_soon;
+    return true;
+}
+
+static void *leave_blocks(void *argument) {
+    live_shortly(argument);
+    // However slow the machine and the sanitizer are.
+    thread_cache->came_soon = true;
+    thread_cache->passed_ticks = os_ticks();
+    return NULL;
+}
+
+static _Atomic(unsigned) chains_left, times_kept;
+
+static void start_successors(struct worker *worker) {
+    for (unsigned i = 0; i < OPERATIONS(2000); i++) {
+        pthread_t threads[2];
+        for (unsigned at = 0; at < 2; at++) {
+            void *seed = (void *)(uintptr_t)(worker->index * 10000 + 2 * i + at);
+            REQUIRE(pthread_create(&threads[at], NULL, leave_blocks, seed) == 0);
+        }
+        for (unsigned at = 0; at < 2; at++) {
+            REQUIRE(pthread_join(threads[at], NULL) == 0);
+        }
+        atomic_fetch_add(&times_kept, atomic_load_relaxed(&registry_state.kept_count));
+    }
+    atomic_fetch_sub(&chains_left, 1);
+}
+
+static void require_whole_in_child(void) {
+    fork_prepare();
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        fork_child();
+        REQUIRE(check_all() == 0);
+        live_shortly(NULL);
+        maintenance_reclaim();
+        REQUIRE(check_all() == 0);
+        REQUIRE(counter_now(COUNTER_misuses) == 0);
+        _exit(0);
+    }
+    fork_parent();
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void disturb(struct worker *worker) {
+    unsigned forks = 0;
+    while (atomic_load(&chains_left) != 0) {
+        block_delete(block_new(64));
+        switch (random_below(&worker->random, 8)) {
+        case 0:
+            lifecycle_empty_kept();
+            break;
+        case 1:
+            REQUIRE(check_all() == 0);
+            break;
+        case 2:
+            maintenance_reclaim();
+            break;
+        case 3:
+            REQUIRE(gauge_now(GAUGE_heaps_in_use) >= 1);
+            break;
+        case 4:
+            if (forks++ < OPERATIONS(100)) {
+                require_whole_in_child();
+            }
+            break;
+        default:
+            lifecycle_empty_overdue(os_clock_ms());
+        }
+    }
+}
+
+static void work_or_disturb(struct worker *worker) {
+    if (worker->index < 3) {
+        start_successors(worker);
+    } else {
+        disturb(worker);
+    }
+}
+
+static void test_successors(void **state) {
+    (void)state;
+    atomic_store_relaxed(&knobs_hooks.succession, says_keep);
+    assert_true(options_set("decay_interval_ms", "1"));
+    atomic_store(&chains_left, 3);
+    run_workers(5, work_or_disturb);
+    // hardened has no magazines.
+    assert_int_equal(atomic_load(&times_kept) != 0, !heap_checks_frees());
+    atomic_store_relaxed(&knobs_hooks.succession, NULL);
+    assert_true(options_set("decay_interval_ms", "100"));
 }
 
 // ---- After the end: blocks of threads without a cache
@@ -307,6 +407,7 @@ static void test_fork(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_churn, finish_test),
+        cmocka_unit_test_teardown(test_successors, finish_test),
         cmocka_unit_test_teardown(test_late_heap, finish_test),
         cmocka_unit_test_teardown(test_key_destructors, finish_test),
         cmocka_unit_test_teardown(test_harvest, finish_test),

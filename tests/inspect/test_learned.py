@@ -171,6 +171,42 @@ def test_off_leaves_memory_to_the_static_rule(waves: Path) -> None:
     assert (snapshot.decisions, snapshot.decisions_lost) == ((), 0)
 
 
+@pytest.fixture(scope="module")
+def successors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("successors.c", tmp_path_factory.mktemp("threads") / "successors")
+
+
+def test_blocks_that_wait_without_a_thread_are_cached(successors: Path, tmp_path: Path) -> None:
+    """And the decision that lets them is shown; of a process that runs, and of one that is dead."""
+    with running([successors]) as process:
+        await_line(process, "ready")
+        alive = take(str(process.pid), decisions=True, residency=False)
+        text = hakmem("inspect", "--decisions", process.pid).stdout
+        write_core(process.pid, tmp_path / "core")
+    dead = take(str(tmp_path / "core"), decisions=True, residency=False)
+    for snapshot in (alive, dead):
+        (kept,) = (heap for heap in snapshot.heaps if heap.state == "kept")
+        assert kept.held_bytes >= 150 * 48
+        (row,) = (row for row in snapshot.classes if row.block_bytes == 48)
+        assert row.cached_blocks >= kept.held_blocks - 50
+        assert row.live_blocks < 50
+        assert snapshot.gauges["cached_bytes"] >= kept.held_bytes
+        assert snapshot.notes == ()
+        (decision,) = (row for row in snapshot.decisions if row.knob == "thread_blocks")
+        assert (decision.before, decision.after, decision.heap) == (0, 1, 0)
+        assert decision.signal == "successors" and 750 <= decision.value <= 1000
+        assert "thread_blocks go home to stay by successors" in render(snapshot)
+    assert "thread_blocks         go home -> stay " in text
+
+
+def test_without_the_learner_no_blocks_wait(successors: Path) -> None:
+    with running([successors, "500"], preloaded(HAKMEM_LEARN="0")) as process:
+        await_line(process, "ready")
+        snapshot = take(str(process.pid), decisions=True, residency=False)
+    assert {heap.state for heap in snapshot.heaps} <= {"in use", "unused", "late"}
+    assert snapshot.decisions == ()
+
+
 def test_commands_show_them(program: Path, tmp_path: Path) -> None:
     with wandering(program) as pid:
         text = hakmem("inspect", "--decisions", pid)

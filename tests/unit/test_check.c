@@ -250,6 +250,8 @@ static void test_registry(void **state) {
     WITH(cache_count_in_use, 2, "caches in use are counted: 2, 1", NULL);
     WITH(cache->state, CACHE_UNUSED, "caches in use are counted: 1, 0",
          "each cache is in use or waits: 0, 1");
+    WITH(registry_state.kept_count, 1, "kept_count == caches that keep blocks: 0, 1", NULL);
+    WITH(registry_state.kept_bytes, 7, "kept_bytes == what these may hold: 0, 7", NULL);
     WITH(cache->heap.id, 1000, "a heap's id was given by the registry: 1000, 2", NULL);
 }
 

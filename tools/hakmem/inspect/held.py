@@ -55,9 +55,10 @@ def _read_tops(
 
 
 def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: Caches) -> Held:
-    """`caches` are the rows read from `places`; only those in use hold something."""
-    in_use = np.flatnonzero(caches["state"] == layout.cache_in_use)
-    chosen = caches[in_use]
+    """`caches` are the rows read from `places`; only those in use, and those whose thread left its
+    blocks behind, hold something."""
+    filled = np.flatnonzero(np.isin(caches["state"], layout.filled_states))
+    chosen = caches[filled]
     magazines = chosen["magazines"]
     tops = _tops(layout, chosen)
     slots = layout.node_slots
@@ -72,15 +73,15 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
     low = magazines["floor"][rows, classes].astype(np.int64)[:, None]
     inside = (slot > low) & (slot < fill[rows, classes][:, None]) & readable[:, None]
     parts = [nodes[inside]]
-    owners = [np.repeat(in_use[rows], inside.sum(axis=1))]
-    depot_pointers, depot_owners = _read_depots(layout, source, magazines, in_use)
+    owners = [np.repeat(filled[rows], inside.sum(axis=1))]
+    depot_pointers, depot_owners = _read_depots(layout, source, magazines, filled)
     node_count = np.zeros(len(caches), np.int64)
-    node_count[in_use] = (
+    node_count[filled] = (
         has_node.sum(axis=1)
         + (magazines["spare"] != 0).sum(axis=1)
         + magazines["depot_count"].astype(np.int64).sum(axis=1)
     )
-    after = _read_tops(layout, source, places[in_use], chosen)
+    after = _read_tops(layout, source, places[filled], chosen)
     changed = np.abs((after.astype(np.int64) - tops.astype(np.int64)) // 8)
     moved = int(np.minimum(changed[has_node], slots).sum())
     return Held(
@@ -92,7 +93,7 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
 
 
 def _read_depots(
-    layout: Layout, source: MemorySource, magazines: npt.NDArray[Any], in_use: npt.NDArray[np.int64]
+    layout: Layout, source: MemorySource, magazines: npt.NDArray[Any], filled: npt.NDArray[np.int64]
 ) -> tuple[Addresses, npt.NDArray[np.int64]]:
     """All depots level by level: the first node of each, then what those are linked to."""
     rows, classes = np.nonzero(magazines["depot_count"])
@@ -113,6 +114,6 @@ def _read_depots(
         rows, left = rows[readable], left[readable] - 1
         nodes = data[readable].reshape(-1).view("<u8").reshape(-1, layout.node_slots)
         pointers.append(nodes[:, 1:].reshape(-1).astype(np.uint64))
-        owners.append(np.repeat(in_use[rows], layout.node_slots - 1))
+        owners.append(np.repeat(filled[rows], layout.node_slots - 1))
         links = nodes[:, 0].astype(np.uint64)
     return np.concatenate(pointers), np.concatenate(owners)

@@ -110,8 +110,11 @@ class Layout:
             raise DamagedError("the target's superslabs are not of 64 pages")
         self.run_slab = root.constant("run_kind_slab")
         self.run_large = root.constant("run_kind_large")
-        self.cache_in_use = root.constant("cache_state_in_use")
         self.cache_states = root.constants("cache_state_")
+        # Of a cache that may hold blocks. An older library has no "kept".
+        self.filled_states = [root.constant("cache_state_in_use")] + [
+            value for value, name in self.cache_states.items() if name == "kept"
+        ]
         self.node_slots = root.constant("node_slots")
         self.node_bytes = root.constant("node_bytes")
         if not 1 < self.node_slots * 8 == self.node_bytes <= NODE_BYTES_MAX:

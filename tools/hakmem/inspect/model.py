@@ -167,9 +167,10 @@ class ClassTotals:
 
 @dataclass(frozen=True)
 class Heap:
-    """`state`: "in use" by a living thread, "unused" (waits for one), "orphan" (its thread was left
-    behind by fork) or "late" (the heap of calls without a thread cache). `thread_id` is the
-    kernel's, in the process's own namespace; 0 when there is none. Blocks are those of the heap's
+    """`state`: "in use" by a living thread, "unused" (waits for one), "kept" (the same, with what
+    its last thread cached), "orphan" (its thread was left behind by fork) or "late" (the heap of
+    calls without a thread cache). `thread_id` is the kernel's, in the process's own namespace; 0
+    when there is none. Blocks are those of the heap's
     slabs, wherever those blocks are cached; `pending_blocks` are the blocks of other heaps that its
     thread freed and has in its magazines."""
 
@@ -226,14 +227,19 @@ class Event:
     arguments: Mapping[str, int]
 
 
-KNOBS_OF_WISHES = ("huge_pages", "huge_block_pages")
+# What 0 and 1 mean.
+KNOBS_OF_WORDS = {
+    "huge_pages": ("refused", "asked for"),
+    "huge_block_pages": ("refused", "asked for"),
+    "thread_blocks": ("go home", "stay"),
+}
 KNOBS_OF_BYTES = ("budget", "excess_bytes", "huge_cache_bytes")
 
 
 @dataclass(frozen=True)
 class Decision:
     """A decision of the learner: `knob` went from one value to another (of KNOBS_OF_BYTES bytes; of
-    KNOBS_OF_WISHES 1 for asked for; else blocks), because `signal` had a value. `heap` 0: all;
+    KNOBS_OF_WORDS 0 or 1; else blocks), because `signal` had a value. `heap` 0: all;
     `block_bytes` 0: all classes."""
 
     number: int

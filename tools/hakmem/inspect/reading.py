@@ -188,7 +188,7 @@ class Session:
         gauges = {
             "cached_bytes": sum(row.cached_bytes for row in classes),
             "cache_structure_bytes": sum(
-                heap.structure_bytes for heap in heaps if heap.state == "in use"
+                heap.structure_bytes for heap in heaps if heap.state in ("in use", "kept")
             ),
             "slab_bytes": sum(row.slab_bytes for row in classes),
             "slab_free_bytes": sum(row.free_bytes for row in classes),

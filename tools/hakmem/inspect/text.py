@@ -12,7 +12,7 @@ from hakmem.inspect.findings import Severity, findings
 from hakmem.inspect.model import (
     FULLNESS,
     KNOBS_OF_BYTES,
-    KNOBS_OF_WISHES,
+    KNOBS_OF_WORDS,
     PAGE_BYTES,
     ClassTotals,
     Decision,
@@ -350,8 +350,8 @@ def _decisions(snapshot: Snapshot) -> Iterator[str]:
 
 def decision_value(decision: Decision, value: int) -> str:
     """A value of the decision's knob in its unit."""
-    if decision.knob in KNOBS_OF_WISHES:
-        return "asked for" if value else "refused"
+    if decision.knob in KNOBS_OF_WORDS:
+        return KNOBS_OF_WORDS[decision.knob][value != 0]
     return size(value) if decision.knob in KNOBS_OF_BYTES else f"{value:,}"
 
 
