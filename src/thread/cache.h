@@ -280,3 +280,49 @@ uint64_t cache_structure_bytes(const struct thread_cache *cache);
 
 // Number of violated invariants; of the own cache, and under the registry's lock of a kept one.
 size_t cache_check(const struct thread_cache *cache);
+
+// ---- What cache.c, one operation at a time, and cache_upkeep.c, whole caches, share ----
+
+// The top of a class that has no node.
+#define NO_TOP ((void **)(uintptr_t)(cache_no_node + NODE_SLOTS))
+
+static inline void ***tops_of(struct thread_cache *cache) {
+    return cache_class_tops(cache_is_diverted(cache) ? cache->shadow_top : cache->top);
+}
+
+static inline void **top_of(struct thread_cache *cache, uint64_t class_index) {
+    return slot_load(tops_of(cache), class_index);
+}
+
+static inline void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
+    slot_store(tops_of(cache), class_index, top);
+}
+
+static inline unsigned floor_of(const struct magazine *magazine) {
+    return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->floor);
+}
+
+// Nodes in the depot.
+static inline unsigned parked(const struct magazine *magazine) {
+    return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->depot_count);
+}
+
+// Floor of a node that holds `capacity` blocks, or as many as fit.
+static inline uint8_t floor_for(uint32_t capacity) {
+    return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
+}
+
+// Makes it the node that top points into. Its `count` blocks lie above the floor.
+static inline void install_node(struct thread_cache *cache, uint64_t class_index, void **node,
+                                unsigned count) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    magazine->node = node;
+    node[floor_of(magazine)] = NULL;
+    set_top(cache, class_index, node + floor_of(magazine) + 1 + count);
+}
+
+// Blocks to their heaps.
+void cache_give_to_heap(struct thread_cache *cache, void *const *blocks, unsigned count);
+
+// The most recently parked node, to the heaps of its blocks.
+void cache_flush_depot_node(struct thread_cache *cache, uint64_t class_index);
