@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "heap/heap_purge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "os/events.h"
@@ -44,62 +45,10 @@ static void require_nothing_remote(struct run *slab) {
     }
 }
 
-static uint64_t used_bytes(const struct run *slab) {
-    return (uint64_t)(slab->block_count - slab->free_count) *
-           size_classes[slab->class_index].block_bytes;
-}
-
-// A slab's bytes count no more, before it changes or goes; or count as they are now.
-static void uncount_bytes(struct heap *heap, const struct run *slab) {
-    heap->used_bytes -= used_bytes(slab);
-    heap->loose_bytes -= slab_loose_bytes(slab);
-}
-
-static void count_bytes(struct heap *heap, const struct run *slab) {
-    heap->used_bytes += used_bytes(slab);
-    heap->loose_bytes += slab_loose_bytes(slab);
-}
-
-struct heap_sums heap_sums;  // relaxed: see heap.h
-
-// All heaps together may keep so many times excess_bytes, or as much as is in use; each this part of excess_bytes in any
-// case, and it tells the others when what it keeps or uses has changed by that part.
-#define EXCESS_HEAPS 4
-#define EXCESS_PART_LEAST 16
-#define EXCESS_PART_TOLD 32
-
-static void tell(_Atomic(uint64_t) *sum, uint64_t *told_bytes, uint64_t bytes) {
-    const uint64_t change = bytes > *told_bytes ? bytes - *told_bytes : *told_bytes - bytes;
-    if (unlikely(change > option_live(excess_bytes) / EXCESS_PART_TOLD)) {
-        atomic_add_relaxed(sum, bytes - *told_bytes);
-        *told_bytes = bytes;
-    }
-}
-
-static void tell_bytes(struct heap *heap) {
-    tell(&heap_sums.used_bytes, &heap->told_used_bytes, heap->used_bytes);
-    tell(&heap_sums.loose_bytes, &heap->told_loose_bytes,
-         least_u64(heap->loose_bytes, option_live(excess_bytes)));
-}
-
-// What the heap may keep at least: what the others leave.
-static uint64_t least_loose_bytes(const struct heap *heap) {
-    const uint64_t most = option_live(excess_bytes);
-    const uint64_t others = atomic_load_relaxed(&heap_sums.loose_bytes) - heap->told_loose_bytes;
-    const uint64_t all =
-        greatest_u64(EXCESS_HEAPS * most, atomic_load_relaxed(&heap_sums.used_bytes));
-    const uint64_t left = all - least_u64(all, others);
-    return least_u64(most, greatest_u64(left, most / EXCESS_PART_LEAST));
-}
-
-static void spend(struct heap *heap, size_t bytes) {
-    heap->budget_bytes -= least_u64(heap->budget_bytes, bytes);
-}
-
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
     require_nothing_remote(slab);
-    spend(heap, slab->page_count * PAGE_BYTES);
-    uncount_bytes(heap, slab);
+    heap_spend(heap, slab->page_count * PAGE_BYTES);
+    heap_uncount_bytes(heap, slab);
     list_remove(&slab->bin_link);
     bin->slab_count--;
     bin->empty_count--;
@@ -114,7 +63,7 @@ static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
     }
     struct run *slab = slab_create(heap, heap->id, class_index);
     if (slab != NULL) {
-        count_bytes(heap, slab);
+        heap_count_bytes(heap, slab);
         list_push_front(&bin->partial, &slab->bin_link);
         bin->slab_count++;
         bin->empty_count++;
@@ -132,7 +81,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
         slab->purge_age = SLAB_PURGE_USED;
     }
     const unsigned clean_count = slab->clean_count;
-    uncount_bytes(heap, slab);
+    heap_uncount_bytes(heap, slab);
     unsigned got;
     if (options.random_refill) {
         for (got = 0; got < want && slab->free_count != 0; got++) {
@@ -141,7 +90,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     } else {
         got = slab_take(slab, want, blocks);
     }
-    count_bytes(heap, slab);
+    heap_count_bytes(heap, slab);
     if (unlikely(slab->purged)) {
         excess_needed(&heap->excess, (uint64_t)(clean_count - slab->clean_count) *
                                          size_classes[slab->class_index].block_bytes);
@@ -168,7 +117,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
         }
         got += take_from(heap, bin, slab, want - got, blocks + got);
     }
-    tell_bytes(heap);
+    heap_tell_bytes(heap);
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
     event_record_if_asked(EVENT_refill, page_entry_slab(heap->id, class_index), got);
@@ -195,13 +144,13 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             target->slab_count++;
             source->empty_count -= slab_is_empty(slab);
             target->empty_count += slab_is_empty(slab);
-            uncount_bytes(from, slab);
-            count_bytes(to, slab);
+            heap_uncount_bytes(from, slab);
+            heap_count_bytes(to, slab);
             to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
-            tell_bytes(from);
-            tell_bytes(to);
+            heap_tell_bytes(from);
+            heap_tell_bytes(to);
             heap_count(to, COUNTER_slabs_moved, 1);
             event_record(EVENT_slab_moved, slab->start, page_entry_slab(to->id, class_index));
             return true;
@@ -238,49 +187,6 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
 }
 
-static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
-    uncount_bytes(heap, slab);
-    const size_t bytes = slab_purge(slab, bytes_min);
-    slab->purged = bytes_min != 0;
-    count_bytes(heap, slab);
-    spend(heap, greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
-    return bytes;
-}
-
-// Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
-// due takes them.
-#define EXCESS_BYTES_MIN (8 * KIB)
-
-// Pages of other slabs are rarely free, and a purge that comes before most blocks are free finds nothing and does not come
-// again.
-static bool is_worth_purging(const struct run *slab) {
-    return slab_loose_bytes(slab) != 0 && slab_is_sparse(slab) &&
-           size_classes[slab->class_index].block_bytes >= option_live(purge_slab_block_min);
-}
-
-static void note_purge(struct heap *heap, size_t bytes) {
-    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
-    if (bytes != 0) {
-        event_record(EVENT_slab_purge, heap->id, bytes);
-    }
-}
-
-static void end_purge(struct heap *heap, size_t bytes, uint64_t bound_bytes) {
-    if (bytes != 0) {
-        excess_dropped(&heap->excess, bytes, bound_bytes);
-    }
-    heap->keeps_too_much = heap->loose_bytes > excess_rest(bound_bytes);
-    note_purge(heap, bytes);
-}
-
-// A slab has become sparse while the heap keeps too much.
-static void purge_sparse(struct heap *heap, struct run *slab) {
-    const uint64_t bound_bytes =
-        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
-    end_purge(heap, is_worth_purging(slab) ? purge_slab(heap, slab, EXCESS_BYTES_MIN) : 0,
-              bound_bytes);
-}
-
 // Puts checked blocks back and files the slab where it now belongs. That may destroy it.
 static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
@@ -298,7 +204,7 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
     heap->used_bytes -= bytes;
     heap->loose_bytes += bytes;
     if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {
-        purge_sparse(heap, slab);
+        heap_purge_sparse(heap, slab);
     }
     if (slab_is_empty(slab)) {
         bin->empty_count++;
@@ -413,79 +319,6 @@ static void flush_add(struct flush *flush, uintptr_t address) {
     }
 }
 
-static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes) {
-    size_t bytes = 0;
-    for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        if (heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0) {
-            break;
-        }
-        if (is_worth_purging(slab)) {
-            bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN);
-        }
-    }
-    return bytes;
-}
-
-// What slabs keep beyond half of excess_bytes empty runs do not keep besides, so that whoever frees last leaves one and a
-// half times that in both together, not twice; half of it runs may keep in any case. Other threads, which the heap's own may
-// wait for, leave it to the next free.
-SLOW_PATH static void trim_runs(const struct heap *heap) {
-    const uint64_t most = option_live(excess_bytes);
-    if (heap->budget_bytes > HEAP_BUDGET_ALL / 2) {
-        arena_trim(most - least_u64(heap->loose_bytes - most / 2, most / 2));
-    }
-}
-
-// Blocks came back: whether too many of them are still backed by memory. Larger ones free more pages for a call.
-static void purge_excess(struct heap *heap) {
-    const uint64_t bound_bytes =
-        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
-    tell_bytes(heap);
-    if (unlikely(heap->loose_bytes > option_live(excess_bytes) / 2)) {
-        trim_runs(heap);
-    }
-    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes) || heap->budget_bytes == 0) {
-        return;
-    }
-    size_t bytes = 0;
-    for (size_t i = SIZE_CLASS_COUNT; i-- > 0;) {
-        bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
-    }
-    end_purge(heap, bytes, bound_bytes);
-    if (heap->loose_bytes > bound_bytes && heap->budget_bytes != 0) {
-        excess_accept(&heap->excess, heap->loose_bytes);
-    }
-    tell_bytes(heap);
-}
-
-size_t heap_purge_slabs(struct heap *heap, bool now) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
-            continue;
-        }
-        struct bin *bin = &heap->bins[i];
-        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            if (heap->budget_bytes == 0) {
-                break;
-            }
-            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
-                bytes += purge_slab(heap, slab, 0);
-            } else if (slab->purge_age == SLAB_PURGE_USED) {
-                slab->purge_age = SLAB_PURGE_AGED;
-            }
-        }
-    }
-    if (heap->budget_bytes != 0) {
-        excess_decay(&heap->excess);
-    }
-    tell_bytes(heap);
-    note_purge(heap, bytes);
-    return bytes;
-}
-
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     struct flush flush;
     flush.heap = heap;
@@ -497,7 +330,7 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
     for (unsigned i = 0; i < flush.used_count; i++) {
         batch_put(&flush, &flush.batches[i]);
     }
-    purge_excess(heap);
+    heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, count - flush.sent_count);
     heap_count(heap, COUNTER_remote_blocks, flush.sent_count);
@@ -506,7 +339,7 @@ void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
     put_bits(heap, slab, index / 64, bit(index % 64));
-    purge_excess(heap);
+    heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, 1);
     event_record_if_asked(EVENT_flush, heap->id, 1);
@@ -615,7 +448,7 @@ unsigned heap_collect(struct heap *heap) {
         }
         slab = next;
     }
-    purge_excess(heap);
+    heap_purge_excess(heap);
     heap_count(heap, COUNTER_remote_collected, count);
     return count;
 }
@@ -624,5 +457,5 @@ void heap_release_empty(struct heap *heap, unsigned keep) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         release_empty(heap, &heap->bins[i], keep);
     }
-    tell_bytes(heap);
+    heap_tell_bytes(heap);
 }

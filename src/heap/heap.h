@@ -116,7 +116,3 @@ void heap_publish_block(struct run *slab, void *block);
 
 // Destroys empty slabs beyond `keep` per class.
 void heap_release_empty(struct heap *heap, unsigned keep);
-
-// Purges free pages inside slabs that took blocks back: those that nothing happened to since the
-// last call, or, when `now`, all. Returns the bytes.
-size_t heap_purge_slabs(struct heap *heap, bool now);

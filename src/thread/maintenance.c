@@ -2,6 +2,7 @@
 
 #include "config/control.h"
 #include "config/options.h"
+#include "heap/heap_purge.h"
 #include "heap/huge.h"
 #include "heap/quarantine.h"
 #include "os/events.h"

@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
+#include "heap/heap_purge.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
 #include "space/arena.h"

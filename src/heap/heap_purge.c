@@ -1,0 +1,152 @@
+#include "heap/heap_purge.h"
+
+#include "config/options.h"
+#include "os/events.h"
+#include "os/os.h"
+
+struct heap_sums heap_sums;  // relaxed: see heap.h
+
+// All heaps together may keep so many times excess_bytes, or as much as is in use; each this part of excess_bytes in any
+// case, and it tells the others when what it keeps or uses has changed by that part.
+#define EXCESS_HEAPS 4
+#define EXCESS_PART_LEAST 16
+#define EXCESS_PART_TOLD 32
+
+static void tell(_Atomic(uint64_t) *sum, uint64_t *told_bytes, uint64_t bytes) {
+    const uint64_t change = bytes > *told_bytes ? bytes - *told_bytes : *told_bytes - bytes;
+    if (unlikely(change > option_live(excess_bytes) / EXCESS_PART_TOLD)) {
+        atomic_add_relaxed(sum, bytes - *told_bytes);
+        *told_bytes = bytes;
+    }
+}
+
+void heap_tell_bytes(struct heap *heap) {
+    tell(&heap_sums.used_bytes, &heap->told_used_bytes, heap->used_bytes);
+    tell(&heap_sums.loose_bytes, &heap->told_loose_bytes,
+         least_u64(heap->loose_bytes, option_live(excess_bytes)));
+}
+
+// What the heap may keep at least: what the others leave.
+static uint64_t least_loose_bytes(const struct heap *heap) {
+    const uint64_t most = option_live(excess_bytes);
+    const uint64_t others = atomic_load_relaxed(&heap_sums.loose_bytes) - heap->told_loose_bytes;
+    const uint64_t all =
+        greatest_u64(EXCESS_HEAPS * most, atomic_load_relaxed(&heap_sums.used_bytes));
+    const uint64_t left = all - least_u64(all, others);
+    return least_u64(most, greatest_u64(left, most / EXCESS_PART_LEAST));
+}
+
+static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
+    heap_uncount_bytes(heap, slab);
+    const size_t bytes = slab_purge(slab, bytes_min);
+    slab->purged = bytes_min != 0;
+    heap_count_bytes(heap, slab);
+    heap_spend(heap, greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
+    return bytes;
+}
+
+// Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
+// due takes them.
+#define EXCESS_BYTES_MIN (8 * KIB)
+
+// Pages of other slabs are rarely free, and a purge that comes before most blocks are free finds nothing and does not come
+// again.
+static bool is_worth_purging(const struct run *slab) {
+    return slab_loose_bytes(slab) != 0 && slab_is_sparse(slab) &&
+           size_classes[slab->class_index].block_bytes >= option_live(purge_slab_block_min);
+}
+
+static void note_purge(struct heap *heap, size_t bytes) {
+    heap_count(heap, COUNTER_slab_purged_bytes, bytes);
+    if (bytes != 0) {
+        event_record(EVENT_slab_purge, heap->id, bytes);
+    }
+}
+
+static void end_purge(struct heap *heap, size_t bytes, uint64_t bound_bytes) {
+    if (bytes != 0) {
+        excess_dropped(&heap->excess, bytes, bound_bytes);
+    }
+    heap->keeps_too_much = heap->loose_bytes > excess_rest(bound_bytes);
+    note_purge(heap, bytes);
+}
+
+void heap_purge_sparse(struct heap *heap, struct run *slab) {
+    const uint64_t bound_bytes =
+        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
+    end_purge(heap, is_worth_purging(slab) ? purge_slab(heap, slab, EXCESS_BYTES_MIN) : 0,
+              bound_bytes);
+}
+
+static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes) {
+    size_t bytes = 0;
+    for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        if (heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0) {
+            break;
+        }
+        if (is_worth_purging(slab)) {
+            bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN);
+        }
+    }
+    return bytes;
+}
+
+// What slabs keep beyond half of excess_bytes empty runs do not keep besides, so that whoever frees last leaves one and a
+// half times that in both together, not twice; half of it runs may keep in any case. Other threads, which the heap's own may
+// wait for, leave it to the next free.
+SLOW_PATH static void trim_runs(const struct heap *heap) {
+    const uint64_t most = option_live(excess_bytes);
+    if (heap->budget_bytes > HEAP_BUDGET_ALL / 2) {
+        arena_trim(most - least_u64(heap->loose_bytes - most / 2, most / 2));
+    }
+}
+
+// Of larger blocks first: they free more pages for a call.
+void heap_purge_excess(struct heap *heap) {
+    const uint64_t bound_bytes =
+        excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
+    heap_tell_bytes(heap);
+    if (unlikely(heap->loose_bytes > option_live(excess_bytes) / 2)) {
+        trim_runs(heap);
+    }
+    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes) || heap->budget_bytes == 0) {
+        return;
+    }
+    size_t bytes = 0;
+    for (size_t i = SIZE_CLASS_COUNT; i-- > 0;) {
+        bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
+    }
+    end_purge(heap, bytes, bound_bytes);
+    if (heap->loose_bytes > bound_bytes && heap->budget_bytes != 0) {
+        excess_accept(&heap->excess, heap->loose_bytes);
+    }
+    heap_tell_bytes(heap);
+}
+
+size_t heap_purge_slabs(struct heap *heap, bool now) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
+            continue;
+        }
+        struct bin *bin = &heap->bins[i];
+        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
+            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            if (heap->budget_bytes == 0) {
+                break;
+            }
+            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
+                bytes += purge_slab(heap, slab, 0);
+            } else if (slab->purge_age == SLAB_PURGE_USED) {
+                slab->purge_age = SLAB_PURGE_AGED;
+            }
+        }
+    }
+    if (heap->budget_bytes != 0) {
+        excess_decay(&heap->excess);
+    }
+    heap_tell_bytes(heap);
+    note_purge(heap, bytes);
+    return bytes;
+}

@@ -1,0 +1,41 @@
+// What a heap gives back of the pages inside its slabs, when and how much: those that nothing happened to for a while, and,
+// at once, those beyond a bound (space/excess.h). For heap.c and whoever looks after heaps. All functions want the heap's lock.
+#pragma once
+
+#include "heap/heap.h"
+#include "heap/slab.h"
+
+// Of the blocks that a slab handed out.
+static inline uint64_t slab_used_bytes(const struct run *slab) {
+    return (uint64_t)(slab->block_count - slab->free_count) *
+           size_classes[slab->class_index].block_bytes;
+}
+
+// A slab's bytes count no more, before it changes or goes; or count as they are now.
+static inline void heap_uncount_bytes(struct heap *heap, const struct run *slab) {
+    heap->used_bytes -= slab_used_bytes(slab);
+    heap->loose_bytes -= slab_loose_bytes(slab);
+}
+
+static inline void heap_count_bytes(struct heap *heap, const struct run *slab) {
+    heap->used_bytes += slab_used_bytes(slab);
+    heap->loose_bytes += slab_loose_bytes(slab);
+}
+
+// Tells the other heaps what this one has in use and keeps, when that has changed much.
+void heap_tell_bytes(struct heap *heap);
+
+// So much of the budget is gone.
+static inline void heap_spend(struct heap *heap, size_t bytes) {
+    heap->budget_bytes -= least_u64(heap->budget_bytes, bytes);
+}
+
+// A slab has become sparse while the heap keeps too much.
+void heap_purge_sparse(struct heap *heap, struct run *slab);
+
+// Blocks came back: gives free ones back to the system when too many of them are still backed by memory.
+void heap_purge_excess(struct heap *heap);
+
+// Purges free pages inside slabs that took blocks back: those that nothing happened to since the
+// last call, or, when `now`, all. Returns the bytes.
+size_t heap_purge_slabs(struct heap *heap, bool now);
