@@ -239,6 +239,14 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
+static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
+    struct policy_decision decision;
+    if (policy_delay(delay, most_ms, &decision)) {
+        const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
+        log_decision(heap, os_clock_ms_locked(), &decision);
+    }
+}
+
 // ---- Threads that follow one another
 
 static struct policy_succession succession;  // under the registry's lock
@@ -260,6 +268,7 @@ IN_EVERY_PROCESS void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
     atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);
+    atomic_store_relaxed(&space_hooks.delay, on_delay);
     atomic_store_relaxed(&knobs_hooks.succession, on_succession);
     atomic_store_relaxed(&knobs_hooks.window, learn);
     atomic_store_relaxed(&knobs_hooks.thread_start, end);

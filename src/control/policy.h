@@ -27,8 +27,9 @@ enum policy_knob {
     // Of policy_memory.h, named as the options that bound them.
     POLICY_KNOB_huge_pages,    // 1: superslabs ask for huge pages
     POLICY_KNOB_excess_bytes,  // free bytes that may stay, in empty runs or in the slabs of a heap
-    POLICY_KNOB_huge_cache_bytes,  // the same in mappings of freed huge blocks
-    POLICY_KNOB_huge_block_pages,  // 1: huge blocks ask for huge pages
+    POLICY_KNOB_huge_cache_bytes,     // the same in mappings of freed huge blocks
+    POLICY_KNOB_huge_block_pages,     // 1: huge blocks ask for huge pages
+    POLICY_KNOB_slab_purge_delay_ms,  // how long free pages inside a heap's slabs stay
     // Of policy_threads.h.
     POLICY_KNOB_thread_blocks,  // 1: a thread of a short life leaves its cached blocks to the next one
 };

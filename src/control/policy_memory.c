@@ -9,6 +9,11 @@
 #define PAUSE_SUPERSLABS_MAX 4096
 // What a raise loses at each decay.
 #define DECAY_PART 8
+// Of what was purged early, what may be wanted again; what is forgotten with each round.
+#define REFAULT_PART 16
+#define FORGOTTEN_PART 8
+#define CALM_ROUNDS 32
+#define CALM_ROUNDS_MAX 8192
 // A change of the bound by this part is worth noting.
 #define NOTED_PART 4
 
@@ -75,5 +80,34 @@ bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t re
                                          raise->noted_bytes,       bound_now,
                                          POLICY_SIGNAL_refault,    refault_bytes};
     raise->noted_bytes = bound_now;
+    return true;
+}
+
+bool policy_delay(struct purge_delay *delay, uint64_t most_ms, struct policy_decision *decision) {
+    const uint64_t least_ms = greatest_u64(most_ms / PURGE_EARLY_PART, 1);
+    const uint64_t from = delay->ms == 0 ? least_ms : delay->ms;
+    const uint64_t refault_bytes = least_u64(delay->refault_bytes, delay->early_bytes);
+    uint64_t to = from;
+    if (refault_bytes > delay->early_bytes / REFAULT_PART) {
+        to = 2 * from;
+        delay->calm_length = (uint16_t)least_u64(
+            delay->calm_length == 0 ? CALM_ROUNDS : 2 * delay->calm_length, CALM_ROUNDS_MAX);
+        delay->calm_rounds = delay->calm_length;
+    } else if (delay->calm_rounds != 0) {
+        delay->calm_rounds--;
+    } else {
+        to = from / 2;
+        delay->calm_rounds = delay->calm_length;
+    }
+    delay->ms = (uint32_t)least_u64(greatest_u64(to, least_ms), most_ms);
+    delay->early_bytes -= refault_bytes;
+    delay->early_bytes -= delay->early_bytes / FORGOTTEN_PART;
+    delay->refault_bytes = 0;
+    if (delay->ms == from) {
+        return false;
+    }
+    *decision =
+        (struct policy_decision){POLICY_KNOB_slab_purge_delay_ms, SIZE_CLASS_COUNT, from, delay->ms,
+                                 POLICY_SIGNAL_refault,           refault_bytes};
     return true;
 }

@@ -5,12 +5,17 @@
 // touch in part do not get them. It takes more to begin than to go on, and each end doubles the superslabs until the next
 // beginning.
 //
+// Delay: free pages inside the slabs of a heap go back after a sixteenth of slab_purge_delay_ms at first. Where what went so
+// is wanted again, more than a sixteenth of it, the delay doubles, up to the option's. It is halved after 32 rounds without; each
+// doubling makes that twice as many, so that a program whose demand comes in waves pays ever more seldom.
+//
 // Excess: free memory that was given back for being too much, and is wanted again soon, raises the bound by as much: the
 // demand comes in waves. The raise falls by an eighth whenever free memory has aged for purge_delay_ms. The
 // log has a decision where the bound has changed by a quarter since the last one, or is what it was before.
 #pragma once
 
 #include "control/policy.h"
+#include "heap/heap.h"
 #include "space/excess.h"
 #include "space/space_hooks.h"
 
@@ -28,3 +33,6 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
 // Of which memory the bound is, the caller adds to the decision.
 bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
                    struct policy_decision *decision);
+
+// After a round over a heap's slabs, before what it has purged is added to delay->early_bytes. False: the delay stays.
+bool policy_delay(struct purge_delay *delay, uint64_t most_ms, struct policy_decision *decision);

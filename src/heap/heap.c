@@ -92,9 +92,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     }
     heap_count_bytes(heap, slab);
     if (unlikely(slab->purged)) {
-        excess_needed(&heap->excess, (uint64_t)(clean_count - slab->clean_count) *
-                                         size_classes[slab->class_index].block_bytes);
-        slab->purged = slab->clean_count != 0;
+        heap_note_wanted(heap, slab, clean_count - slab->clean_count);
     }
     if (slab->free_count == 0) {
         list_remove(&slab->bin_link);
@@ -147,6 +145,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             heap_uncount_bytes(from, slab);
             heap_count_bytes(to, slab);
             to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
+            to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
             atomic_store_relaxed(&slab->heap, to);
             page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
             heap_tell_bytes(from);
@@ -190,7 +189,7 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
 // Puts checked blocks back and files the slab where it now belongs. That may destroy it.
 static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     struct bin *bin = &heap->bins[slab->class_index];
-    heap->put_since_purge = true;
+    heap->put_since_purge = heap->put_since_early = true;
     if (slab->free_count == 0) {
         list_remove(&slab->bin_link);
         list_push_back(&bin->partial, &slab->bin_link);

@@ -3,6 +3,8 @@
 #include "config/options.h"
 #include "os/events.h"
 #include "os/os.h"
+#include "space/huge_pages.h"
+#include "space/space_hooks.h"
 
 struct heap_sums heap_sums;  // relaxed: see heap.h
 
@@ -36,12 +38,26 @@ static uint64_t least_loose_bytes(const struct heap *heap) {
     return least_u64(most, greatest_u64(left, most / EXCESS_PART_LEAST));
 }
 
-static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min) {
+void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count) {
+    const uint64_t bytes = (uint64_t)count * size_classes[slab->class_index].block_bytes;
+    if (slab->purged == SLAB_PURGED_EARLY) {
+        heap->purge_delay.refault_bytes += bytes;
+    } else {
+        excess_needed(&heap->excess, bytes);
+    }
+    if (slab->clean_count == 0) {
+        slab->purged = SLAB_PURGED_LONG_AGO;
+    }
+}
+
+static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
+                         enum slab_purged why) {
     heap_uncount_bytes(heap, slab);
     const size_t bytes = slab_purge(slab, bytes_min);
-    slab->purged = bytes_min != 0;
+    slab->purged = (uint8_t)why;
     heap_count_bytes(heap, slab);
-    heap_spend(heap, greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
+    heap_spend(heap,
+               greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
     return bytes;
 }
 
@@ -74,7 +90,9 @@ static void end_purge(struct heap *heap, size_t bytes, uint64_t bound_bytes) {
 void heap_purge_sparse(struct heap *heap, struct run *slab) {
     const uint64_t bound_bytes =
         excess_bound(&heap->excess, heap->used_bytes, least_loose_bytes(heap));
-    end_purge(heap, is_worth_purging(slab) ? purge_slab(heap, slab, EXCESS_BYTES_MIN) : 0,
+    end_purge(heap,
+              is_worth_purging(slab) ? purge_slab(heap, slab, EXCESS_BYTES_MIN, SLAB_PURGED_EXCESS)
+                                     : 0,
               bound_bytes);
 }
 
@@ -86,7 +104,7 @@ static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes)
             break;
         }
         if (is_worth_purging(slab)) {
-            bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN);
+            bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN, SLAB_PURGED_EXCESS);
         }
     }
     return bytes;
@@ -124,8 +142,15 @@ void heap_purge_excess(struct heap *heap) {
     heap_tell_bytes(heap);
 }
 
-size_t heap_purge_slabs(struct heap *heap, bool now) {
-    size_t bytes = 0;
+// What a round over the slabs has done.
+struct round {
+    size_t bytes;
+    bool left_some;  // that huge pages may back
+};
+
+static struct round purge_round(struct heap *heap, bool now, bool early) {
+    struct round round = {0, false};
+    heap->looked_through_count = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
             continue;
@@ -136,17 +161,54 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
             if (heap->budget_bytes == 0) {
                 break;
             }
-            if (slab->purge_age == SLAB_PURGE_AGED || (now && slab->purge_age != SLAB_PURGE_NONE)) {
-                bytes += purge_slab(heap, slab, 0);
-            } else if (slab->purge_age == SLAB_PURGE_USED) {
+            heap->looked_through_count++;
+            if (slab->purge_age == SLAB_PURGE_NONE) {
+                continue;
+            }
+            if (early && huge_pages_may_back((void *)slab->start)) {
+                round.left_some = true;
+            } else if (slab->purge_age == SLAB_PURGE_AGED || now) {
+                round.bytes +=
+                    purge_slab(heap, slab, 0, early ? SLAB_PURGED_EARLY : SLAB_PURGED_LONG_AGO);
+            } else {
                 slab->purge_age = SLAB_PURGE_AGED;
             }
         }
     }
+    heap_tell_bytes(heap);
+    note_purge(heap, round.bytes);
+    return round;
+}
+
+size_t heap_purge_slabs(struct heap *heap, bool now) {
+    const struct round round = purge_round(heap, now, false);
     if (heap->budget_bytes != 0) {
         excess_decay(&heap->excess);
     }
-    heap_tell_bytes(heap);
-    note_purge(heap, bytes);
-    return bytes;
+    return round.bytes;
+}
+
+bool heap_purge_early(struct heap *heap, bool now) {
+    const struct round round = purge_round(heap, now, true);
+    delay_hook *hook = atomic_load_relaxed(&space_hooks.delay);
+    if (!now && hook != NULL) {
+        hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
+    }
+    heap->purge_delay.early_bytes += round.bytes;
+    return round.left_some;
+}
+
+// Where there are more slabs to look through the delay is longer, the option's with so many: looking takes no more of the time
+// than it would then.
+#define SLABS_AT_LEISURE 4096
+
+uint64_t heap_purge_delay_ms(const struct heap *heap) {
+    const uint64_t most_ms = option_live(slab_purge_delay_ms);
+    if (option_live(learn) == 0 || atomic_load_relaxed(&space_hooks.delay) == NULL) {
+        return most_ms;
+    }
+    const uint64_t learned_ms =
+        heap->purge_delay.ms == 0 ? most_ms / PURGE_EARLY_PART : heap->purge_delay.ms;
+    const uint64_t slabs_ms = most_ms * heap->looked_through_count / SLABS_AT_LEISURE;
+    return least_u64(greatest_u64(learned_ms, slabs_ms), most_ms);
 }

@@ -2,7 +2,7 @@
 // at once, those beyond a bound (space/excess.h). For heap.c and whoever looks after heaps. All functions want the heap's lock.
 #pragma once
 
-#include "heap/heap.h"
+#include "heap/heap_state.h"
 #include "heap/slab.h"
 
 // Of the blocks that a slab handed out.
@@ -30,6 +30,9 @@ static inline void heap_spend(struct heap *heap, size_t bytes) {
     heap->budget_bytes -= least_u64(heap->budget_bytes, bytes);
 }
 
+// So many of a slab's clean blocks, which were purged, are handed out.
+void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count);
+
 // A slab has become sparse while the heap keeps too much.
 void heap_purge_sparse(struct heap *heap, struct run *slab);
 
@@ -39,3 +42,11 @@ void heap_purge_excess(struct heap *heap);
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the
 // last call, or, when `now`, all. Returns the bytes.
 size_t heap_purge_slabs(struct heap *heap, bool now);
+
+// The same before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a
+// part that goes would cost the rest its huge page. Unless `now` the learner is asked what becomes of the delay. Returns whether
+// slabs wait.
+bool heap_purge_early(struct heap *heap, bool now);
+
+// How long free pages inside the heap's slabs stay, at least: what is learned, slab_purge_delay_ms at most.
+uint64_t heap_purge_delay_ms(const struct heap *heap);

@@ -136,6 +136,12 @@ static void split(struct superslab *superslab, void *start, size_t bytes) {
     }
 }
 
+bool huge_pages_may_back(const void *start) {
+    struct superslab *superslab = page_map_superslab((uintptr_t)start);
+    return superslab->huge_pages != OS_HUGE_PAGES_NEVER &&
+           atomic_load_relaxed(&superslab->hollow) == 0;
+}
+
 bool huge_pages_purge(void *start, size_t bytes) {
     struct superslab *superslab = page_map_superslab((uintptr_t)start);
     if (superslab->huge_pages != OS_HUGE_PAGES_NEVER) {

@@ -37,5 +37,8 @@ void huge_pages_advise(struct superslab *superslab, const struct list *superslab
 // The process is about to fork.
 void huge_pages_fork(void);
 
+// Whether huge pages may back the superslab of an address: no part of it was given back since it was taken into use.
+bool huge_pages_may_back(const void *start);
+
 // os_purge() for pages of one superslab that the caller has.
 bool huge_pages_purge(void *start, size_t bytes);

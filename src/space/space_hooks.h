@@ -6,6 +6,7 @@
 #include "base/base.h"
 
 struct excess;
+struct purge_delay;
 
 // A superslab is taken into use, or a huge block takes memory of the system: what it stands among.
 struct growth_signals {
@@ -20,11 +21,16 @@ typedef bool growth_hook(const struct growth_signals *signals);
 // what becomes of excess->raise. The lock of whose `excess` it is, is held.
 typedef void refault_hook(struct excess *excess, uint64_t refault_bytes);
 
+// A heap's slabs were looked through before slab_purge_delay_ms, which is `most_ms`, was over: what becomes of the delay. The
+// heap's lock is held.
+typedef void delay_hook(struct purge_delay *delay, uint64_t most_ms);
+
 struct space_hooks {
     // Relaxed, each: NULL until the library's constructor sets them (control/learner.c), while threads of others' may
     // run already; they follow then. Pairs with nothing.
     _Atomic(growth_hook *) growth;
     _Atomic(growth_hook *) block_growth;
     _Atomic(refault_hook *) refault;
+    _Atomic(delay_hook *) delay;
 };
 extern struct space_hooks space_hooks;

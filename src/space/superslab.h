@@ -13,6 +13,10 @@ struct heap;
 // Free pages inside a slab: none to purge; some, in use lately; some, left alone for a while.
 enum slab_purge_age { SLAB_PURGE_NONE, SLAB_PURGE_USED, SLAB_PURGE_AGED };
 
+// Why what is taken of a slab's clean blocks is worth noting: they were purged for being too many, or earlier than the
+// option says.
+enum slab_purged { SLAB_PURGED_LONG_AGO, SLAB_PURGED_EXCESS, SLAB_PURGED_EARLY };
+
 enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 
 // Descriptor of a run: two cache lines, one for its owner, one for other threads. It is made when the first run
@@ -46,7 +50,7 @@ struct run {
     _Atomic(uint64_t) *free_bits;
     // Free blocks taken to be without memory: never used, or purged since. The next to be handed out.
     uint16_t clean_count;
-    uint8_t purged;  // 1: the clean blocks were purged for being too many
+    uint8_t purged;  // enum slab_purged: why the clean blocks were
 
     // Line of the remote freers.
     // Release or on publishing a word, acquire exchange by the owner on collecting.

@@ -70,10 +70,10 @@ struct thread_cache {
         delete_address_max;  // address_max once operator delete is trusted, before 0: api/delete.c
 
     // Slow path, the owning thread's.
-    _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;  // os_ticks() of the last look at the clock
-    uint64_t clock_ms;                               // what that look said
-    uint64_t decay_ms, slab_purge_ms;                // os_clock_ms() of the last of each
-    uint64_t capacity_bytes;                         // sum of capacity_cost()
+    _Alignas(CACHE_LINE_BYTES) uint64_t pace_ticks;    // os_ticks() of the last look at the clock
+    uint64_t clock_ms;                                 // what that look said
+    uint64_t decay_ms, slab_purge_ms, early_purge_ms;  // os_clock_ms() of the last of each
+    uint64_t capacity_bytes;                           // sum of capacity_cost()
     uint64_t budget_bytes;       // knob: most of that; 0: see capacity_allowed()
     struct learner *learner;     // control/learner.c's, or NULL
     uint32_t learner_events;     // refills and flushes since it looked last

@@ -39,7 +39,7 @@ static void give_back_everything(struct heap *heap) {
     heap_end_quarantine(heap);
     give_back(heap, 0);
     heap_purge_slabs(heap, true);
-    heap->put_since_purge = false;
+    heap->put_since_purge = heap->put_since_early = false;
 }
 
 // True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
@@ -63,7 +63,12 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
     if (heap->put_since_purge && idle_ms >= option_live(slab_purge_delay_ms)) {
         give_back(heap, 0);
         heap_purge_slabs(heap, true);
-        heap->put_since_purge = heap->budget_bytes == 0;
+        heap->put_since_purge = heap->put_since_early = heap->budget_bytes == 0;
+        cleaned = true;
+    } else if (heap->put_since_early && idle_ms >= heap_purge_delay_ms(heap)) {
+        give_back(heap, 0);
+        heap->put_since_purge = heap_purge_early(heap, true) || heap->budget_bytes == 0;
+        heap->put_since_early = heap->budget_bytes == 0;
         cleaned = true;
     }
     heap->budget_bytes = HEAP_BUDGET_ALL;
@@ -149,7 +154,32 @@ static void follow_control(void) {
 }
 
 // By itself: the gates take what it costs off, because how often it comes goes by the clock.
-SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
+SLOW_PATH  // What is inside the slabs of the thread's own heap.
+    static void
+    purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
+    struct heap *heap = &cache->heap;
+    const bool is_due = now_ms - cache->slab_purge_ms >= option_live(slab_purge_delay_ms);
+    if (!is_due && now_ms - cache->early_purge_ms < heap_purge_delay_ms(heap)) {
+        return;
+    }
+    // The first look only starts the clock.
+    if (cache->slab_purge_ms != 0) {
+        lock_acquire(&heap->lock);
+        heap_collect(heap);
+        if (is_due) {
+            heap_purge_slabs(heap, false);
+        } else {
+            heap_purge_early(heap, false);
+        }
+        lock_release(&heap->lock);
+    }
+    cache->early_purge_ms = now_ms;
+    if (is_due) {
+        cache->slab_purge_ms = now_ms;
+    }
+}
+
+MIDDLE_PATH static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
     cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);
@@ -159,16 +189,7 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
         cache->decay_ms = now_ms;
         cache_decay(cache);
     }
-    if (now_ms - cache->slab_purge_ms >= option_live(slab_purge_delay_ms)) {
-        // The first look only starts the clock.
-        if (cache->slab_purge_ms != 0) {
-            lock_acquire(&cache->heap.lock);
-            heap_collect(&cache->heap);
-            heap_purge_slabs(&cache->heap, false);
-            lock_release(&cache->heap.lock);
-        }
-        cache->slab_purge_ms = now_ms;
-    }
+    purge_own_slabs(cache, now_ms);
     harvest_idle(cache, now_ms);
     lifecycle_empty_overdue(now_ms);
     purge_due(now_ms);

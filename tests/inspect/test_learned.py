@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,6 +164,40 @@ def test_decisions_of_memory(waves: Path) -> None:
     page = render(snapshot)
     for words in ("huge_pages refused to asked for by resident", "excess_bytes", "by refault"):
         assert words in page
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("sparse.c", tmp_path_factory.mktemp("sparse") / "sparse")
+
+
+@contextmanager
+def thinned(program: Path, **options: str) -> Iterator[int]:
+    short = {"HAKMEM_SLAB_PURGE_DELAY_MS": "160"}
+    with running([program], preloaded(**short, **options)) as process:
+        await_line(process, "ready")
+        yield process.pid
+
+
+def test_decisions_of_the_purge_delay(sparse: Path) -> None:
+    with thinned(sparse) as pid:
+        snapshot = take(str(pid), decisions=True, residency=False)
+        text = hakmem("inspect", "--decisions", pid).stdout
+    rows = [row for row in snapshot.decisions if row.knob == "slab_purge_delay_ms"]
+    assert rows
+    assert rows[0].before == 10
+    assert (rows[0].after, rows[0].signal) == (20, "refault")
+    assert rows[0].heap in {heap.id for heap in snapshot.heaps}
+    assert all(10 <= row.after <= 160 for row in rows)
+    assert "slab_purge_delay_ms" in text
+    assert re.search(r" 10 ms -> 20 ms +by refault ", text)
+    assert "slab_purge_delay_ms 10 ms to 20 ms by refault" in render(snapshot)
+
+
+def test_off_leaves_the_purge_delay_to_the_option(sparse: Path) -> None:
+    with thinned(sparse, HAKMEM_LEARN="0") as pid:
+        snapshot = take(str(pid), decisions=True, residency=False)
+    assert (snapshot.decisions, snapshot.decisions_lost) == ((), 0)
 
 
 def test_off_leaves_memory_to_the_static_rule(waves: Path) -> None:

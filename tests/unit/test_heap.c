@@ -705,42 +705,6 @@ static void test_no_memory_for_the_quarantine(void **state) {
     assert_ptr_equal(take_one(&heap, SIZE_CLASS_64), block);
 }
 
-// ---- Purging of sparse slabs ----
-
-static void test_slabs_age_before_they_are_purged(void **state) {
-    (void)state;
-    start();
-    options.purge_slab_block_min = 1024;
-    const unsigned count = size_classes[SIZE_CLASS_4096].block_count - 4u;
-    const unsigned half = count / 2;
-    void *blocks[63];
-    assert_int_equal(take(&heap, SIZE_CLASS_4096, count, blocks), count);
-    void *small[63];
-    take(&heap, SIZE_CLASS_512, 60, small);
-    for (unsigned i = 0; i < count; i++) {
-        memset(blocks[i], 1, 4096);
-    }
-    assert_int_equal(heap_purge_slabs(&heap, false), 0);
-    heap_put(&heap, blocks, half);
-    heap_put(&heap, small, 50);
-    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // aged
-    assert_int_equal(heap_purge_slabs(&heap, false), half * 4096);
-    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // once
-    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), half * 4096);
-    // A slab in use is not aged.
-    heap_put(&heap, blocks + half, 1);
-    assert_int_equal(heap_purge_slabs(&heap, false), 0);
-    take_one(&heap, SIZE_CLASS_4096);
-    assert_int_equal(heap_purge_slabs(&heap, false), 0);
-    assert_true(heap_purge_slabs(&heap, false) > 0);
-    // `now` asks for no age, and the option for no small blocks.
-    heap_put(&heap, blocks + half + 1, 1);
-    assert_true(heap_purge_slabs(&heap, true) > 0);
-    options.purge_slab_block_min = 16;
-    assert_true(heap_purge_slabs(&heap, true) > 0);
-    check();
-}
-
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_operations),
@@ -775,7 +739,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_freed_memory_is_cleared),
         cmocka_unit_test(test_checked_frees_notice_misuse),
         cmocka_unit_test(test_no_memory_for_the_quarantine),
-        cmocka_unit_test(test_slabs_age_before_they_are_purged),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

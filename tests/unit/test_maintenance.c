@@ -7,9 +7,12 @@
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/learner.h"
+#include "control/policy.h"
 #include "control/stats.h"
 #include "fake_os.h"
 #include "heap/heap_check.h"
+#include "heap/heap_purge.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
 #include "thread/lifecycle.h"
@@ -134,35 +137,108 @@ static void test_tick_purges_kept_mappings(void **state) {
     assert_false(huge_has_kept());
 }
 
+static void *sparse[60];
+
+// Slabs of which the last blocks stay. Returns the bytes of the others.
+static size_t make_sparse(void) {
+    options.cache_class_bytes = 0;
+    const unsigned per_slab = size_classes[size_class_index(4096)].block_count;
+    const unsigned kept = per_slab / 6;
+    size_t freed_bytes = 0;
+    for (unsigned i = 0; i < ARRAY_COUNT(sparse); i++) {
+        sparse[i] = hakmem_alloc(4096);
+        memset(sparse[i], 1, 4096);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(sparse); i++) {
+        if (i % per_slab < per_slab - kept) {
+            hakmem_dealloc(sparse[i]);
+            sparse[i] = NULL;
+            freed_bytes += 4096;
+        }
+    }
+    cache_empty(thread_cache);
+    return freed_bytes;
+}
+
+static void check_sparse(void) {
+    for (unsigned i = 0; i < ARRAY_COUNT(sparse); i++) {
+        assert_true(sparse[i] == NULL || *(char *)sparse[i] == 1);
+    }
+}
+
 static void test_tick_purges_sparse_slabs(void **state) {
     (void)state;
     start();
     options.slab_purge_delay_ms = 1000;
-    options.cache_class_bytes = 0;
-    static void *blocks[60];
-    // The last blocks of each slab stay.
-    const unsigned per_slab = size_classes[size_class_index(4096)].block_count;
-    const unsigned kept = per_slab / 6;
-    unsigned freed = 0;
-    for (unsigned i = 0; i < 60; i++) {
-        blocks[i] = hakmem_alloc(4096);
-        memset(blocks[i], 1, 4096);
-    }
-    for (unsigned i = 0; i < 60; i++) {
-        if (i % per_slab < per_slab - kept) {
-            hakmem_dealloc(blocks[i]);
-            blocks[i] = NULL;
-            freed++;
-        }
-    }
-    cache_empty(thread_cache);
+    const size_t freed_bytes = make_sparse();
     tick_after(1000);  // ages
     assert_int_equal(counted(COUNTER_slab_purged_bytes), 0);
     tick_after(1000);
-    assert_true(counted(COUNTER_slab_purged_bytes) >= freed * 4096);
-    for (unsigned i = 0; i < 60; i++) {
-        assert_true(blocks[i] == NULL || *(char *)blocks[i] == 1);
+    assert_in_range(counted(COUNTER_slab_purged_bytes), freed_bytes, SIZE_MAX);
+    check_sparse();
+}
+
+static void test_the_learner_purges_sparse_slabs_sooner(void **state) {
+    (void)state;
+    learner_start();
+    start();
+    options.slab_purge_delay_ms = 1600;
+    const size_t freed_bytes = make_sparse();
+    tick_after(99);
+    tick_after(1);  // ages
+    tick_after(99);
+    assert_int_equal(counted(COUNTER_slab_purged_bytes), 0);
+    tick_after(1);
+    assert_in_range(counted(COUNTER_slab_purged_bytes), freed_bytes, SIZE_MAX);
+    check_sparse();
+}
+
+// What goes early and is wanted again makes the delay longer, until the option's is over before.
+static void test_the_learner_pays_for_a_short_delay_once(void **state) {
+    (void)state;
+    learner_start();
+    start();
+    options.slab_purge_delay_ms = 1600;
+    const struct heap *heap = &thread_cache->heap;
+    for (unsigned wave = 0; wave < 8; wave++) {
+        make_sparse();
+        for (unsigned i = 0; i < 4; i++) {
+            tick_after(heap_purge_delay_ms(heap) / 2);
+        }
+        for (unsigned i = 0; i < ARRAY_COUNT(sparse); i++) {
+            hakmem_dealloc(sparse[i]);
+        }
     }
+    assert_int_equal(heap_purge_delay_ms(heap), 800);
+    // The log says so, among what else was decided.
+    uint64_t ms = 100;
+    for (uint64_t number = 1; number <= atomic_load_relaxed(&decision_log.decided); number++) {
+        const struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
+        if (atomic_load_relaxed(&row->knob) == POLICY_KNOB_slab_purge_delay_ms) {
+            assert_int_equal(atomic_load_relaxed(&row->heap), heap->id);
+            assert_int_equal(atomic_load_relaxed(&row->from), ms);
+            ms = atomic_load_relaxed(&row->to);
+        }
+    }
+    assert_int_equal(ms, 800);
+    // From the moment that the learner is off as if nothing had been learned.
+    options.learn = 0;
+    assert_int_equal(heap_purge_delay_ms(heap), 1600);
+}
+
+static void test_without_the_learner_sparse_slabs_stay_as_the_option_says(void **state) {
+    (void)state;
+    learner_start();
+    start();
+    options.learn = 0;
+    options.slab_purge_delay_ms = 1600;
+    const size_t freed_bytes = make_sparse();
+    for (unsigned i = 0; i < 31; i++) {
+        tick_after(100);
+        assert_int_equal(counted(COUNTER_slab_purged_bytes), 0);
+    }
+    tick_after(100);
+    assert_in_range(counted(COUNTER_slab_purged_bytes), freed_bytes, SIZE_MAX);
 }
 
 // ---- Idle heaps of other threads ----
@@ -226,6 +302,28 @@ static void test_idle_heap_is_cleaned_up(void **state) {
     }
     // Once is enough.
     tick_after(5000);
+    tick_after(5000);
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    end_idle(&idle);
+}
+
+static void test_the_learner_cleans_up_an_idle_heap_sooner(void **state) {
+    (void)state;
+    learner_start();
+    start();
+    options.decay_interval_ms = 100000;
+    options.slab_purge_delay_ms = 1600;
+    struct idle idle;
+    begin_idle(&idle);
+    const uint64_t purged = counted(COUNTER_slab_purged_bytes);
+    tick_after(1);  // sees that it moved
+    tick_after(99);
+    assert_int_equal(counted(COUNTER_slab_purged_bytes), purged);
+    tick_after(1);
+    assert_true(counted(COUNTER_slab_purged_bytes) > purged + 500 * KIB);
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    assert_true(idle.cache->heap.purge_delay.early_bytes > 500 * KIB);
+    // Nothing waits for the option's delay.
     tick_after(5000);
     assert_int_equal(counted(COUNTER_harvests), 1);
     end_idle(&idle);
@@ -489,7 +587,11 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_tick_purges_runs_that_are_due),
         cmocka_unit_test(test_tick_purges_kept_mappings),
         cmocka_unit_test(test_tick_purges_sparse_slabs),
+        cmocka_unit_test(test_the_learner_purges_sparse_slabs_sooner),
+        cmocka_unit_test(test_the_learner_pays_for_a_short_delay_once),
+        cmocka_unit_test(test_without_the_learner_sparse_slabs_stay_as_the_option_says),
         cmocka_unit_test(test_idle_heap_is_cleaned_up),
+        cmocka_unit_test(test_the_learner_cleans_up_an_idle_heap_sooner),
         cmocka_unit_test(test_remote_frees_to_an_idle_heap_are_collected),
         cmocka_unit_test(test_what_emptied_in_a_heap_asleep_is_released_sooner),
         cmocka_unit_test(test_busy_heap_is_left_alone),

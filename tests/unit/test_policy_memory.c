@@ -181,6 +181,125 @@ static void test_extreme_refaults(void **state) {
     assert_int_equal(raise_state.bytes, 0);
 }
 
+// ---- How long free pages inside slabs stay
+
+enum { MOST_MS = 1600, LEAST_MS = MOST_MS / PURGE_EARLY_PART };
+
+static struct purge_delay delay;
+
+// One round over a heap's slabs: what was wanted again before it, what it purges. Returns whether the log has a row.
+static bool look(uint64_t most_ms, uint64_t refault_bytes, uint64_t purged_bytes) {
+    struct policy_decision decision = {0};
+    const uint64_t before = delay.ms;
+    delay.refault_bytes = refault_bytes;
+    const bool is_decided = policy_delay(&delay, most_ms, &decision);
+    assert_true(delay.ms <= most_ms);
+    assert_int_equal(delay.refault_bytes, 0);
+    delay.early_bytes += least_u64(purged_bytes, UINT64_MAX - delay.early_bytes);
+    if (is_decided) {
+        assert_int_equal(decision.knob, POLICY_KNOB_slab_purge_delay_ms);
+        assert_int_equal(decision.class_index, SIZE_CLASS_COUNT);
+        assert_int_equal(decision.signal, POLICY_SIGNAL_refault);
+        assert_true(decision.value <= refault_bytes);
+        assert_true(decision.from == before || before == 0);
+        assert_int_equal(decision.to, delay.ms);
+        assert_int_not_equal(decision.from, decision.to);
+        decided++;
+    } else {
+        assert_true(delay.ms == before || before == 0);
+    }
+    return is_decided;
+}
+
+static void test_delay_stays_short_where_nothing_is_wanted_again(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 10000; i++) {
+        assert_false(look(MOST_MS, 0, i % 3 == 0 ? MIB : 0));
+        assert_int_equal(delay.ms, LEAST_MS);
+    }
+}
+
+static void test_delay_doubles_up_to_the_options(void **state) {
+    (void)state;
+    look(MOST_MS, 0, MIB);
+    for (uint64_t ms = 2 * LEAST_MS; ms <= MOST_MS; ms *= 2) {
+        assert_true(look(MOST_MS, MIB, MIB));
+        assert_int_equal(delay.ms, ms);
+    }
+    assert_false(look(MOST_MS, MIB, MIB));
+    assert_int_equal(delay.ms, MOST_MS);
+}
+
+static void test_little_that_is_wanted_again_is_worth_it(void **state) {
+    (void)state;
+    look(MOST_MS, 0, 16 * MIB);
+    assert_false(look(MOST_MS, MIB, 0));
+    delay.early_bytes = 16 * MIB;
+    assert_true(look(MOST_MS, MIB + 1, 0));
+    // Nothing went early: what is wanted is no fault of the delay.
+    delay.early_bytes = 0;
+    assert_false(look(MOST_MS, MIB, 0));
+}
+
+// What went long ago was right to go.
+static void test_what_went_long_ago_is_forgotten(void **state) {
+    (void)state;
+    look(MOST_MS, 0, MIB);
+    for (unsigned i = 0; i < 100; i++) {
+        look(MOST_MS, 0, 0);
+    }
+    assert_true(delay.early_bytes < 8);
+}
+
+static unsigned rounds_until_shorter(void) {
+    unsigned rounds = 1;
+    for (; !look(MOST_MS, 0, 0); rounds++) {
+        assert_in_range(rounds, 1, 10000);
+    }
+    return rounds;
+}
+
+static void test_delay_is_halved_when_it_is_calm_ever_later(void **state) {
+    (void)state;
+    for (unsigned calm = 32; calm <= 8192; calm *= 2) {
+        delay.early_bytes = MIB;
+        assert_true(look(MOST_MS, MIB, 0));
+        assert_int_equal(delay.ms, 2 * LEAST_MS);
+        assert_int_equal(rounds_until_shorter(), calm + 1);
+        assert_int_equal(delay.ms, LEAST_MS);
+    }
+}
+
+// Waves that come back whenever the delay has become short: what they cost, ever more seldom.
+static void test_waves_in_step_with_the_delay(void **state) {
+    (void)state;
+    uint64_t refault_bytes = 0;
+    for (unsigned i = 0; i < 100000; i++) {
+        const bool is_short = delay.ms < MOST_MS;
+        refault_bytes += is_short ? MIB : 0;
+        look(MOST_MS, is_short ? MIB : 0, is_short ? MIB : 0);
+    }
+    assert_in_range(refault_bytes / MIB, 5, 40);
+    assert_in_range(decided, 5, 80);
+}
+
+static void test_delay_follows_the_option(void **state) {
+    (void)state;
+    look(MOST_MS, 0, MIB);
+    look(MOST_MS, MIB, 0);
+    assert_int_equal(delay.ms, 2 * LEAST_MS);
+    assert_true(look(LEAST_MS, 0, 0));
+    assert_int_equal(delay.ms, LEAST_MS);
+    look(0, 0, 0);
+    assert_int_equal(delay.ms, 0);
+    look(1, 0, 0);
+    assert_int_equal(delay.ms, 1);
+    for (unsigned i = 0; i < 100; i++) {
+        look(UINT32_MAX, UINT64_MAX, UINT64_MAX);
+    }
+    assert_int_equal(delay.ms, UINT32_MAX);
+}
+
 // ---- Recorded signals of rows of bench/workloads.toml (docs/LEARNING.md)
 
 static const struct {
@@ -198,6 +317,10 @@ static const struct {
     // 45.5 and 49.7 MiB in the end.
     {"excess of larson_medium_4\n", 0, 0, 1},
     {"excess of phase_change\n", 0, 0, 1},
+    // Twice as long twice, and up to the option's; nothing of what was wanted had gone early, or too little.
+    {"delay of php\n", 0, 0, 2},
+    {"delay of perl\n", 0, 0, 4},
+    {"delay of lua\n", 0, 0, 0},
 };
 
 static void test_recorded_signals(void **state) {
@@ -214,6 +337,9 @@ static void test_recorded_signals(void **state) {
             asked += grow_by(used, resident);
         } else if (sscanf(line, "refault %llu %llu", &bound, &refault) == 2) {
             excess(bound, refault);
+        } else if (sscanf(line, "round %llu %llu %llu", &bound, &count, &refault) == 3) {
+            delay.early_bytes = count;
+            look(bound, refault, 0);
         } else if (strcmp(line, "end\n") == 0) {
             assert_in_range(asked, recorded[index].asked_least, recorded[index].asked_most);
             assert_int_equal(decided, recorded[index].decisions);
@@ -222,6 +348,7 @@ static void test_recorded_signals(void **state) {
             assert_string_equal(line, recorded[index].about);
             growth = (struct policy_growth){0};
             raise_state = (struct excess_raise){0};
+            delay = (struct purge_delay){0};
             asked = decided = 0;
         }
     }
@@ -240,6 +367,13 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_raise_ends_where_it_began),
         cmocka_unit_test(test_little_by_little),
         cmocka_unit_test(test_extreme_refaults),
+        cmocka_unit_test(test_delay_stays_short_where_nothing_is_wanted_again),
+        cmocka_unit_test(test_delay_doubles_up_to_the_options),
+        cmocka_unit_test(test_little_that_is_wanted_again_is_worth_it),
+        cmocka_unit_test(test_what_went_long_ago_is_forgotten),
+        cmocka_unit_test(test_delay_is_halved_when_it_is_calm_ever_later),
+        cmocka_unit_test(test_waves_in_step_with_the_delay),
+        cmocka_unit_test(test_delay_follows_the_option),
         cmocka_unit_test(test_recorded_signals),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

@@ -34,3 +34,8 @@ bool huge_pages_purge(void *start, size_t bytes) {
     (void)bytes;
     return true;
 }
+
+bool huge_pages_may_back(const void *start) {
+    (void)start;
+    return false;
+}

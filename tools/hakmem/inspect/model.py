@@ -234,13 +234,14 @@ KNOBS_OF_WORDS = {
     "thread_blocks": ("go home", "stay"),
 }
 KNOBS_OF_BYTES = ("budget", "excess_bytes", "huge_cache_bytes")
+KNOBS_OF_TIME = ("slab_purge_delay_ms",)
 
 
 @dataclass(frozen=True)
 class Decision:
     """A decision of the learner: `knob` went from one value to another (of KNOBS_OF_BYTES bytes; of
-    KNOBS_OF_WORDS 0 or 1; else blocks), because `signal` had a value. `heap` 0: all;
-    `block_bytes` 0: all classes."""
+    KNOBS_OF_WORDS 0 or 1; of KNOBS_OF_TIME milliseconds; else blocks), because `signal` had a
+    value. `heap` 0: all; `block_bytes` 0: all classes."""
 
     number: int
     time_ns: int  # of the system's monotonic clock; of a cache as of its thread's last tick

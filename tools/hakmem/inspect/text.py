@@ -12,6 +12,7 @@ from hakmem.inspect.findings import Severity, findings
 from hakmem.inspect.model import (
     FULLNESS,
     KNOBS_OF_BYTES,
+    KNOBS_OF_TIME,
     KNOBS_OF_WORDS,
     PAGE_BYTES,
     ClassTotals,
@@ -352,6 +353,8 @@ def decision_value(decision: Decision, value: int) -> str:
     """A value of the decision's knob in its unit."""
     if decision.knob in KNOBS_OF_WORDS:
         return KNOBS_OF_WORDS[decision.knob][value != 0]
+    if decision.knob in KNOBS_OF_TIME:
+        return f"{value:,} ms"
     return size(value) if decision.knob in KNOBS_OF_BYTES else f"{value:,}"
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from hakmem.inspect.model import KNOBS_OF_BYTES, KNOBS_OF_WORDS, Decision, Snapshot
+from hakmem.inspect.model import (
+    KNOBS_OF_BYTES,
+    KNOBS_OF_TIME,
+    KNOBS_OF_WORDS,
+    Decision,
+    Snapshot,
+)
 from hakmem.inspect.text import decision_value
 from hakmem.render import size
 from hakmem.report.parts import Cell, Column, bytes_cell, count, legend, safe, table, text
@@ -63,8 +69,9 @@ def _plot(decisions: tuple[Decision, ...]) -> str:
 def _value(decision: Decision, value: int) -> Cell:
     if decision.knob in KNOBS_OF_BYTES:
         return bytes_cell(value)
-    is_word = decision.knob in KNOBS_OF_WORDS
-    return text(decision_value(decision, value)) if is_word else count(value)
+    if decision.knob in KNOBS_OF_TIME or decision.knob in KNOBS_OF_WORDS:
+        return text(decision_value(decision, value))
+    return count(value)
 
 
 def drawing(snapshot: Snapshot) -> str:

@@ -1,0 +1,184 @@
+// What a heap gives back of the pages inside its slabs by age: at the option's delay and, with the learner, before.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/heap_check.h"
+#include "heap/heap_purge.h"
+#include "space/page_map.h"
+#include "space/space_hooks.h"
+
+static struct heap heap;
+
+static void start(void) {
+    page_map_init();
+    heap_init(&heap, 2);
+}
+
+static void check(void) {
+    assert_int_equal(heap_check(&heap), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static unsigned take(struct heap *from, uint64_t class_index, unsigned want, void **blocks) {
+    const unsigned got = heap_take(from, class_index, want, blocks);
+    assert_true(got >= 1);
+    return got;
+}
+
+static void *take_one(struct heap *from, uint64_t class_index) {
+    void *block;
+    assert_int_equal(take(from, class_index, 1, &block), 1);
+    return block;
+}
+
+static uint64_t counted(const struct heap *from, enum counter counter) {
+    return atomic_load_relaxed(&((struct heap *)(uintptr_t)from)->counters.value[counter]);
+}
+
+static void test_slabs_age_before_they_are_purged(void **state) {
+    (void)state;
+    start();
+    options.purge_slab_block_min = 1024;
+    const unsigned count = size_classes[SIZE_CLASS_4096].block_count - 4u;
+    const unsigned half = count / 2;
+    void *blocks[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, count, blocks), count);
+    void *small[63];
+    take(&heap, SIZE_CLASS_512, 60, small);
+    for (unsigned i = 0; i < count; i++) {
+        memset(blocks[i], 1, 4096);
+    }
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    heap_put(&heap, blocks, half);
+    heap_put(&heap, small, 50);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // aged
+    assert_int_equal(heap_purge_slabs(&heap, false), half * 4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // once
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), half * 4096);
+    // A slab in use is not aged.
+    heap_put(&heap, blocks + half, 1);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    take_one(&heap, SIZE_CLASS_4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    assert_true(heap_purge_slabs(&heap, false) > 0);
+    // `now` asks for no age, and the option for no small blocks.
+    heap_put(&heap, blocks + half + 1, 1);
+    assert_true(heap_purge_slabs(&heap, true) > 0);
+    options.purge_slab_block_min = 16;
+    assert_true(heap_purge_slabs(&heap, true) > 0);
+    check();
+}
+
+// ---- Early purges
+
+static uint64_t asked_ms;
+
+static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
+    assert_ptr_equal(delay, &heap.purge_delay);
+    asked_ms = most_ms;
+    delay->ms = 40;
+}
+
+// A slab half of which came back; `blocks` are those still out.
+static unsigned half_a_slab(void **blocks) {
+    start();
+    options.slab_purge_delay_ms = 1600;
+    atomic_store_relaxed(&space_hooks.delay, note_delay);
+    const unsigned half = size_classes[SIZE_CLASS_4096].block_count / 2;
+    void *all[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, 2 * half, all), 2 * half);
+    for (unsigned i = 0; i < 2 * half; i++) {
+        memset(all[i], 1, 4096);
+        if (i >= half) {
+            blocks[i - half] = all[i];
+        }
+    }
+    heap_put(&heap, all, half);
+    return half;
+}
+
+static void test_early_purges_tell_what_is_wanted_again(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    assert_int_equal(heap_purge_delay_ms(&heap), 100);  // nothing is known yet
+    assert_false(heap_purge_early(&heap, false));       // aged
+    assert_int_equal(asked_ms, 1600);
+    assert_int_equal(heap_purge_delay_ms(&heap), 40);
+    assert_int_equal(heap.purge_delay.early_bytes, 0);
+    heap_purge_early(&heap, false);
+    assert_int_equal(heap.purge_delay.early_bytes, half * 4096);
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), half * 4096);
+    void *again[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, half, again), half);
+    assert_int_equal(heap.purge_delay.refault_bytes, half * 4096);
+    // What the option's delay purges is not the learner's.
+    heap_put(&heap, again, half);
+    heap_purge_slabs(&heap, true);
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, half, again), half);
+    assert_int_equal(heap.purge_delay.refault_bytes, half * 4096);
+    assert_int_equal(heap.purge_delay.early_bytes, half * 4096);
+    check();
+}
+
+// Another thread's visit to an idle heap is none of the heap's rounds.
+static void test_early_purge_of_an_idle_heap_asks_nobody(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    assert_false(heap_purge_early(&heap, true));
+    assert_int_equal(asked_ms, 0);
+    assert_int_equal(heap.purge_delay.early_bytes, half * 4096);
+}
+
+static void test_slabs_with_huge_pages_wait_for_the_options_delay(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    struct superslab *superslab = page_map_superslab((uintptr_t)blocks[0]);
+    superslab->huge_pages = OS_HUGE_PAGES_ALWAYS;
+    assert_true(heap_purge_early(&heap, true));
+    assert_true(heap_purge_early(&heap, false));
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), 0);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // ages as if nothing had been
+    assert_int_equal(heap_purge_slabs(&heap, false), half * 4096);
+    // Its huge pages are gone.
+    heap_put(&heap, blocks, half / 2);
+    assert_int_equal(atomic_load_relaxed(&superslab->hollow), 1);
+    assert_false(heap_purge_early(&heap, true));
+}
+
+static void test_a_heap_of_many_slabs_is_looked_through_at_leisure(void **state) {
+    (void)state;
+    void *blocks[63];
+    half_a_slab(blocks);
+    heap.purge_delay.ms = 40;
+    heap.looked_through_count = 2048;
+    assert_int_equal(heap_purge_delay_ms(&heap), 800);
+    heap.looked_through_count = 10000;
+    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+    heap_purge_slabs(&heap, false);
+    assert_int_equal(heap_purge_delay_ms(&heap), 40);
+    // Without the learner the option's, whatever was learned.
+    options.learn = 0;
+    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+    options.learn = 1;
+    atomic_store_relaxed(&space_hooks.delay, NULL);
+    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slabs_age_before_they_are_purged),
+        cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
+        cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
+        cmocka_unit_test(test_slabs_with_huge_pages_wait_for_the_options_delay),
+        cmocka_unit_test(test_a_heap_of_many_slabs_is_looked_through_at_leisure),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
