@@ -153,10 +153,8 @@ static void follow_control(void) {
     }
 }
 
-// By itself: the gates take what it costs off, because how often it comes goes by the clock.
-SLOW_PATH  // What is inside the slabs of the thread's own heap.
-    static void
-    purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
+// What is free inside the slabs of the thread's own heap.
+static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
     struct heap *heap = &cache->heap;
     const bool is_due = now_ms - cache->slab_purge_ms >= option_live(slab_purge_delay_ms);
     if (!is_due && now_ms - cache->early_purge_ms < heap_purge_delay_ms(heap)) {
@@ -179,7 +177,8 @@ SLOW_PATH  // What is inside the slabs of the thread's own heap.
     }
 }
 
-MIDDLE_PATH static void look_at_clock(struct thread_cache *cache) {
+// By itself: the gates take what it costs off, because how often it comes goes by the clock.
+SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
     const uint64_t now_ms = os_clock_ms();
     cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);
