@@ -263,7 +263,7 @@ void cache_adjust(struct thread_cache *cache);
 // Gives back what the cache did not need since the last time.
 void cache_decay(struct thread_cache *cache);
 
-// Gives all blocks of the magazines back to their heaps. Also of a kept cache, under the registry's lock.
+// Gives all blocks of the magazines back to their heaps. Also of a cache without a thread, by who took it for that.
 void cache_empty(struct thread_cache *cache);
 
 // Sends every call the slow way, or no longer.

@@ -23,10 +23,6 @@ void capacity_leave(uint64_t bytes) {
     atomic_sub_relaxed(&capacity_total, bytes);
 }
 
-void capacity_drop(uint64_t bytes) {
-    atomic_sub_relaxed(&capacity_total, bytes);
-}
-
 bool capacity_is_overdrawn(void) {
     return atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
 }

@@ -49,9 +49,6 @@ extern _Atomic(uint32_t) cache_count_in_use;
 void capacity_join(uint64_t bytes);
 void capacity_leave(uint64_t bytes);
 
-// A cache that kept its blocks has none any more.
-void capacity_drop(uint64_t bytes);
-
 // Whether all caches together may hold more than cache_total_bytes.
 bool capacity_is_overdrawn(void);
 

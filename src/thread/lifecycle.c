@@ -313,46 +313,75 @@ void lifecycle_detach(void) {
     give_back(cache, CACHE_UNUSED);
 }
 
-// Brings home what one cache has kept since `before_ms` or longer. NULL when there is none. Under the registry's lock,
-// which a fork takes: its child finds the cache whole, or empty.
-static struct thread_cache *empty_one(uint64_t before_ms) {
+// Caches that a tick empties; the next one goes on. All of it together is the work of a slow path.
+#define OVERDUE_CACHES 8
+// What may go to the system of each meanwhile, as in a visit to an idle heap.
+#define EMPTYING_BYTES (8 * MIB)
+
+// One that keeps blocks since `before_ms` or longer; it counts as in use: the calling thread has it beside its own. NULL
+// when there is none.
+static struct thread_cache *take_kept(uint64_t before_ms) {
+    lock_acquire(&registry.lock);
     struct thread_cache **link = &registry.kept;
     while (*link != NULL && (*link)->kept_ms > before_ms) {
         link = &(*link)->next_unused;
     }
-    if (*link == NULL) {
-        return NULL;
+    struct thread_cache *cache = *link;
+    if (cache != NULL) {
+        unlink_kept(link);
+        capacity_join(0);
+        atomic_store_release(&cache->state, CACHE_IN_USE);
     }
-    struct thread_cache *cache = unlink_kept(link);
-    cache_empty(cache);
-    tidy(&cache->heap);
-    capacity_drop(cache->capacity_bytes);
-    push_unused(cache);
+    lock_release(&registry.lock);
     return cache;
 }
 
+static void set_budget(struct heap *heap, size_t bytes) {
+    lock_acquire(&heap->lock);
+    heap->budget_bytes = bytes;
+    heap->wants_visit = true;
+    lock_release(&heap->lock);
+}
+
+// Brings home what one cache has kept since `before_ms` or longer. False when there is none. Without the registry's lock:
+// threads start and end meanwhile, also in a handler of SIGABRT that a misuse noticed here calls. What others freed of its
+// heap's blocks, and the heap's empty slabs, are left to those who visit idle heaps, which do a part at a time.
+static bool empty_one(uint64_t before_ms, bool is_overdue) {
+    struct thread_cache *cache = take_kept(before_ms);
+    if (cache == NULL) {
+        return false;
+    }
+    set_budget(&cache->heap, EMPTYING_BYTES);
+    cache_empty(cache);
+    set_budget(&cache->heap, HEAP_BUDGET_ALL);
+    lock_acquire(&registry.lock);
+    // A handler of a signal may have forked, and this be the child: the cache is an orphan there.
+    if (atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
+        capacity_leave(cache->capacity_bytes);
+        push_unused(cache);
+    }
+    if (is_overdue) {
+        note_succession(false);
+        cache->passed_ticks = 0;  // whoever takes it tells nothing more
+    }
+    lock_release(&registry.lock);
+    return true;
+}
+
 void lifecycle_empty_kept(void) {
-    bool found = atomic_load_relaxed(&registry.kept_count) != 0;
-    while (found) {
-        // Threads that start or end have their turn after each.
-        lock_acquire(&registry.lock);
-        found = empty_one(UINT64_MAX) != NULL;
-        lock_release(&registry.lock);
+    // Not what is left meanwhile: threads may end faster than this goes on.
+    uint32_t left = atomic_load_relaxed(&registry.kept_count);
+    while (left != 0 && empty_one(UINT64_MAX, false)) {
+        left--;
     }
 }
 
 void lifecycle_empty_overdue(uint64_t now_ms) {
-    bool found = atomic_load_relaxed(&registry.kept_count) != 0;
     const uint64_t decay_ms = option_live(decay_interval_ms);
-    while (unlikely(found)) {
-        lock_acquire(&registry.lock);
-        struct thread_cache *cache = now_ms < decay_ms ? NULL : empty_one(now_ms - decay_ms);
-        found = cache != NULL;
-        if (found) {
-            note_succession(false);
-            cache->passed_ticks = 0;  // whoever takes it tells nothing more
-        }
-        lock_release(&registry.lock);
+    if (likely(atomic_load_relaxed(&registry.kept_count) == 0) || now_ms < decay_ms) {
+        return;
+    }
+    for (unsigned i = 0; i < OVERDUE_CACHES && empty_one(now_ms - decay_ms, true); i++) {
     }
 }
 

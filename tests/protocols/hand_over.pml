@@ -116,20 +116,29 @@ proctype next() {
     fi
 }
 
-/* lifecycle_empty_overdue() */
+/* lifecycle_empty_overdue(): has the cache beside its own meanwhile, as a thread has it. */
 proctype ticker() {
+    bool taken;
 #ifndef BUG_UNLOCKED_TICK
     acquire(registry_lock);
 #endif
+    taken = unused && kept;
     if
-    :: unused && kept ->
-        kept = false;
-        flush()
+    :: taken -> d_step { unused = false; kept = false }
+    :: else -> skip
+    fi;
+#ifndef BUG_UNLOCKED_TICK
+    release(registry_lock);
+#endif
+    if
+    :: taken ->
+        owners++;
+        assert(owners == 1);
+        flush();
+        owners--;
+        give_back(false)
     :: else -> skip
     fi
-#ifndef BUG_UNLOCKED_TICK
-    ; release(registry_lock)
-#endif
 }
 
 proctype freer() {

@@ -7,6 +7,7 @@
 
 #include "control/leaks.h"
 #include "control/learner.h"
+#include "heap/misuse.h"
 #include "successors.h"
 #include "thread/fork.h"
 
@@ -94,6 +95,43 @@ static void test_a_double_free_is_noticed_by_a_tick(void **state) {
     assert_true(maintenance_tick(thread_cache));
     assert_non_null(strstr(stderr_end(), "double free: 0x"));
     assert_int_equal(counted(COUNTER_misuses), misuses + 1);
+}
+
+// Whoever is told of a misuse, a handler of SIGABRT among them, may start threads and wait for them.
+static unsigned times_told, times_locked;
+
+static enum block_holder look_for_lock(const struct run *slab, uintptr_t start) {
+    (void)slab, (void)start;
+    times_told++;
+    if (lock_try_acquire(&registry_state.lock)) {
+        lock_release(&registry_state.lock);
+    } else {
+        times_locked++;
+    }
+    return HOLDER_UNKNOWN;
+}
+
+static void test_threads_may_start_while_a_misuse_is_told(void **state) {
+    (void)state;
+    options.abort = 0;
+    start();
+    leave_blocks();
+    char *block = hakmem_alloc(BYTES);
+    begin_thread();
+    struct thread_cache *cache = thread_cache;
+    use(BLOCKS, BYTES);
+    hakmem_dealloc(block + BLOCK_ALIGN);
+    be_short();
+    end_thread();
+    if (!is_kept(cache)) {
+        skip();  // a machine that let the thread wait for too long
+    }
+    misuse_holder = look_for_lock;
+    stderr_begin();
+    lifecycle_empty_kept();
+    assert_non_null(strstr(stderr_end(), "invalid free: 0x"));
+    assert_true(times_told != 0);
+    assert_int_equal(times_locked, 0);
 }
 
 // ---- fork
@@ -266,6 +304,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_kept_blocks_are_no_leaks),
         cmocka_unit_test(test_a_double_free_is_noticed_at_the_exit),
         cmocka_unit_test(test_a_double_free_is_noticed_by_a_tick),
+        cmocka_unit_test(test_threads_may_start_while_a_misuse_is_told),
         cmocka_unit_test(test_a_child_of_fork_has_what_was_kept),
         cmocka_unit_test(test_a_child_of_one_thread_has_what_was_kept),
         cmocka_unit_test(test_an_orphan_tells_nothing),

@@ -341,6 +341,46 @@ static void test_a_tick_leaves_what_is_fresh(void **state) {
     end_thread();
 }
 
+// One call does not pay for all that many threads have left.
+static void test_a_tick_empties_a_few(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    tick_after(1);
+    struct thread_cache *caches[MANY];
+    unsigned left = leave_many(caches);
+    if (left < 20) {
+        skip();  // a machine that let threads wait for too long
+    }
+    fake_os_pass_ms(99);
+    while (left != 0) {
+        tick_after(1);
+        const unsigned expected = left < 8 ? 0 : left - 8;
+        left = 0;
+        for (unsigned i = 0; i < MANY; i++) {
+            left += is_kept(caches[i]);
+        }
+        assert_int_equal(left, expected);
+    }
+    assert_int_equal(registry_state.kept_bytes, 0);
+}
+
+// Nor for all that others freed of the heap's blocks: that is for visits to idle heaps, a part at a time.
+static void test_a_tick_leaves_the_heap_to_visits(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    tick_after(1);
+    struct thread_cache *cache = leave_blocks();
+    assert_false(cache->heap.wants_visit);
+    tick_after(100);
+    assert_false(is_kept(cache));
+    assert_true(cache->heap.wants_visit);
+    assert_true(cache->heap.budget_bytes == HEAP_BUDGET_ALL);
+    tick_after(100);
+    assert_false(cache->heap.wants_visit);
+}
+
 static void test_reclaiming_empties_all(void **state) {
     (void)state;
     start();
@@ -373,6 +413,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_kept_bytes_count_in_the_total),
         cmocka_unit_test(test_a_tick_empties_what_nobody_took),
         cmocka_unit_test(test_a_tick_leaves_what_is_fresh),
+        cmocka_unit_test(test_a_tick_empties_a_few),
+        cmocka_unit_test(test_a_tick_leaves_the_heap_to_visits),
         cmocka_unit_test(test_reclaiming_empties_all),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
