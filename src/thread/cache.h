@@ -57,7 +57,7 @@ enum cache_state {
     CACHE_UNUSED,  // waits for a thread; empty
     CACHE_IN_USE,  // belongs to a living thread
     CACHE_ORPHAN,  // its thread was left behind by fork: what it holds is not to be trusted
-    CACHE_KEPT,  // waits for a thread with the blocks of the last one, which the registry's lock covers
+    CACHE_KEPT,  // waits for a thread with the blocks of the last one: the registry's lock covers them meanwhile
 };
 
 struct thread_cache {

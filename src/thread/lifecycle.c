@@ -258,7 +258,7 @@ IN_EVERY_PROCESS void lifecycle_when_attached(void (*function)(void)) {
 
 // Whether the thread that ends leaves its blocks to the next one, if there is room for them.
 static bool may_keep(const struct thread_cache *cache) {
-    return atomic_load_relaxed(&registry.keeps) && cache->came_soon &&
+    return atomic_load_relaxed(&registry.keeps) && option_live(learn) != 0 && cache->came_soon &&
            is_short(cache->passed_ticks, os_ticks()) && cache->capacity_bytes != 0 &&
            !cache_is_diverted(cache) && !capacity_is_overdrawn();
 }
@@ -319,9 +319,13 @@ void lifecycle_detach(void) {
 #define EMPTYING_BYTES (8 * MIB)
 
 // One that keeps blocks since `before_ms` or longer; it counts as in use: the calling thread has it beside its own. NULL
-// when there is none.
-static struct thread_cache *take_kept(uint64_t before_ms) {
-    lock_acquire(&registry.lock);
+// when there is none, and in a tick also while others start or end threads: another tick comes.
+static struct thread_cache *take_kept(uint64_t before_ms, bool is_tick) {
+    if (!is_tick) {
+        lock_acquire(&registry.lock);
+    } else if (!lock_try_acquire(&registry.lock)) {
+        return NULL;
+    }
     struct thread_cache **link = &registry.kept;
     while (*link != NULL && (*link)->kept_ms > before_ms) {
         link = &(*link)->next_unused;
@@ -347,7 +351,7 @@ static void set_budget(struct heap *heap, size_t bytes) {
 // threads start and end meanwhile, also in a handler of SIGABRT that a misuse noticed here calls. What others freed of its
 // heap's blocks, and the heap's empty slabs, are left to those who visit idle heaps, which do a part at a time.
 static bool empty_one(uint64_t before_ms, bool is_overdue) {
-    struct thread_cache *cache = take_kept(before_ms);
+    struct thread_cache *cache = take_kept(before_ms, is_overdue);
     if (cache == NULL) {
         return false;
     }
