@@ -52,7 +52,7 @@ test: setup | build ## Minutes: every test in every flavour; what CI runs
 	run() { echo "== test $$1"; flavour=$$1; shift; \
 	    $(call ctest,$$flavour,--parallel $(JOBS) "$$@") || failed="$$failed $$flavour"; }; \
 	run release; \
-	run debug --label-exclude 'apps|stress'; \
+	run debug --label-exclude 'apps|stress|cli'; \
 	for flavour in $(SANITIZERS); do run $$flavour; done; \
 	run clang --label-regex 'quick|unit'; \
 	run fuzz; \

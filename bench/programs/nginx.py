@@ -15,6 +15,7 @@ from .execution import Execution
 from .process import ProgramFailedError, Server
 
 CLIENTS = 6
+WORKERS = 2
 ROUNDS = 500
 FETCH_SECONDS_MAX = 60.0
 FILE_SIZES = (0, 1, 100, 4095, 4096, 20_000, 100_000)
@@ -24,7 +25,7 @@ PLACES = ("", "copied/", "packed/", "included/", "proxied/")
 CONFIGURATION = """
 daemon off;
 master_process on;
-worker_processes 2;
+worker_processes {workers};
 {user}
 pid {root}/pid;
 error_log {root}/error.log notice;
@@ -71,7 +72,7 @@ def server_words(root: Path, port: int) -> list[str]:
     """Writes the configuration; workers keep the rights that they need for a private directory."""
     user = "user root;" if os.geteuid() == 0 else ""
     configuration = root / "nginx.conf"
-    configuration.write_text(CONFIGURATION.format(root=root, port=port, user=user))
+    configuration.write_text(CONFIGURATION.format(root=root, port=port, user=user, workers=WORKERS))
     return ["/usr/sbin/nginx", "-c", str(configuration), "-e", str(root / "error.log")]
 
 

@@ -55,6 +55,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where the figures go",
     )
     group.addoption(
+        "--no-times",
+        dest="times",
+        action="store_const",
+        const=None,
+        help="keep no figures: beside other tests they mean nothing",
+    )
+    group.addoption(
         "--keep", action="store_true", help="keep the directory of the last run, and print it"
     )
 

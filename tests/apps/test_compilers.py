@@ -9,6 +9,7 @@ from programs.layout import INPUTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINERS = INPUTS / "containers.cc"
+SOURCES_MAX = 16
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +23,9 @@ def own_sources(base: Path) -> Path:
 
 @pytest.mark.every_mode
 def test_gcc(compare: Comparison, own_sources: Path) -> None:
-    sources = sorted((own_sources / "src").glob("*/*.c"))
-    assert sources, "the project has no sources"
+    every = (own_sources / "src").glob("*/*.c")
+    sources = sorted(every, key=lambda source: source.stat().st_size)[-SOURCES_MAX:]
+    assert len(sources) == SOURCES_MAX, "the project has fewer sources"
 
     def workload(run: Run) -> Outputs:
         outputs = {}
@@ -37,7 +39,7 @@ def test_gcc(compare: Comparison, own_sources: Path) -> None:
             outputs[target] = (run.directory / target).read_bytes()
         return outputs
 
-    compare.commands("gcc", workload, what="the project's C sources, objects compared")
+    compare.commands("gcc", workload, what="the project's largest C sources, objects compared")
 
 
 def test_gxx(compare: Comparison) -> None:
@@ -45,10 +47,11 @@ def test_gxx(compare: Comparison) -> None:
         source = run.write("unit.cc", CONTAINERS.read_bytes())
         if run.traced:
             source.write_text("#include <string>\nint main() { return std::string().size(); }\n")
-        compiler = ["g++", "-std=c++17", "-O1"]
-        run.command([*compiler, "-g", "-c", "unit.cc", "-o", "unit.o"])
-        # Link-time optimisation reads and writes whole programs inside the linker's plugin.
-        run.command([*compiler, "-flto", "-flto-partition=one", "unit.cc", "-o", "program"])
+        # Link-time optimisation reads and writes whole programs inside the linker's plugin; its
+        # sections have random names unless told.
+        compiler = ["g++", "-std=c++17", "-O1", "-g", "-flto", "-frandom-seed=1"]
+        run.command([*compiler, "-ffat-lto-objects", "-c", "unit.cc", "-o", "unit.o"])
+        run.command([*compiler, "-flto-partition=one", "unit.o", "-o", "program"])
         return {
             "unit.o": (run.directory / "unit.o").read_bytes(),
             "program": (run.directory / "program").read_bytes(),

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from apprun.compare import Comparison, Outputs, Run
-from programs.nginx import CLIENTS, fetch, requests, server_words, write_site
+from apprun.compare import Comparison, Outputs, Run, wait_for
+from programs.nginx import CLIENTS, WORKERS, fetch, requests, server_words, write_site
 
 
 def answer_digests(stream: bytes) -> Iterator[bytes]:
@@ -34,6 +34,11 @@ def answer_digests(stream: bytes) -> Iterator[bytes]:
         yield headers + hashlib.sha256(b"".join(content)).hexdigest().encode()
 
 
+def left(log: Path) -> int:
+    """How many workers the log says have ended well."""
+    return len(re.findall(r"worker process \d+ exited with code 0", log.read_text()))
+
+
 def test_nginx(compare: Comparison) -> None:
     def workload(run: Run) -> Outputs:
         write_site(run.directory)
@@ -47,13 +52,16 @@ def test_nginx(compare: Comparison) -> None:
                 answers = fetch(server, {client: stream for client, (stream, _) in streams.items()})
             if run.variant.proves:
                 run.prove(server)
-            # The workers that served are replaced by new ones, which serve as well.
+            # The workers that served are replaced by new ones, which serve as well. One that is
+            # about to leave would still answer, but only what it has read by then.
+            log = run.directory / "error.log"
             run.tool(["nginx", "-c", str(run.directory / "nginx.conf"), "-s", "reload"])
+            wait_for(lambda: left(log) >= WORKERS, "the former workers have left")
             streams[CLIENTS] = requests(CLIENTS, 9)
             answers |= fetch(server, {CLIENTS: streams[CLIENTS][0]})
-        log = Path(run.directory / "error.log").read_text()
-        assert "reconfiguring" in log
-        assert not re.search(r"\[(crit|alert|emerg)\]", log), log
+        told = log.read_text()
+        assert "reconfiguring" in told
+        assert not re.search(r"\[(crit|alert|emerg)\]", told), told
         outputs = {}
         for client, (_, count) in streams.items():
             digests = list(answer_digests(b"".join(answers[client])))

@@ -18,6 +18,7 @@ from .record import Recorder
 
 Outputs = Mapping[str, bytes]
 DIFFERENCE_LINES_MAX = 30
+WAIT_SECONDS_MAX = 60.0
 
 # Nothing of the caller's environment reaches a program: results must not depend on it.
 BASE_ENVIRONMENT = {
@@ -208,6 +209,14 @@ def assert_same(what: str, expected: Outputs, actual: Outputs) -> None:
     for key, value in expected.items():
         if value != actual[key]:
             raise AssertionError(f"{what}: '{key}' differs\n{differences(value, actual[key])}")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Until a server has done what takes it a while: `what` ends the sentence of the failure."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS_MAX:.0f} s: {what}"
+        time.sleep(0.01)
 
 
 class Comparison:

@@ -15,9 +15,12 @@ def identity(library: Path) -> str:
 
 
 class Recorder:
-    """Collects figures; a later session with the same library adds to an earlier one's file."""
+    """Collects figures; a later session with the same library adds to an earlier one's file.
 
-    def __init__(self, path: Path, library: Path) -> None:
+    Without a path they are not kept.
+    """
+
+    def __init__(self, path: Path | None, library: Path) -> None:
         self.path = path
         self.changed = False
         self.content: dict[str, Any] = {
@@ -27,7 +30,7 @@ class Recorder:
             "machine": {"cpu_count": os.cpu_count(), "kernel": platform.release()},
             "programs": {},
         }
-        if path.exists():
+        if path is not None and path.exists():
             earlier = json.loads(path.read_text())
             same = ("schema", "library", "library_sha256", "machine")
             if all(earlier.get(key) == self.content[key] for key in same):
@@ -45,7 +48,7 @@ class Recorder:
         self.changed = True
 
     def save(self) -> None:
-        if self.changed:
+        if self.changed and self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             partial = self.path.with_suffix(".partial")
             partial.write_text(json.dumps(self.content, indent=1) + "\n")
