@@ -1,7 +1,12 @@
 /* pairs: nothing but calls of malloc and free, `slots` of each in turn, newest block freed first.
  * Made for counting instructions: the difference between two runs of different `ops` is exactly
- * the cost of the calls and of a loop of a few instructions. */
+ * the cost of the calls and of a loop of a few instructions. With --ask 1 each block's usable size is
+ * asked after its malloc and before its free, as redis and ruby do. */
 #include "frame.h"
+
+#include <malloc.h>
+
+static uint64_t asks = 0;
 
 static void rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds) {
     const size_t count = options->slot_count;
@@ -22,8 +27,24 @@ static void single_run(size_t bytes, uint64_t count) {
     }
 }
 
+static void asking_run(const struct frame_options *options, void **blocks, uint64_t rounds) {
+    const size_t count = options->slot_count;
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < count; i++) {
+            blocks[i] = malloc(options->bytes_min);
+            malloc_usable_size(blocks[i]);
+        }
+        for (size_t i = count; i-- > 0;) {
+            malloc_usable_size(blocks[i]);
+            free(blocks[i]);
+        }
+    }
+}
+
 static void some_run(const struct frame_options *options, void **blocks, uint64_t count) {
-    if (options->slot_count == 1) {
+    if (asks != 0) {
+        asking_run(options, blocks, count / options->slot_count);
+    } else if (options->slot_count == 1) {
         single_run(options->bytes_min, count);
     } else {
         rounds_run(options, blocks, count / options->slot_count);
@@ -41,6 +62,7 @@ void pairs_run(const struct frame_options *options, void **blocks, uint64_t coun
 static const struct frame_workload pairs = {
     .name = "pairs",
     .unit = "pairs of malloc and free",
+    .own = (const struct frame_own_option[]){{"--ask", &asks}, {NULL, NULL}},
 };
 
 int main(int argc, char **argv) {

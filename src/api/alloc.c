@@ -305,7 +305,7 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
         if (index < 0) {
             place.kind = PLACE_NONE;
         } else if (slab_is_free(place.run, (unsigned)index) ||
-                   cache_freed_lately(thread_cache, place.run->class_index, address) ||
+                   cache_freed_lately(top_of(thread_cache, place.run->class_index), address) ||
                    (unlikely(options.quarantine_blocks) && is_held_back(place.run, address))) {
             misuse_report_freed(otherwise, place.run, (unsigned)index);
             place.kind = PLACE_NONE;
@@ -322,9 +322,8 @@ static struct place find_live(uintptr_t address, enum misuse otherwise) {
 }
 
 // The common case of find_live without its detours: the bytes of the small block in use that starts
-// at an address, or 0 for anything else. Some programs ask for the size of every block.
-static inline size_t live_small_bytes(uintptr_t address) {
-    const struct thread_cache *cache = thread_cache;
+// at an address, or 0 for anything else.
+static inline size_t live_small_bytes(struct thread_cache *cache, uintptr_t address) {
     // Diverted caches, and the constant ones: all detours are possible.
     if (unlikely(address >> ADDRESS_BITS != 0 || cache_is_diverted(cache))) {
         return 0;
@@ -335,7 +334,8 @@ static inline size_t live_small_bytes(uintptr_t address) {
     }
     const int index = slab_index(slab, address);
     if (unlikely(index < 0 || slab_is_free(slab, (unsigned)index) ||
-                 cache_freed_lately(cache, slab->class_index, address))) {
+                 cache_freed_lately(slot_load(cache_class_tops(cache->top), slab->class_index),
+                                    address))) {
         return 0;
     }
     return size_classes[slab->class_index].block_bytes;
@@ -502,16 +502,45 @@ SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
 
 // ---- Size and resize ----
 
-size_t hakmem_block_bytes(const void *block) {
-    if (block == NULL) {
+SLOW_PATH static size_t block_bytes_slow(uintptr_t address) {
+    if (address == 0) {
         return 0;
     }
-    const size_t small_bytes = live_small_bytes((uintptr_t)block);
-    if (likely(small_bytes != 0)) {
-        return small_bytes;
+    const size_t bytes = live_small_bytes(thread_cache, address);
+    if (likely(bytes != 0)) {
+        return bytes;
     }
-    const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_USABLE_SIZE);
+    const struct place place = find_live(address, MISUSE_INVALID_USABLE_SIZE);
     return place.kind == PLACE_NONE ? 0 : place.usable_bytes;
+}
+
+// Some programs ask for the size of every block, when they take it and when they free it. Of a slab of one page the page
+// map, the size class and the thread's own node tell it; the bitmaps are not asked: the size of a block that went home
+// long ago harms nobody (docs/decisions/0052-the-size-of-a-block.md).
+size_t hakmem_block_bytes(const void *block) {
+    struct thread_cache *cache = thread_cache;
+    const uintptr_t address = (uintptr_t)block;
+    if (unlikely(address > cache->address_max)) {
+        return block_bytes_slow(address);
+    }
+    const uint64_t kind =
+        page_entry_kind(atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]));
+    void *const *top = slot_load(cache->top, kind);
+    // Of a class without a node, whose blocks go straight home, of a diverted cache and of what is in no slab, too.
+    if (unlikely(node_is_full(top))) {
+        return block_bytes_slow(address);
+    }
+    const struct size_class *size_class = &size_classes[kind - PAGE_KIND_SLAB];
+    if (cache_took_last(top, address)) {
+        return size_class->block_bytes;
+    }
+    const uint32_t offset = address % PAGE_BYTES;
+    const uint32_t index = block_index(offset, size_class->reciprocal);
+    if (unlikely(index * size_class->block_bytes != offset || index >= size_class->block_count ||
+                 size_class->slab_pages != 1 || cache_freed_lately(top, address))) {
+        return block_bytes_slow(address);
+    }
+    return size_class->block_bytes;
 }
 
 // A smaller request stays in its block until it needs less than half.
@@ -604,9 +633,9 @@ void *hakmem_resize(void *block, size_t bytes) {
     if (unlikely(bytes > REQUEST_BYTES_MAX)) {
         return or_enomem(NULL);
     }
-    const size_t small_bytes = bytes == 0 ? 0 : live_small_bytes((uintptr_t)block);
-    if (unlikely(small_bytes == 0)) {
+    const size_t usable_bytes = bytes == 0 ? 0 : live_small_bytes(thread_cache, (uintptr_t)block);
+    if (unlikely(usable_bytes == 0)) {
         return resize_slow(block, bytes);
     }
-    return fits(small_bytes, bytes) ? block : resize_by_copying(block, small_bytes, bytes);
+    return fits(usable_bytes, bytes) ? block : resize_by_copying(block, usable_bytes, bytes);
 }

@@ -189,6 +189,7 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
 static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **full = magazine->depot;
+    void *block = full[NODE_BLOCKS_MAX];
     const unsigned left = parked(magazine) - 1;
     magazine->depot = (void **)full[0];
     atomic_store_relaxed(&magazine->depot_count, (uint16_t)left);
@@ -199,7 +200,7 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
     magazine->active = 1;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
-    return full[NODE_BLOCKS_MAX];
+    return block;
 }
 
 // A program may live on its depots alone: every so many swaps it looks whether a tick is due, and then takes the slow
@@ -373,9 +374,10 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
 static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **top = top_of(cache, class_index);
-    if (unlikely(top[-1] != NULL)) {
+    void *block = top[-1];
+    if (unlikely(block != NULL)) {
         set_top(cache, class_index, top - 1);
-        return top[-1];
+        return block;
     }
     note_slow_path(cache, magazine);
     if (magazine->depot != NULL) {
@@ -423,7 +425,7 @@ static void free_home(struct thread_cache *cache, struct run *slab, void *block)
 static void push_slow(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **top = top_of(cache, class_index);
-    if (((uintptr_t)top & (NODE_BYTES - 1)) == 0) {
+    if (node_is_full(top)) {
         note_slow_path(cache, magazine);
         make_room(cache, class_index);
         top = top_of(cache, class_index);
@@ -471,16 +473,4 @@ void cache_forget(struct thread_cache *cache) {
     switch_tops_off(cache->shadow_top);
     cache->capacity_bytes = 0;
     cache->budget_bytes = 0;
-}
-
-bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,
-                             uintptr_t address) {
-    void **top = top_of((struct thread_cache *)(uintptr_t)cache, class_index);
-    for (unsigned i = 0; i < FREED_LATELY && top[-1] != NULL; i++) {
-        top--;
-        if ((uintptr_t)*top == address) {
-            return true;
-        }
-    }
-    return false;
 }

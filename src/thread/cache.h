@@ -32,7 +32,8 @@
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
-// end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
+// end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0. The slot at top is NULL, or the
+// block that the thread took last from the node.
 struct magazine {
     void **node;        // the one top points into, or NULL
     void **depot;       // stack of full nodes
@@ -153,6 +154,11 @@ static inline void ***cache_class_tops(void ***tops_of_kinds) {
     return tops_of_kinds + PAGE_KIND_SLAB;
 }
 
+// Whether the node that a top points into has no room, as of a class that has none.
+FAST_PATH bool node_is_full(void *const *top) {
+    return ((uintptr_t)top & (NODE_BYTES - 1)) == 0;
+}
+
 // A block of the class with this number (size_class_number()), or NULL when the magazine is empty.
 FAST_PATH void *cache_pop(struct thread_cache *cache, uint64_t class_number) {
     void **top = slot_load(cache->top, class_number);
@@ -183,7 +189,7 @@ FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, voi
     const uint32_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
     const uint64_t kind = page_entry_kind(entry);
     void **top = slot_load(cache->top, kind);
-    if (unlikely(((uintptr_t)top & (NODE_BYTES - 1)) == 0)) {
+    if (unlikely(node_is_full(top))) {
         return false;
     }
     *top = block;
@@ -201,22 +207,24 @@ static inline uint64_t cache_class_of(const struct thread_cache *cache, uintptr_
 // Looking through the whole magazine would cost realloc-heavy programs dearly; most uses of a freed
 // block follow soon after the free.
 #define FREED_LATELY 8
-bool cache_freed_lately_slow(const struct thread_cache *cache, uint64_t class_index,
-                             uintptr_t address);
 
-// Whether the block is among the last few that this thread freed into the magazine.
-FAST_PATH bool cache_freed_lately(const struct thread_cache *cache, uint64_t class_index,
-                                  uintptr_t address) {
-    struct thread_cache *own = (struct thread_cache *)(uintptr_t)cache;
-    void *const *top = slot_load(cache_class_tops(own->top), class_index);
-    const uintptr_t last = (uintptr_t)(top - 1) % NODE_BYTES / sizeof(void *);
-    if (unlikely(last < FREED_LATELY - 1 || cache_is_diverted(cache))) {
-        return cache_freed_lately_slow(cache, class_index, address);
+// Whether the block is among the last few that this thread freed into the magazine with this top.
+FAST_PATH bool cache_freed_lately(void *const *top, uintptr_t address) {
+    const void *block = (const void *)address;
+    if (unlikely((uintptr_t)(top - 1) % NODE_BYTES / sizeof(void *) < FREED_LATELY - 1)) {
+        while (*--top != NULL && *top != block) {
+        }
+        return *top != NULL;
     }
     // Without a look for the floor: below it there is no block.
-    const void *block = (const void *)address;
     return top[-1] == block || top[-2] == block || top[-3] == block || top[-4] == block ||
            top[-5] == block || top[-6] == block || top[-7] == block || top[-8] == block;
+}
+
+// Whether the block is the one that this thread took last from its node, which is not full, and has not given back to
+// it: a block then begins there. Another thread may have freed it.
+FAST_PATH bool cache_took_last(void *const *top, uintptr_t address) {
+    return *top == (const void *)address;
 }
 
 // ---- The slow paths, on the calling thread's own cache ----
@@ -294,7 +302,11 @@ static inline void **top_of(struct thread_cache *cache, uint64_t class_index) {
     return slot_load(tops_of(cache), class_index);
 }
 
+// By which blocks came or went in another way than one by one, so that none was taken last (cache_took_last).
 static inline void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
+    if (!node_is_full(top)) {
+        *top = NULL;
+    }
     slot_store(tops_of(cache), class_index, top);
 }
 

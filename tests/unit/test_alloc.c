@@ -41,6 +41,29 @@ static void test_every_small_size(void **state) {
     check();
 }
 
+// Of a class whose blocks stay in the thread's node.
+static void test_sizes_of_blocks_in_use(void **state) {
+    (void)state;
+    char *blocks[200];
+    for (size_t bytes = 16; bytes <= SMALL_BYTES_MAX; bytes = bytes * 3 / 2) {
+        const size_t usable = size_classes[size_class_index(bytes)].block_bytes;
+        for (unsigned i = 0; i < 2 * ARRAY_COUNT(blocks); i++) {
+            const unsigned at = i % ARRAY_COUNT(blocks);
+            if (i >= ARRAY_COUNT(blocks)) {
+                assert_int_equal(hakmem_block_bytes(blocks[at]), usable);
+                hakmem_dealloc(blocks[at]);
+            }
+            blocks[at] = hakmem_alloc(bytes);
+            assert_int_equal(hakmem_block_bytes(blocks[at]), usable);
+            assert_int_equal(hakmem_block_bytes(blocks[at / 2]), usable);
+        }
+        for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+            hakmem_dealloc(blocks[i]);
+        }
+    }
+    check();
+}
+
 static void test_two_blocks_of_no_bytes_differ(void **state) {
     (void)state;
     void *first = hakmem_alloc(0);
@@ -298,6 +321,35 @@ static uint64_t misuses;
         check();                                               \
     } while (0)
 
+static void test_sizes_of_what_is_no_block_in_use(void **state) {
+    (void)state;
+    options.abort = 0;
+    char *blocks[100];
+    for (unsigned i = 0; i < 2 * ARRAY_COUNT(blocks); i++) {
+        if (i >= ARRAY_COUNT(blocks)) {
+            hakmem_dealloc(blocks[i % ARRAY_COUNT(blocks)]);
+        }
+        blocks[i % ARRAY_COUNT(blocks)] = hakmem_alloc(240);
+    }
+    char *const block = blocks[50];
+    expect_report(assert_int_equal(hakmem_block_bytes(block + 16), 0),
+                  "lies 16 bytes inside the 240-byte");
+    // What is left behind the last block of the slab.
+    const uintptr_t slab = align_down((uintptr_t)block, PAGE_BYTES);
+    const size_t held = PAGE_BYTES / 240 * 240;
+    expect_report(assert_int_equal(hakmem_block_bytes((void *)(slab + held)), 0),
+                  "invalid malloc_usable_size");
+    // Freed just now, and seven frees ago.
+    for (unsigned i = 0; i < 8; i++) {
+        hakmem_dealloc(blocks[i]);
+        expect_report(assert_int_equal(hakmem_block_bytes(blocks[i]), 0), "of a freed block: 0x");
+    }
+    expect_report(assert_int_equal(hakmem_block_bytes(blocks[0]), 0), "of a freed block: 0x");
+    // That the caches of this thread are full of them makes no difference to the others.
+    assert_int_equal(hakmem_block_bytes(blocks[8]), 240);
+    assert_int_equal(hakmem_block_bytes(NULL), 0);
+}
+
 static void test_misuse_is_reported_and_ignored(void **state) {
     (void)state;
     char *small = hakmem_alloc(100);
@@ -449,6 +501,8 @@ static void test_workload_checked_all_the_time(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_small_size),
+        cmocka_unit_test(test_sizes_of_blocks_in_use),
+        cmocka_unit_test(test_sizes_of_what_is_no_block_in_use),
         cmocka_unit_test(test_two_blocks_of_no_bytes_differ),
         cmocka_unit_test(test_free_leaves_errno_alone),
         cmocka_unit_test(test_success_leaves_errno_alone),

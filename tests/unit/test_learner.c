@@ -350,9 +350,9 @@ static void test_limit_takes_back_at_once(void **state) {
         assert_int_equal(thread_cache->magazines[SIZE_CLASS_1024].capacity, limit);
         assert_int_equal(check_all(), 0);
         void *block = alloc(1024);
-        assert_false(cache_freed_lately(thread_cache, SIZE_CLASS_1024, (uintptr_t)block));
+        assert_false(cache_freed_lately(top_of(thread_cache, SIZE_CLASS_1024), (uintptr_t)block));
         dealloc(block);
-        assert_true(cache_freed_lately(thread_cache, SIZE_CLASS_1024, (uintptr_t)block));
+        assert_true(cache_freed_lately(top_of(thread_cache, SIZE_CLASS_1024), (uintptr_t)block));
     }
     fill(SIZE_CLASS_1024, 200);
     assert_int_equal(check_all(), 0);
