@@ -39,7 +39,7 @@ SAMPLES_LEAST = 8
 @dataclass(frozen=True)
 class Sample:
     """One interval: milliseconds and operations since the start, and the throughput of the
-    interval itself."""
+    interval itself. No mappings: the process had ended when its line was read."""
 
     ms: int
     ops: int

@@ -531,9 +531,6 @@ size_t hakmem_block_bytes(const void *block) {
         return block_bytes_slow(address);
     }
     const struct size_class *size_class = &size_classes[kind - PAGE_KIND_SLAB];
-    if (cache_took_last(top, address)) {
-        return size_class->block_bytes;
-    }
     const uint32_t offset = address % PAGE_BYTES;
     const uint32_t index = block_index(offset, size_class->reciprocal);
     if (unlikely(index * size_class->block_bytes != offset || index >= size_class->block_count ||

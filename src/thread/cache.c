@@ -189,7 +189,6 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
 static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **full = magazine->depot;
-    void *block = full[NODE_BLOCKS_MAX];
     const unsigned left = parked(magazine) - 1;
     magazine->depot = (void **)full[0];
     atomic_store_relaxed(&magazine->depot_count, (uint16_t)left);
@@ -200,7 +199,7 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
     magazine->active = 1;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
-    return block;
+    return full[NODE_BLOCKS_MAX];
 }
 
 // A program may live on its depots alone: every so many swaps it looks whether a tick is due, and then takes the slow
@@ -374,10 +373,9 @@ static bool has_node(struct thread_cache *cache, uint64_t class_index) {
 static void *alloc_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **top = top_of(cache, class_index);
-    void *block = top[-1];
-    if (unlikely(block != NULL)) {
+    if (unlikely(top[-1] != NULL)) {
         set_top(cache, class_index, top - 1);
-        return block;
+        return top[-1];
     }
     note_slow_path(cache, magazine);
     if (magazine->depot != NULL) {

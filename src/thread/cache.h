@@ -32,8 +32,7 @@
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
-// end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0. The slot at top is NULL, or the
-// block that the thread took last from the node.
+// end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
 struct magazine {
     void **node;        // the one top points into, or NULL
     void **depot;       // stack of full nodes
@@ -221,12 +220,6 @@ FAST_PATH bool cache_freed_lately(void *const *top, uintptr_t address) {
            top[-5] == block || top[-6] == block || top[-7] == block || top[-8] == block;
 }
 
-// Whether the block is the one that this thread took last from its node, which is not full, and has not given back to
-// it: a block then begins there. Another thread may have freed it.
-FAST_PATH bool cache_took_last(void *const *top, uintptr_t address) {
-    return *top == (const void *)address;
-}
-
 // ---- The slow paths, on the calling thread's own cache ----
 
 void cache_init(struct thread_cache *cache, uint32_t id);
@@ -302,11 +295,7 @@ static inline void **top_of(struct thread_cache *cache, uint64_t class_index) {
     return slot_load(tops_of(cache), class_index);
 }
 
-// By which blocks came or went in another way than one by one, so that none was taken last (cache_took_last).
 static inline void set_top(struct thread_cache *cache, uint64_t class_index, void **top) {
-    if (!node_is_full(top)) {
-        *top = NULL;
-    }
     slot_store(tops_of(cache), class_index, top);
 }
 

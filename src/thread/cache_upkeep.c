@@ -77,7 +77,7 @@ void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t 
 static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     empty_magazine(cache, class_index);
-    slot_store(tops_of(cache), class_index, NO_TOP);
+    set_top(cache, class_index, NO_TOP);
     metadata_free_aligned(magazine->node);
     magazine->node = NULL;
     if (magazine->spare != NULL) {

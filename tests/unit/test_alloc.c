@@ -345,6 +345,11 @@ static void test_sizes_of_what_is_no_block_in_use(void **state) {
         expect_report(assert_int_equal(hakmem_block_bytes(blocks[i]), 0), "of a freed block: 0x");
     }
     expect_report(assert_int_equal(hakmem_block_bytes(blocks[0]), 0), "of a freed block: 0x");
+    // In the order in which the slots of the node still hold them from before.
+    for (unsigned i = 20; i-- > 10;) {
+        hakmem_dealloc(blocks[i]);
+        expect_report(assert_int_equal(hakmem_block_bytes(blocks[i]), 0), "of a freed block: 0x");
+    }
     // That the caches of this thread are full of them makes no difference to the others.
     assert_int_equal(hakmem_block_bytes(blocks[8]), 240);
     assert_int_equal(hakmem_block_bytes(NULL), 0);

@@ -224,43 +224,6 @@ static void test_freed_lately(void **state) {
     assert_false(cache_freed_lately(top_of(cache, SIZE_CLASS_64), (uintptr_t)blocks[11]));
 }
 
-// Whatever moved the top, the slot above it has no block that is free, and none that another call handed out.
-static void require_none_taken_last(void) {
-    void *const *top = top_of(cache, SIZE_CLASS_64);
-    assert_true(node_is_full(top) || *top == NULL);
-}
-
-static void test_taken_last(void **state) {
-    (void)state;
-    start();
-    void *blocks[300];
-    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
-        blocks[i] = take(SIZE_CLASS_64);
-        void *const *top = top_of(cache, SIZE_CLASS_64);
-        // A refill hands its first block out past the node.
-        assert_true(*top == NULL || cache_took_last(top, (uintptr_t)blocks[i]));
-        assert_true(i == 0 || !cache_took_last(top, (uintptr_t)blocks[i - 1]));
-    }
-    void *const last = take(SIZE_CLASS_64);
-    assert_true(cache_took_last(top_of(cache, SIZE_CLASS_64), (uintptr_t)last));
-    give(SIZE_CLASS_64, last);
-    assert_false(cache_took_last(top_of(cache, SIZE_CLASS_64), (uintptr_t)last));
-    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
-        give(SIZE_CLASS_64, blocks[i]);
-        assert_false(cache_took_last(top_of(cache, SIZE_CLASS_64), (uintptr_t)blocks[i]));
-    }
-    take(SIZE_CLASS_64);
-    cache_decay(cache);
-    cache_decay(cache);
-    require_none_taken_last();
-    take(SIZE_CLASS_64);
-    cache_set_limit(cache, SIZE_CLASS_64, 3);
-    require_none_taken_last();
-    take(SIZE_CLASS_64);
-    cache_empty(cache);
-    require_none_taken_last();
-}
-
 // ---- Want of memory ----
 
 // Nothing is mapped any more, and what was mapped is used up.
@@ -618,7 +581,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_new_thread_has_nothing),
         cmocka_unit_test(test_class_of_an_address),
         cmocka_unit_test(test_freed_lately),
-        cmocka_unit_test(test_taken_last),
         cmocka_unit_test(test_without_memory_for_a_node),
         cmocka_unit_test(test_without_memory_for_another_node),
         cmocka_unit_test(test_watched_class_checks_every_free),
