@@ -26,7 +26,7 @@ from .peers import Allocator
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 PROGRAM = "soak"
 # Silence of this many intervals, and this many seconds, means that the workload hangs.
-SILENT_INTERVALS, SILENT_SECONDS = 10, 30.0
+SILENT_INTERVALS, SILENT_SECONDS = 10, 120.0
 # Thresholds. RSS may fall and throughput may rise as they like.
 DRIFT_PERCENT_MOST = 1.0
 CV_PERCENT_MOST = 2.0
@@ -217,6 +217,8 @@ def judge(samples: Sequence[Sample], floor: Noise | None) -> list[Verdict]:
 def _mappings_verdict(half: Sequence[Sample]) -> Verdict:
     """The number of mappings must not climb: the kernel allows some 65,000."""
     counts = [sample.mappings for sample in half if sample.mappings > 0]
+    if not counts:
+        return Verdict("mappings", INCONCLUSIVE, "not counted", 0.0, float(MAPPINGS_MOST))
     part = max(1, len(counts) // 4)
     first, last = min(counts[:part]), min(counts[-part:])
     limit = max(MAPPINGS_MOST, first * MAPPINGS_PERCENT_MOST / 100)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
-KILL_SECONDS_MAX = 10.0
+READY_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 120.0
+KILL_SECONDS_MAX = 60.0
 EXCERPT_BYTES = 3000
 
 

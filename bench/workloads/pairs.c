@@ -8,13 +8,21 @@
 
 static uint64_t asks = 0;
 
-static void rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds) {
+/* In line with a constant `asking`, so that a loop that asks nothing has no test. */
+static inline __attribute__((always_inline)) void
+rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds, bool asking) {
     const size_t count = options->slot_count;
     for (uint64_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < count; i++) {
             blocks[i] = malloc(options->bytes_min);
+            if (asking) {
+                malloc_usable_size(blocks[i]);
+            }
         }
         for (size_t i = count; i-- > 0;) {
+            if (asking) {
+                malloc_usable_size(blocks[i]);
+            }
             free(blocks[i]);
         }
     }
@@ -27,27 +35,13 @@ static void single_run(size_t bytes, uint64_t count) {
     }
 }
 
-static void asking_run(const struct frame_options *options, void **blocks, uint64_t rounds) {
-    const size_t count = options->slot_count;
-    for (uint64_t round = 0; round < rounds; round++) {
-        for (size_t i = 0; i < count; i++) {
-            blocks[i] = malloc(options->bytes_min);
-            malloc_usable_size(blocks[i]);
-        }
-        for (size_t i = count; i-- > 0;) {
-            malloc_usable_size(blocks[i]);
-            free(blocks[i]);
-        }
-    }
-}
-
 static void some_run(const struct frame_options *options, void **blocks, uint64_t count) {
     if (asks != 0) {
-        asking_run(options, blocks, count / options->slot_count);
+        rounds_run(options, blocks, count / options->slot_count, true);
     } else if (options->slot_count == 1) {
         single_run(options->bytes_min, count);
     } else {
-        rounds_run(options, blocks, count / options->slot_count);
+        rounds_run(options, blocks, count / options->slot_count, false);
     }
 }
 

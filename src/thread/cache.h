@@ -210,6 +210,7 @@ static inline uint64_t cache_class_of(const struct thread_cache *cache, uintptr_
 // Whether the block is among the last few that this thread freed into the magazine with this top.
 FAST_PATH bool cache_freed_lately(void *const *top, uintptr_t address) {
     const void *block = (const void *)address;
+    // The node begins within those few: the slot at its floor is NULL.
     if (unlikely((uintptr_t)(top - 1) % NODE_BYTES / sizeof(void *) < FREED_LATELY - 1)) {
         while (*--top != NULL && *top != block) {
         }

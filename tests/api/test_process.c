@@ -17,7 +17,7 @@ static int status_of(void (*body)(void)) {
         require(quiet >= 0 && dup2(quiet, STDERR_FILENO) >= 0);
         // The test library has handlers of its own.
         require(signal(SIGABRT, SIG_DFL) != SIG_ERR && signal(SIGSEGV, SIG_DFL) != SIG_ERR);
-        alarm(30);
+        alarm(300);
         body();
         _exit(0);
     }

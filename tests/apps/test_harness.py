@@ -12,6 +12,8 @@ from apprun.compare import GLIBC, Comparison, Outputs, Run, Variant, assert_same
 from apprun.record import Recorder
 from programs.process import ProgramFailedError, process_tree, status_kib
 
+from tests.patience import HANG_SECONDS
+
 ECHO_SERVER = """
 import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -161,7 +163,7 @@ def test_a_server_dies_with_the_launcher(compare: Comparison) -> None:
         words = ["/usr/bin/python3", "-c", ECHO_SERVER]
         with run.server(lambda port: [*words, str(port)]) as server:
             server.running._launcher.kill()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + HANG_SECONDS
             while status_kib(server.pid, "VmRSS") and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert status_kib(server.pid, "VmRSS") == 0

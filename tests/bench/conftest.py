@@ -16,6 +16,7 @@ sys.path.insert(0, str(TOP / "bench"))
 sys.path.insert(0, str(TOP / "tools"))
 
 from harness import workshop  # noqa: E402
+from tests.patience import HANG_SECONDS  # noqa: E402
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -52,7 +53,9 @@ def bench(built: Path) -> Bench:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, str(TOP / "hakmem"), "bench", *map(str, arguments)]
-        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS
+        )
 
     return run
 

@@ -13,6 +13,7 @@ import pytest
 from harness import scaling, scaling_model, store
 from harness.errors import MeasureError
 from harness.scaling_model import CHANGES, Load, Machine, Model, Station, chiplets, mesh, solve
+from tests.patience import HANG_SECONDS
 
 TOP = Path(__file__).resolve().parents[2]
 # Of locks: taken 5 times, once while another thread holds it; tried twice, the second time in vain.
@@ -62,7 +63,9 @@ def test_a_build_that_counts_counts(tmp_path: Path) -> None:
     parts = "os/lock os/sharing os/linux os/file os/events base/text config/counters config/control"
     names = [TOP / "src" / f"{part}.c" for part in parts.split()]
     subprocess.run(["cc", *flags, "-o", program, source, *names], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [program], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     workload = scaling.Workload("w", "", "p", {}, operations=1, calls=1)
     row = scaling.as_row(workload, "default", 1, [scaling.parse(done.stderr)])
     arena = row.locks["arena"]

@@ -27,6 +27,7 @@ from harness.errors import BenchError, MeasureError, RefusedError
 from harness.layout import TOP
 from harness.progress import Estimate
 from harness.session import Plan, Session
+from tests.patience import HANG_SECONDS
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -153,12 +154,12 @@ def test_interruption_keeps_the_finished_rows(built: Path, tmp_path: Path, rows:
             "--workloads", ",".join(SHORT), "--allocators", "glibc,floor",
             "--reps", "1000", "--scale", "0.01"]  # fmt: skip
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_SECONDS
         while len(rows(tmp_path)) < 4:
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         run.send_signal(signal.SIGINT)
-        output, errors = run.communicate(timeout=60)
+        output, errors = run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == 1
     assert "interrupted: the finished rows are kept" in errors
     assert store.read_manifest(tmp_path)["state"] == "interrupted"
@@ -214,7 +215,7 @@ def test_a_run_that_takes_too_long_ends_with_its_children(tmp_path: Path) -> Non
     with pytest.raises(MeasureError, match="still running after"):
         run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 3)
     child = int(file.read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -14,6 +14,7 @@ import pytest
 
 from harness import peers, soak, workshop
 from harness.errors import MeasureError, RefusedError
+from tests.patience import HANG_SECONDS
 
 TOP = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -103,6 +104,10 @@ def test_a_drift_that_noise_may_hide_is_inconclusive() -> None:
     assert soak.overall(verdicts) == soak.INCONCLUSIVE
 
 
+def test_mappings_that_nobody_could_count_are_inconclusive() -> None:
+    assert states(samples(mappings=lambda share: 0))["mappings"] == soak.INCONCLUSIVE
+
+
 def test_one_failure_is_the_result() -> None:
     noisy = samples(noise=0.2, rss=lambda share: 50 * MIB * (1 + share))
     assert soak.overall(soak.judge(noisy, soak.Noise(20.0, 0.0))) == soak.FAIL
@@ -183,7 +188,7 @@ def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path
     line = [sys.executable, str(TOP / "hakmem"), "soak", "--minutes", "0.05", "--json",
             "--allocator", "glibc", "--interval-ms", "100", "--leak", "30000000",
             "--output", str(folder)]  # fmt: skip
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 1, done.stderr
     facts = json.loads(done.stdout)
     assert facts["result"] == soak.FAIL
@@ -198,6 +203,6 @@ def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path
 def test_an_unknown_allocator_is_wrong_usage(tmp_path: Path) -> None:
     line = [sys.executable, str(TOP / "hakmem"), "soak", "--allocator", "nonesuch",
             "--output", str(tmp_path / "results")]  # fmt: skip
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 2
     assert "no allocator 'nonesuch'" in done.stderr

@@ -17,7 +17,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from tests.cli.support import (  # noqa: E402
     HAKMEM,
     PROGRAMS,
-    TIMEOUT_S,
     Compile,
     Outcome,
     Run,
@@ -26,6 +25,7 @@ from tests.cli.support import (  # noqa: E402
     call,
     library,
 )
+from tests.patience import HANG_SECONDS  # noqa: E402
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def build_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
             subprocess.run(
                 [compiler, "-O1", "-fno-builtin", "-o", result, PROGRAMS / source, *flags],
                 check=True,
-                timeout=TIMEOUT_S,
+                timeout=HANG_SECONDS,
             )
             done[key] = result
         return done[key]

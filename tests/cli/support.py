@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 # By this very interpreter: what `env python3` finds may be a wrapper that changes the environment.
 HAKMEM = (sys.executable, str(ROOT / "hakmem"))
-TIMEOUT_S = 120
 
 
 def library() -> Path:
@@ -62,7 +63,7 @@ def call(
         [str(word) for word in command],
         input=stdin,
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_SECONDS,
         env=environment if environment is not None else clean_environment(),
         **more,
     )

@@ -21,13 +21,13 @@ from hakmem.project import find_project
 from tests.cli.support import (
     HAKMEM,
     ROOT,
-    TIMEOUT_S,
     Compile,
     Outcome,
     call,
     clean_environment,
     library,
 )
+from tests.patience import HANG_SECONDS
 
 NAMES = surface.malloc_names(find_project())
 MIB = 1 << 20
@@ -154,7 +154,7 @@ def running(
     environment = clean_environment(HAKMEM_REPORT=str(reports), **changes)
     with subprocess.Popen([str(word) for word in command], env=environment) as process:
         try:
-            end = time.monotonic() + TIMEOUT_S
+            end = time.monotonic() + HANG_SECONDS
             report = None
             while report is None and changes and time.monotonic() < end:
                 found = [row for row in schema.read_reports(reports) if row.pid == process.pid]
@@ -229,7 +229,7 @@ def napping(program: Path, **changes: str) -> Iterator[int]:
     """A process that has passed its loader."""
     with subprocess.Popen([program, "60000"], env=clean_environment(**changes)) as process:
         try:
-            end = time.monotonic() + TIMEOUT_S
+            end = time.monotonic() + HANG_SECONDS
             while _state(process.pid) != "S" and time.monotonic() < end:
                 assert process.poll() is None
                 time.sleep(0.02)
@@ -336,7 +336,7 @@ def test_process_for_another_libc(build_program: Compile) -> None:
     program = build_program("nap.c")
     musl = program.with_name(f"{program.name}-musl")
     source = ROOT / "tests/cli/programs/nap.c"
-    subprocess.run(["musl-gcc", "-o", musl, source], check=True, timeout=TIMEOUT_S)
+    subprocess.run(["musl-gcc", "-o", musl, source], check=True, timeout=HANG_SECONDS)
     with napping(musl) as pid:
         status, facts = examine(pid)
     assert status == 1

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.support import (
     HAKMEM,
-    TIMEOUT_S,
     Compile,
     Summarise,
     call,
@@ -18,6 +17,7 @@ from tests.cli.support import (
     core_archive,
     library,
 )
+from tests.patience import HANG_SECONDS
 
 # ---- Active
 
@@ -197,7 +197,7 @@ def test_library_without_the_names_of_malloc_is_not_active(tmp_path: Path) -> No
     nameless = tmp_path / "libhakmem.so"
     whole = ["-Wl,--whole-archive", str(core_archive()), "-Wl,--no-whole-archive"]
     subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-o", nameless, *whole], check=True, timeout=TIMEOUT_S
+        ["gcc", "-shared", "-fPIC", "-o", nameless, *whole], check=True, timeout=HANG_SECONDS
     )
     outcome = call([*HAKMEM, "run", "--library", nameless, "--", "sh", "-c", "exit 0"])
     assert outcome.status == 125
@@ -288,7 +288,7 @@ def test_statically_linked_jemalloc_is_not_active(summarise: Summarise, tmp_path
     subprocess.run(
         ["gcc", "-o", program, source, "-l:libjemalloc.a", "-lm", "-lpthread", "-lstdc++"],
         check=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_SECONDS,
     )
     summary = summarise(program)
     assert summary.facts["verdict"] != "active"

@@ -18,7 +18,6 @@ import pytest
 from tests.cli.support import (
     HAKMEM,
     PROGRAMS,
-    TIMEOUT_S,
     Compile,
     Run,
     Summarise,
@@ -26,6 +25,7 @@ from tests.cli.support import (
     clean_environment,
     library,
 )
+from tests.patience import HANG_SECONDS
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 124, 125, 255])
@@ -247,9 +247,9 @@ def test_peak_memory_is_the_programs_own(summarise: Summarise) -> None:
 # ---- Signals
 
 
-def _wait_for(condition: object, seconds: float = 20.0) -> None:
+def _wait_for(condition: object) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
@@ -269,7 +269,7 @@ def test_signals_to_the_command_reach_the_program(tmp_path: Path) -> None:
         command.send_signal(signal.SIGINT)
         _wait_for(count.exists)
         command.send_signal(signal.SIGTERM)
-        assert command.wait(TIMEOUT_S) == 7
+        assert command.wait(HANG_SECONDS) == 7
     assert count.read_text(encoding="ascii") == "1"
 
 

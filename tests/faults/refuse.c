@@ -11,7 +11,7 @@
 
 #include "marker.h"
 
-#define RUN_SECONDS_MAX 30
+#define RUN_SECONDS_MAX 300
 
 union control {
     struct cmsghdr header;

@@ -12,8 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.guarded.support import Outcome, Run
-
-TIMEOUT_S = 120
+from tests.patience import HANG_SECONDS
 
 
 def _needed(name: str) -> str:
@@ -54,7 +53,7 @@ def run(library: Path, programs: Path) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=HANG_SECONDS,
             check=False,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

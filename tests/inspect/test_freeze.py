@@ -18,13 +18,13 @@ from hakmem.inspect.targets import take
 from tests.cli.support import clean_environment
 from tests.inspect.support.targets import (
     ROOT,
-    TIMEOUT_S,
     archive,
     await_line,
     compile_program,
     go_on,
     running,
 )
+from tests.patience import HANG_SECONDS
 
 STOPPED, RUNNING = "t", "RSD"
 HOLD = """
@@ -66,7 +66,7 @@ def progress(process: subprocess.Popen[bytes]) -> tuple[int, int]:
 
 
 def require_going_on(process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + HANG_SECONDS
     before, _ = progress(process)
     while progress(process)[0] == before:
         assert time.monotonic() < deadline
@@ -74,7 +74,7 @@ def require_going_on(process: subprocess.Popen[bytes]) -> None:
 
 
 def await_stopped(pid: int) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + HANG_SECONDS
     while states(pid) != "T" * 4:
         assert time.monotonic() < deadline, states(pid)
 
@@ -105,7 +105,7 @@ def test_it_goes_on_when_the_reader_is_killed(
         assert reader.stdout.readline() == b"frozen\n"
         assert states(process.pid) == "t" * 4
         reader.send_signal(number)
-        reader.wait(timeout=TIMEOUT_S)
+        reader.wait(timeout=HANG_SECONDS)
     require_going_on(process)
 
 
@@ -152,7 +152,7 @@ def test_one_stopped_by_job_control_stays_stopped(process: subprocess.Popen[byte
 def test_one_that_a_debugger_has_is_refused(process: subprocess.Popen[bytes]) -> None:
     with Freeze(process.pid, [], lambda: False):
         words = [sys.executable, "-c", HOLD, str(process.pid), str(ROOT / "tools")]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_SECONDS)
         assert "cannot be stopped: a debugger has it" in done.stderr
     require_going_on(process)
     with pytest.raises(InspectError, match="living process"):

@@ -12,7 +12,6 @@ import pytest
 
 from tests.inspect.support.targets import (
     ROOT,
-    TIMEOUT_S,
     await_line,
     await_message,
     compile_program,
@@ -20,6 +19,7 @@ from tests.inspect.support.targets import (
     preloaded,
     running,
 )
+from tests.patience import HANG_SECONDS
 
 FUZZING = ROOT / "tests" / "inspect" / "support" / "fuzzing.py"
 ROUNDS = 250
@@ -50,7 +50,7 @@ def test_flipped_bytes(snapshot: Path, seed: int) -> None:
         [sys.executable, FUZZING, snapshot, str(seed), str(ROUNDS)],
         capture_output=True,
         text=True,
-        timeout=2 * TIMEOUT_S,
+        timeout=HANG_SECONDS,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
     )
     assert done.returncode == 0, done.stderr[-4000:]

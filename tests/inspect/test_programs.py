@@ -22,7 +22,8 @@ from hakmem.inspect import jsonform
 from hakmem.inspect.model import BlockState, Origin, Snapshot
 from hakmem.inspect.targets import take
 from tests.cli.support import clean_environment, library
-from tests.inspect.support.targets import TIMEOUT_S, await_line, preloaded, running
+from tests.inspect.support.targets import await_line, preloaded, running
+from tests.patience import HANG_SECONDS
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534
@@ -116,7 +117,7 @@ def _ask(connection: socket.socket, *words: str) -> bytes:
 
 
 def _connect(path: Path) -> socket.socket:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -170,7 +171,7 @@ def _postgres(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         [str(word) for word in words],
         check=True,
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_SECONDS,
         cwd=folder,
         env=clean_environment(),
         **account,

@@ -28,6 +28,7 @@ from tests.inspect.support.targets import (
     require_refusal,
     running,
 )
+from tests.patience import HANG_SECONDS
 
 NO_PROCESS = (1 << 22) + 1  # above the highest number that the kernel gives
 JEMALLOC = Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
@@ -128,7 +129,7 @@ def test_process_that_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:
 
 def take_when_loaded(pid: int) -> Snapshot:
     """Of a program that has just been started: its loader may still be at work."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
             return take(str(pid))

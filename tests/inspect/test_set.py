@@ -17,13 +17,13 @@ from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import take
 from tests.inspect.support.targets import (
-    TIMEOUT_S,
     await_line,
     compile_program,
     hakmem,
     require_refusal,
     running,
 )
+from tests.patience import HANG_SECONDS
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def hakmem_set(*words: str | int) -> subprocess.CompletedProcess[str]:
 
 def await_counter(pid: int, name: str, is_so: Callable[[int, int], bool]) -> None:
     """Until two looks at a counter are as they should be."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         first = take(str(pid), residency=False).counters[name]
         time.sleep(0.05)
@@ -67,7 +67,7 @@ def test_events_that_are_not_always_recorded(busy: subprocess.Popen[bytes]) -> N
     assert "refill" not in kinds
     done = hakmem_set(busy.pid, "events=on", "--json")
     assert json.loads(done.stdout)["set"] == {"events": 1}, done.stderr
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + HANG_SECONDS
     while "refill" not in kinds:
         snapshot = take(str(busy.pid), events=True)
         kinds = {event.kind for event in snapshot.events}
@@ -85,7 +85,7 @@ def test_events_that_are_not_always_recorded(busy: subprocess.Popen[bytes]) -> N
 
 
 def test_purge(busy: subprocess.Popen[bytes]) -> None:
-    done = hakmem_set(busy.pid, "purge=now", "--wait", str(TIMEOUT_S))
+    done = hakmem_set(busy.pid, "purge=now", "--wait", str(HANG_SECONDS))
     assert (done.returncode, done.stderr) == (0, "")
     assert "purged" in done.stdout
 

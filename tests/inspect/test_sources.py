@@ -16,7 +16,6 @@ from hakmem.inspect.targets import find_processes, take
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import write_core
 from tests.inspect.support.targets import (
-    TIMEOUT_S,
     archive,
     await_line,
     await_message,
@@ -30,6 +29,7 @@ from tests.inspect.support.targets import (
     read_truth,
     running,
 )
+from tests.patience import HANG_SECONDS
 
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
@@ -69,7 +69,7 @@ def test_core_of_a_living_process(tmp_path: Path, how: str) -> None:
         core = tmp_path / f"core.{process.pid}"
         if how == "gcore":
             words = ["gcore", "-o", str(tmp_path / "core"), str(process.pid)]
-            subprocess.run(words, check=True, capture_output=True, timeout=TIMEOUT_S)
+            subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
         else:
             write_core(process.pid, core)
     # What is only reserved is left out: the page map alone is gigabytes.
@@ -95,7 +95,7 @@ def test_core_of_a_crash(truth: Path, tmp_path: Path) -> None:
             if not writes_file or limits[1] == 0:
                 write_core(process.pid, tmp_path / "core")
             process.send_signal(signal.SIGQUIT)
-            process.wait(timeout=TIMEOUT_S)
+            process.wait(timeout=HANG_SECONDS)
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, limits)
     cores = [path for path in tmp_path.iterdir() if path.name.startswith("core")]

@@ -47,7 +47,7 @@ def start(program: Path, library: Path | None, mode: str, settings: dict[str, st
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=30,
+        timeout=300,
         preexec_fn=without_core_files,
         check=False,
     )

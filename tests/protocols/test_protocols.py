@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_SECONDS
+
 HERE = Path(__file__).parent
-TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ VARIANTS = [variant for model in MODELS for variant in variants_of(model)]
 def run(command: list[str], folder: Path) -> str:
     """Standard output of a command that must succeed."""
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from tests.inspect.support.targets import await_line, running  # noqa: E402
+from tests.patience import HANG_SECONDS  # noqa: E402
 from tests.report.support.browser import Browser  # noqa: E402
 from tests.report.support.grower import Grower  # noqa: E402
 
@@ -28,7 +29,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def grower_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("programs") / "grower"
     source = Path(__file__).parent / "programs" / "grower.c"
-    subprocess.run(["gcc", "-O1", "-fno-builtin", "-o", program, source], check=True, timeout=120)
+    subprocess.run(
+        ["gcc", "-O1", "-fno-builtin", "-o", program, source], check=True, timeout=HANG_SECONDS
+    )
     return program
 
 

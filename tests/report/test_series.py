@@ -16,11 +16,10 @@ from hakmem.inspect import jsonform
 from hakmem.report import series, timeline
 from tests.cli.support import HAKMEM, call, clean_environment
 from tests.inspect.support.synthetic import make_snapshot
+from tests.patience import HANG_SECONDS
 from tests.report.support.browser import Browser
 from tests.report.support.grower import Grower
 from tests.report.support.pages import open_page, write
-
-TIMEOUT_S = 120
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -51,7 +50,7 @@ def start(*words: str | Path) -> subprocess.Popen[bytes]:
 
 def await_lines(file: Path, count: int) -> None:
     """Waits until so many lines are written."""
-    end = time.monotonic() + TIMEOUT_S
+    end = time.monotonic() + HANG_SECONDS
     while not file.exists() or file.read_bytes().count(b"\n") < count:
         assert time.monotonic() < end, "no series is being written"
         time.sleep(0.05)
@@ -67,7 +66,7 @@ def test_series_of_a_growing_process(grower: Grower, tmp_path: Path) -> None:
     grower.grow(5000, 100)
     await_lines(file, file.read_bytes().count(b"\n") + 3)
     recording.send_signal(signal.SIGINT)
-    _, said = recording.communicate(timeout=TIMEOUT_S)
+    _, said = recording.communicate(timeout=HANG_SECONDS)
     assert recording.returncode == 0
     assert b"snapshots; SIGINT" in said
     first, *rows = lines(file)
@@ -98,7 +97,7 @@ def test_record_ends_with_its_process(grower: Grower, tmp_path: Path) -> None:
     recording = start(grower.pid, "--every", "50ms", "-o", file)
     await_lines(file, 3)
     grower.end()
-    _, said = recording.communicate(timeout=TIMEOUT_S)
+    _, said = recording.communicate(timeout=HANG_SECONDS)
     assert recording.returncode == 0, said
     assert f"process {grower.pid} ended" in said.decode()
     assert len(lines(file)) >= 3
@@ -111,7 +110,7 @@ def test_full_disk_leaves_whole_lines(grower: Grower, tmp_path: Path) -> None:
     done = subprocess.run(
         [*HAKMEM, "record", grower.pid, "--every", "20ms", "-o", str(file)],
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_SECONDS,
         env=clean_environment(),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
     )

@@ -33,7 +33,7 @@ static void fork_now(int number) {
 int main(void) {
     behaviour_require_allocator();
     base_seed = behaviour_seed();
-    alarm(40);
+    alarm(300);
     struct sigaction action = {.sa_handler = fork_now, .sa_flags = SA_RESTART};
     require(sigaction(SIGPROF, &action, NULL) == 0);
     struct itimerval every_ms = {{0, 1000}, {0, 1000}};

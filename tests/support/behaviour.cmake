@@ -5,7 +5,7 @@
 #   STATIC builds it once more as <name>_static, linked with libhakmem.a.
 #
 # behaviour_test(name PROGRAM program [MODES mode...] [LIBC] [STATIC] [SERIAL]
-#                [ARGS arg...] [ENV NAME=value...] [LABELS label...] [TIMEOUT seconds])
+#                [ARGS arg...] [ENV NAME=value...] [LABELS label...])
 #   <name>.<mode>: the program with libhakmem.so preloaded and HAKMEM_MODE=<mode>.
 #   <name>.libc:   without preload, on glibc: the check of the test itself (LIBC).
 #   <name>.static: the program linked with libhakmem.a, in the default mode (STATIC).
@@ -47,13 +47,7 @@ function(behaviour_program name)
 endfunction()
 
 function(behaviour_test name)
-  cmake_parse_arguments(arg "LIBC;STATIC;SERIAL" "PROGRAM;TIMEOUT" "MODES;ARGS;ENV;LABELS" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
-  endif()
-  if(CMAKE_CROSSCOMPILING)
-    set(arg_TIMEOUT 600)
-  endif()
+  cmake_parse_arguments(arg "LIBC;STATIC;SERIAL" "PROGRAM" "MODES;ARGS;ENV;LABELS" ${ARGN})
   set(registered "")
   # What glibc does of itself is not a port's to show.
   if(arg_LIBC AND NOT HAKMEM_PORT)
@@ -77,7 +71,7 @@ function(behaviour_test name)
     endif()
   endif()
   if(registered)
-    set_tests_properties(${registered} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+    set_tests_properties(${registered} PROPERTIES LABELS "${arg_LABELS}")
     if(arg_SERIAL)
       set_tests_properties(${registered} PROPERTIES RUN_SERIAL TRUE)
     endif()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-TIMEOUT_S = 60
+from tests.patience import HANG_SECONDS
 
 
 class Terminal:
@@ -37,19 +37,23 @@ class Terminal:
             [*self._server, "new-session", "-d", *size, line],
             env={**variables, "LC_ALL": "C.UTF-8"},
             check=True,
-            timeout=TIMEOUT_S,
+            timeout=HANG_SECONDS,
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        subprocess.run([*self._server, "kill-server"], check=False, timeout=TIMEOUT_S)
+        subprocess.run([*self._server, "kill-server"], check=False, timeout=HANG_SECONDS)
         self._folder.cleanup()
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
-            [*self._server, *words], check=True, timeout=TIMEOUT_S, capture_output=True, text=True
+            [*self._server, *words],
+            check=True,
+            timeout=HANG_SECONDS,
+            capture_output=True,
+            text=True,
         )
         return done.stdout
 
@@ -73,7 +77,7 @@ class Terminal:
 
     def until(self, condition: Callable[[str], bool], what: str) -> str:
         """The first screen that fulfils the condition."""
-        end = time.monotonic() + TIMEOUT_S
+        end = time.monotonic() + HANG_SECONDS
         while time.monotonic() < end:
             screen = self.screen()
             if condition(screen):

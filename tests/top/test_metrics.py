@@ -17,11 +17,11 @@ from hakmem.metrics.families import HEAPS_MAX, Look, families, metric_name
 from hakmem.options import Counter, read_counters
 from hakmem.project import find_project
 from tests.inspect.support.synthetic import make_snapshot
+from tests.patience import HANG_SECONDS
 from tests.top.dashboard import DASHBOARD, promql_queries, queries
 from tests.top.support import MadeUpSession, made_up_sampler
 
 ROWS = read_counters(find_project().counters_table)
-TIMEOUT_S = 60
 
 
 def samples(looks: list[Look]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -178,7 +178,10 @@ def test_promtool_understands_every_query(tmp_path: Path) -> None:
         file = tmp_path / "rules.json"  # JSON is YAML
         file.write_text(json.dumps({"groups": [{"name": "g", "rules": rules}]}), encoding="utf-8")
         return subprocess.run(
-            ["promtool", "check", "rules", file], capture_output=True, text=True, timeout=TIMEOUT_S
+            ["promtool", "check", "rules", file],
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
         )
 
     wanted = promql_queries()
@@ -200,7 +203,7 @@ def test_promtool_has_nothing_to_say_about_the_metrics(spoilt: bool) -> None:
         data += b"# HELP hakmem_kept_kilobytes Kept.\n# TYPE hakmem_kept_kilobytes counter\n"
         data += b"hakmem_kept_kilobytes 1\n"
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=data, capture_output=True, timeout=TIMEOUT_S
+        ["promtool", "check", "metrics"], input=data, capture_output=True, timeout=HANG_SECONDS
     )
     said = (done.stdout + done.stderr).decode()
     assert (done.returncode != 0 or said != "") == spoilt, said

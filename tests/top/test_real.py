@@ -21,13 +21,13 @@ from tests.cli.support import call, clean_environment
 from tests.inspect.support.targets import (
     HAKMEM,
     ROOT,
-    TIMEOUT_S,
     await_line,
     compile_program,
     go_on,
     read_truth,
     running,
 )
+from tests.patience import HANG_SECONDS
 from tests.top.terminal import Terminal
 from tests.top.test_serve import fetch
 
@@ -140,7 +140,7 @@ def test_screen_of_a_process_until_it_ends(program: Path, tmp_path: Path) -> Non
             state = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8")
             assert state.rpartition(")")[2].split()[0] in "RS"
             process.kill()
-            process.wait(TIMEOUT_S)
+            process.wait(HANG_SECONDS)
             terminal.until_shown("ENDED: its last picture")
             terminal.press("q")
             terminal.until_shown("status=0")
@@ -202,12 +202,12 @@ def test_metrics_are_served(program: Path, tmp_path: Path) -> None:
                 live = rf'hakmem_live_blocks{{name="truth",pid="{process.pid}"}} [1-9]'
                 assert re.search(live, fetch(url))
                 process.kill()
-                process.wait(TIMEOUT_S)
+                process.wait(HANG_SECONDS)
                 text = fetch(url)
                 assert f'hakmem_readable{{pid="{process.pid}"}} 0.0' in text
                 assert not re.search(live, text)
                 server.send_signal(signal.SIGTERM)
-                assert server.wait(TIMEOUT_S) == 0
+                assert server.wait(HANG_SECONDS) == 0
             finally:
                 server.kill()
 

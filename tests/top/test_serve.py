@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_SECONDS
 from tests.top.dashboard import promql_queries
 
 SERVER = Path(__file__).resolve().parent / "made_up_metrics.py"
-TIMEOUT_S = 60
 FOREVER = "1000000000"
 
 
@@ -46,13 +46,13 @@ def fetch(url: str, accept: str = "") -> str:
     # No proxy, whatever the environment says: this is the loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, headers={"Accept": accept})
-    with opener.open(request, timeout=TIMEOUT_S) as answer:
+    with opener.open(request, timeout=HANG_SECONDS) as answer:
         text: str = answer.read().decode("utf-8")
     return text
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + TIMEOUT_S
+    end = time.monotonic() + HANG_SECONDS
     while time.monotonic() < end:
         try:
             result = condition()
@@ -90,7 +90,7 @@ def test_signal_ends_it(number: signal.Signals) -> None:
     with serving() as (process, url):
         fetch(url)
         process.send_signal(number)
-        assert process.wait(TIMEOUT_S) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 def test_address_in_use_is_said() -> None:
@@ -100,7 +100,7 @@ def test_address_in_use_is_said() -> None:
             [sys.executable, SERVER, port, FOREVER],
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=HANG_SECONDS,
         )
         assert done.returncode != 0
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
@@ -140,7 +140,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            process.wait(TIMEOUT_S)
+            process.wait(HANG_SECONDS)
         finally:
             process.kill()
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hakmem.top.sampler import HISTORY_LOOKS_MAX
-from tests.top.terminal import TIMEOUT_S, Terminal
+from tests.patience import HANG_SECONDS
+from tests.top.terminal import Terminal
 
 SCREEN = Path(__file__).resolve().parent / "made_up_screen.py"
 INTERVAL_S = "0.1"
@@ -119,7 +120,7 @@ def test_screen_ends_with_its_terminal(tmp_path: Path) -> None:
         file = os.pidfd_open(child)
     try:
         # Readable once the process has ended.
-        assert select.select([file], [], [], TIMEOUT_S)[0] == [file]
+        assert select.select([file], [], [], HANG_SECONDS)[0] == [file]
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(file, signal.SIGKILL)

@@ -236,6 +236,29 @@ static void test_caches_share_a_window(void **state) {
     assert_in_range(metadata_bytes() - bytes, 1, 1792);
 }
 
+// Without memory for a window the learner rests, and begins anew once there is some.
+static void test_no_memory_for_a_window(void **state) {
+    (void)state;
+    start();
+    struct thread_cache *cache = metadata_alloc(sizeof *cache);
+    assert_non_null(cache);
+    cache_init(cache, 1000);
+    knobs_call(&knobs_hooks.window, cache);
+    assert_non_null(cache->learner);
+    fake_os_fail(OS_MMAP, 1, true);
+    while (metadata_alloc(sizeof(struct policy_window)) != NULL) {
+    }
+    cache->learner_window = 4 * LEARNER_WINDOW_EVENTS;
+    knobs_call(&knobs_hooks.window, cache);
+    assert_int_equal(cache->learner_window, LEARNER_WINDOW_EVENTS);
+    fake_os_mend();
+    // The first look starts the clock; the second finds nothing to decide.
+    knobs_call(&knobs_hooks.window, cache);
+    assert_int_equal(cache->learner_window, LEARNER_WINDOW_EVENTS);
+    knobs_call(&knobs_hooks.window, cache);
+    assert_int_equal(cache->learner_window, 2 * LEARNER_WINDOW_EVENTS);
+}
+
 // So has the one thread of a fork's child.
 static void test_a_child_of_fork_starts_with_a_clock_of_its_own(void **state) {
     (void)state;
@@ -385,6 +408,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_learns_within_a_small_share),
         cmocka_unit_test(test_a_thread_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_caches_share_a_window),
+        cmocka_unit_test(test_no_memory_for_a_window),
         cmocka_unit_test(test_a_child_of_fork_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_may_be_switched_off),
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),

@@ -269,6 +269,23 @@ static void test_refused_later_part(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+// Neither cleared nor taken by the system, as locked memory of a process that may map no more: cleared all the same.
+static void test_refused_twice(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    page_map_init();
+    char *block = make(5 * MIB);
+    memset(block, 1, 5 * MIB);
+    fake_os_fail(FAKE_ANY, 1, true);
+    drop(block);
+    fake_os_mend();
+    assert_int_equal(kept_bytes(), 5 * MIB);
+    for (size_t i = 0; i < 5 * MIB; i += 512) {
+        assert_int_equal(block[i], 0);
+    }
+    assert_int_equal(huge_check(), 0);
+}
+
 // ---- Waiting for another thread's call
 
 static sem_t called, released;
@@ -493,6 +510,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_much_memory_goes_in_parts),
         cmocka_unit_test(test_refused_later_part),
+        cmocka_unit_test(test_refused_twice),
         cmocka_unit_test(test_who_must_wait_does),
         cmocka_unit_test(test_no_call_begins_that_a_fork_must_wait_for),
         cmocka_unit_test(test_later_calls_are_not_waited_for),

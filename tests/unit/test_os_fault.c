@@ -188,7 +188,7 @@ static int later_handlers_replace(const void *context) {
 static int wait_status(int (*scenario)(const void *context), const void *context) {
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(300);
         _exit(scenario(context));
     }
     int status;

@@ -309,7 +309,7 @@ static void no_lock_is_waited_for(void **state) {
     (void)state;
     fill_heap();
     const int file = temporary_file();
-    alarm(20);
+    alarm(300);
     lock_acquire(&arena_state.lock);
     assert_int_equal(hakmem_snapshot_fd(file), 0);
     lock_release(&arena_state.lock);

@@ -13,12 +13,13 @@ from pathlib import Path
 from programs.process import Account, Finished, Program, Running, Server, serving
 from programs.stage import Stage, nobody
 
+from tests.patience import HANG_SECONDS
+
 from . import activity
 from .record import Recorder
 
 Outputs = Mapping[str, bytes]
 DIFFERENCE_LINES_MAX = 30
-WAIT_SECONDS_MAX = 60.0
 
 # Nothing of the caller's environment reaches a program: results must not depend on it.
 BASE_ENVIRONMENT = {
@@ -213,9 +214,9 @@ def assert_same(what: str, expected: Outputs, actual: Outputs) -> None:
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Until a server has done what takes it a while: `what` ends the sentence of the failure."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    deadline = time.monotonic() + HANG_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS_MAX:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {HANG_SECONDS:.0f} s: {what}"
         time.sleep(0.01)
 
 

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.patience import HANG_SECONDS
+
 # name -> program and the options of a run of some milliseconds.
 SMALL: dict[str, tuple[str, ...]] = {
     "tiny": ("tiny", "--ops", "20000", "--warm", "200"),
@@ -163,7 +165,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
 

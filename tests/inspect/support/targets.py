@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from hakmem.inspect.model import BlockState, Snapshot
 from tests.cli.support import clean_environment, library
+from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ROOT / "tests" / "inspect" / "programs"
 HAKMEM = (sys.executable, str(ROOT / "hakmem"))
-TIMEOUT_S = 120
 BLOCK = np.dtype([("start", "<u8"), ("bytes", "<u8")])
 
 Addresses = npt.NDArray[np.uint64]
@@ -31,7 +31,7 @@ def archive() -> Path:
 
 def compile_program(source: str, result: Path, *flags: str | Path) -> Path:
     command = ["gcc", "-O1", "-fno-builtin", "-pthread", "-o", result, PROGRAMS / source, *flags]
-    subprocess.run([str(word) for word in command], check=True, timeout=TIMEOUT_S)
+    subprocess.run([str(word) for word in command], check=True, timeout=HANG_SECONDS)
     return result
 
 
@@ -56,7 +56,7 @@ def running(
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=TIMEOUT_S)
+        process.communicate(timeout=HANG_SECONDS)
 
 
 def await_line(process: subprocess.Popen[bytes], line: str) -> None:
@@ -105,7 +105,7 @@ def hakmem(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
         [*HAKMEM, *(str(word) for word in words)],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_SECONDS,
         env=clean_environment(),
     )
 
@@ -133,5 +133,5 @@ def pid_of_child(pid: int) -> int:
 
 
 def is_permitted(command: Sequence[str]) -> bool:
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=os.environ)
+    done = subprocess.run(command, capture_output=True, timeout=HANG_SECONDS, env=os.environ)
     return done.returncode == 0

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ANSWER_S = 60.0
+from tests.patience import HANG_SECONDS
+
 # What one read takes from the pipe at most.
 READ_BYTES = 1 << 20
 
@@ -182,11 +183,11 @@ class Browser:
 
     def wait(self, done: Any, what: str) -> None:
         """Takes messages until `done()` holds."""
-        end = time.monotonic() + ANSWER_S
+        end = time.monotonic() + HANG_SECONDS
         while not done():
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.events], [], [], left)[0]:
-                raise BrowserError(f"waited {ANSWER_S:.0f} s for {what}")
+                raise BrowserError(f"waited {HANG_SECONDS:.0f} s for {what}")
             data = os.read(self.events, READ_BYTES)
             if not data:
                 raise BrowserError(f"the browser ended while it was asked for {what}")

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 
 from tests.inspect.support.targets import await_line
+from tests.patience import HANG_SECONDS
 
 
 @dataclass
@@ -28,4 +29,4 @@ class Grower:
         assert self.process.stdin is not None
         self.process.stdin.write(b"end\n")
         self.process.stdin.flush()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=HANG_SECONDS)

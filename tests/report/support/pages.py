@@ -13,7 +13,7 @@ from hakmem.report.occupancy import BOUNDS, Bounds
 from hakmem.report.page import render
 from hakmem.report.series import Series
 from tests.inspect.support.synthetic import make_snapshot
-from tests.report.support.browser import ANSWER_S, Browser, BrowserError, Page
+from tests.report.support.browser import HANG_SECONDS, Browser, BrowserError, Page
 
 WIDTH, HEIGHT = 1280, 900
 # Between two looks at a page that is at work.
@@ -42,10 +42,10 @@ def open_page(browser: Browser, file: Path) -> Page:
 
 def wait_for(page: Page, expression: str) -> None:
     """Waits until a JavaScript expression holds."""
-    end = time.monotonic() + ANSWER_S
+    end = time.monotonic() + HANG_SECONDS
     while not page.evaluate(expression):
         if time.monotonic() > end:
-            raise BrowserError(f"waited {ANSWER_S:.0f} s for {expression}")
+            raise BrowserError(f"waited {HANG_SECONDS:.0f} s for {expression}")
         time.sleep(LOOK_S)
 
 
