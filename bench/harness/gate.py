@@ -33,13 +33,15 @@ BLOCK_BYTES = 64
 # more blocks than a thread caches, so that every node comes from slabs and goes back to them. In
 # `watched` each block comes and goes by itself, as the first of each class of a thread do; of a
 # size that the loader and the C library have no blocks of: theirs would change what a free meets.
-# In `asked` each block's usable size is asked when it comes and when it goes.
+# In `asked` each block's usable size is asked when it comes and when it goes; in `resized` each is given to realloc once,
+# and stays where it is.
 PATTERNS = {
     "single": {"slots": 1, "warm": 10_000, "few": 10_000, "many": 110_000},
     "hundred": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000},
     "storm": {"slots": 10_000, "warm": 200_000, "few": 100_000, "many": 400_000},
     "watched": {"slots": 1, "warm": 1_000, "few": 5_000, "many": 25_000, "bytes": 448},
     "asked": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000, "ask": 1},
+    "resized": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000, "resize": 1},
 }
 ENVIRONMENTS = {"watched": {"HAKMEM_WATCHED_OPERATIONS": "65535"}}
 # The slow halves whose cost per call is in the table.
@@ -117,6 +119,7 @@ def count_pattern(
             "min": pattern.get("bytes", BLOCK_BYTES),
             "max": pattern.get("bytes", BLOCK_BYTES),
             "ask": pattern.get("ask", 0),
+            "resize": pattern.get("resize", 0),
         },
         environment or ENVIRONMENTS.get(name, {}),
         few=pattern["few"],

@@ -1,22 +1,27 @@
 /* pairs: nothing but calls of malloc and free, `slots` of each in turn, newest block freed first.
  * Made for counting instructions: the difference between two runs of different `ops` is exactly
  * the cost of the calls and of a loop of a few instructions. With --ask 1 each block's usable size is
- * asked after its malloc and before its free, as redis and ruby do. */
+ * asked after its malloc and before its free, as redis and ruby do; with --resize 1 it is given to realloc once,
+ * for the size that it has. */
 #include "frame.h"
 
 #include <malloc.h>
 
-static uint64_t asks = 0;
+static uint64_t asks = 0, resizes = 0;
 
-/* In line with a constant `asking`, so that a loop that asks nothing has no test. */
-static inline __attribute__((always_inline)) void
-rounds_run(const struct frame_options *options, void **blocks, uint64_t rounds, bool asking) {
+/* In line with constants, so that a loop of mallocs and frees alone has no test. */
+static inline __attribute__((always_inline)) void rounds_run(const struct frame_options *options,
+                                                             void **blocks, uint64_t rounds,
+                                                             bool asking, bool resizing) {
     const size_t count = options->slot_count;
     for (uint64_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < count; i++) {
             blocks[i] = malloc(options->bytes_min);
             if (asking) {
                 malloc_usable_size(blocks[i]);
+            }
+            if (resizing) {
+                blocks[i] = realloc(blocks[i], options->bytes_min);
             }
         }
         for (size_t i = count; i-- > 0;) {
@@ -37,11 +42,13 @@ static void single_run(size_t bytes, uint64_t count) {
 
 static void some_run(const struct frame_options *options, void **blocks, uint64_t count) {
     if (asks != 0) {
-        rounds_run(options, blocks, count / options->slot_count, true);
+        rounds_run(options, blocks, count / options->slot_count, true, false);
+    } else if (resizes != 0) {
+        rounds_run(options, blocks, count / options->slot_count, false, true);
     } else if (options->slot_count == 1) {
         single_run(options->bytes_min, count);
     } else {
-        rounds_run(options, blocks, count / options->slot_count, false);
+        rounds_run(options, blocks, count / options->slot_count, false, false);
     }
 }
 
@@ -56,7 +63,8 @@ void pairs_run(const struct frame_options *options, void **blocks, uint64_t coun
 static const struct frame_workload pairs = {
     .name = "pairs",
     .unit = "pairs of malloc and free",
-    .own = (const struct frame_own_option[]){{"--ask", &asks}, {NULL, NULL}},
+    .own =
+        (const struct frame_own_option[]){{"--ask", &asks}, {"--resize", &resizes}, {NULL, NULL}},
 };
 
 int main(int argc, char **argv) {

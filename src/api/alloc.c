@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "api/place.h"
+#include "api/request.h"
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/report.h"
@@ -17,9 +19,6 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 #include "thread/research.h"
-
-// Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
-#define REQUEST_BYTES_MAX ((size_t)PTRDIFF_MAX)
 
 // Short programs may end, by _exit, before the first tick: the books are written early on as well.
 static bool is_early_slow_path(struct thread_cache *cache) {
@@ -81,23 +80,6 @@ static void *alloc_small_unguarded(struct thread_cache *cache, uint64_t class_in
         set_slack(block, bytes);
     }
     return block;
-}
-
-// Whether a small block serves. With slack_check it is to be larger than the request.
-static bool is_small(size_t bytes, size_t alignment) {
-    return bytes <= SMALL_BYTES_MAX - options.slack_check && alignment <= SMALL_BYTES_MAX;
-}
-
-// is_small(bytes, alignment).
-static uint64_t class_for(size_t bytes, size_t alignment) {
-    return alignment <= BLOCK_ALIGN ? size_class_index(bytes + options.slack_check)
-                                    : size_class_aligned(bytes + options.slack_check, alignment);
-}
-
-// Bytes of the block that serves an aligned request where nothing is told of the alignment: of that
-// size all are aligned. Both at most SMALL_BYTES_MAX.
-static size_t aligned_block_bytes(size_t bytes, size_t alignment) {
-    return size_classes[size_class_aligned(bytes, alignment)].block_bytes;
 }
 
 static void *alloc_small_slow(size_t bytes, size_t alignment) {
@@ -237,110 +219,6 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
 
 // ---- Free ----
 
-// What an address is, by the page map and what it leads to.
-struct place {
-    enum { PLACE_NONE, PLACE_SMALL, PLACE_LARGE, PLACE_HUGE, PLACE_GUARDED } kind;
-    struct run *run;
-    struct huge *huge;
-    size_t usable_bytes;
-};
-
-// PLACE_NONE unless the address is the start of a block that is in use as far as the page map and
-// the bitmaps tell (a block in a thread's cache counts as in use).
-static struct place find_place(uintptr_t address) {
-    struct place place = {PLACE_NONE, NULL, NULL, 0};
-    if (address >> ADDRESS_BITS != 0) {
-        return place;
-    }
-    const uint32_t entry = page_map_get(address);
-    switch (page_entry_kind(entry)) {
-    case PAGE_KIND_LARGE:
-        place.run = large_find(address);
-        if (place.run != NULL) {
-            place.kind = PLACE_LARGE;
-            place.usable_bytes = atomic_load_relaxed(&place.run->large_bytes);
-        }
-        break;
-    case PAGE_KIND_HUGE:
-        place.huge = huge_find(address);
-        if (place.huge != NULL && whole_load(&place.huge->start) == address) {
-            place.kind = PLACE_HUGE;
-            place.usable_bytes = whole_load(&place.huge->usable_bytes);
-        }
-        break;
-    case PAGE_KIND_GUARDED:
-        place.usable_bytes = guarded_block_bytes(address);
-        if (place.usable_bytes != 0) {
-            place.kind = PLACE_GUARDED;
-        }
-        break;
-    default:
-        place.run = entry == PAGE_ENTRY_NONE ? NULL : arena_find_inline(address);
-        if (place.run != NULL && run_is_slab(place.run)) {
-            place.kind = PLACE_SMALL;
-            place.usable_bytes = size_classes[place.run->class_index].block_bytes;
-        }
-        break;
-    }
-    return place;
-}
-
-static bool is_held_back(const struct run *slab, uintptr_t address) {
-    struct heap *heap = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
-    if (heap == NULL) {
-        return true;  // the slab went just now: the block is free
-    }
-    lock_acquire(&heap->lock);
-    const bool found = heap_holds_back(heap, (void *)address);
-    lock_release(&heap->lock);
-    return found;
-}
-
-// As find_place, and the block must not be free as far as the bitmaps and the latest frees of this
-// thread tell.
-static struct place find_live(uintptr_t address, enum misuse otherwise) {
-    struct place place = find_place(address);
-    if (place.kind == PLACE_SMALL) {
-        const int index = slab_index(place.run, address);
-        if (index < 0) {
-            place.kind = PLACE_NONE;
-        } else if (slab_is_free(place.run, (unsigned)index) ||
-                   cache_freed_lately(top_of(thread_cache, place.run->class_index), address) ||
-                   (unlikely(options.quarantine_blocks) && is_held_back(place.run, address))) {
-            misuse_report_freed(otherwise, place.run, (unsigned)index);
-            place.kind = PLACE_NONE;
-            return place;
-        } else if (unlikely(options.slack_check)) {
-            slack_require(place.run, (unsigned)index);
-            place.usable_bytes = slab_usable_bytes(place.run, (unsigned)index);
-        }
-    }
-    if (unlikely(place.kind == PLACE_NONE)) {
-        misuse_report(otherwise, address);
-    }
-    return place;
-}
-
-// The common case of find_live without its detours: the bytes of the small block in use that starts
-// at an address, or 0 for anything else.
-static inline size_t live_small_bytes(struct thread_cache *cache, uintptr_t address) {
-    // Diverted caches, and the constant ones: all detours are possible.
-    if (unlikely(address >> ADDRESS_BITS != 0 || cache_is_diverted(cache))) {
-        return 0;
-    }
-    const struct run *slab = arena_find_inline(address);
-    if (unlikely(slab == NULL || !run_is_slab(slab))) {
-        return 0;
-    }
-    const int index = slab_index(slab, address);
-    if (unlikely(index < 0 || slab_is_free(slab, (unsigned)index) ||
-                 cache_freed_lately(slot_load(cache_class_tops(cache->top), slab->class_index),
-                                    address))) {
-        return 0;
-    }
-    return size_classes[slab->class_index].block_bytes;
-}
-
 static void free_checked(struct run *slab, void *block) {
     struct heap *heap = atomic_load_relaxed(&slab->heap);
     bool done = false;
@@ -463,29 +341,6 @@ void hakmem_dealloc(void *block) {
     dealloc(block);
 }
 
-// Whether malloc may have made this block of such a request.
-static bool size_fits(const struct place *place, size_t alignment, size_t bytes) {
-    if (!is_power_of_two(alignment)) {
-        alignment = BLOCK_ALIGN;
-    }
-    if (place->kind == PLACE_GUARDED && alignment <= BLOCK_ALIGN) {
-        return place->usable_bytes == (bytes == 0 ? 1 : bytes);
-    }
-    if (place->kind == PLACE_GUARDED) {
-        return alignment <= SMALL_BYTES_MAX && bytes <= SMALL_BYTES_MAX &&
-               place->usable_bytes == aligned_block_bytes(bytes, alignment);
-    }
-    if (is_small(bytes, alignment)) {
-        return place->kind == PLACE_SMALL &&
-               place->run->class_index == class_for(bytes, alignment) &&
-               (!options.slack_check || place->usable_bytes == greatest_u64(bytes, 1));
-    }
-    // A huge block may have come from a kept mapping that was a little larger.
-    const size_t rounded = align_up(bytes == 0 ? 1 : bytes, os_page_bytes());
-    return place->kind == PLACE_HUGE ? rounded <= place->usable_bytes
-                                     : rounded == place->usable_bytes;
-}
-
 SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
     if (unlikely(options.immediate_double_free) && block != NULL) {
         const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_FREE);
@@ -498,141 +353,4 @@ SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
         }
     }
     free_slow(block);
-}
-
-// ---- Size and resize ----
-
-SLOW_PATH static size_t block_bytes_slow(uintptr_t address) {
-    if (address == 0) {
-        return 0;
-    }
-    const size_t bytes = live_small_bytes(thread_cache, address);
-    if (likely(bytes != 0)) {
-        return bytes;
-    }
-    const struct place place = find_live(address, MISUSE_INVALID_USABLE_SIZE);
-    return place.kind == PLACE_NONE ? 0 : place.usable_bytes;
-}
-
-// Some programs ask for the size of every block, when they take it and when they free it. Of a slab of one page the page
-// map, the size class and the thread's own node tell it; the bitmaps are not asked: the size of a block that went home
-// long ago harms nobody (docs/decisions/0052-the-size-of-a-block.md).
-size_t hakmem_block_bytes(const void *block) {
-    struct thread_cache *cache = thread_cache;
-    const uintptr_t address = (uintptr_t)block;
-    if (unlikely(address > cache->address_max)) {
-        return block_bytes_slow(address);
-    }
-    const uint64_t kind =
-        page_entry_kind(atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]));
-    void *const *top = slot_load(cache->top, kind);
-    // Of a class without a node, whose blocks go straight home, of a diverted cache and of what is in no slab, too.
-    if (unlikely(node_is_full(top))) {
-        return block_bytes_slow(address);
-    }
-    const struct size_class *size_class = &size_classes[kind - PAGE_KIND_SLAB];
-    const uint32_t offset = address % PAGE_BYTES;
-    const uint32_t index = block_index(offset, size_class->reciprocal);
-    if (unlikely(index * size_class->block_bytes != offset || index >= size_class->block_count ||
-                 size_class->slab_pages != 1 || cache_freed_lately(top, address))) {
-        return block_bytes_slow(address);
-    }
-    return size_class->block_bytes;
-}
-
-// A smaller request stays in its block until it needs less than half.
-static bool fits(size_t usable_bytes, size_t bytes) {
-    return bytes <= usable_bytes && bytes * 2 > usable_bytes;
-}
-
-// Where sizes are checked, the block must be one that malloc would give for the new size.
-static bool resize_small(const struct place *place, size_t bytes, uintptr_t address) {
-    if (!options.slack_check) {
-        const bool stays = fits(place->usable_bytes, bytes) &&
-                           (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
-        if (stays) {
-            research_note_request(place->run, (const void *)address, bytes);
-        }
-        return stays;
-    }
-    if (!is_small(bytes, BLOCK_ALIGN) || class_for(bytes, BLOCK_ALIGN) != place->run->class_index) {
-        return false;
-    }
-    slack_resize(place->run, (unsigned)slab_index(place->run, address), bytes);
-    return true;
-}
-
-// Where the block lies, without copying. Moves a huge block's pages: *block is then new.
-static bool resize_in_place(const struct place *place, size_t bytes, void **block) {
-    switch (place->kind) {
-    case PLACE_SMALL:
-        return resize_small(place, bytes, (uintptr_t)*block);
-    case PLACE_LARGE:
-        return bytes > SMALL_BYTES_MAX && bytes <= LARGE_BYTES_MAX &&
-               large_resize(place->run, bytes);
-    case PLACE_HUGE:
-        if (bytes <= LARGE_BYTES_MAX || !huge_resize(place->huge, bytes)) {
-            return false;
-        }
-        *block = (void *)place->huge->start;
-        return true;
-    default:
-        return false;
-    }
-}
-
-// A block that outgrows its class by a little is one that grows bit by bit: room for a quarter more halves the
-// number of times it is copied on its way.
-#define LITTLE_PART 8
-#define ROOM_PART 4
-
-static size_t with_room_to_grow(size_t usable_bytes, size_t bytes) {
-    const size_t roomy = usable_bytes + usable_bytes / ROOM_PART;
-    return bytes > usable_bytes && bytes - usable_bytes <= usable_bytes / LITTLE_PART &&
-                   roomy <= SMALL_BYTES_MAX && !options.immediate_double_free &&
-                   !options.slack_check
-               ? roomy
-               : bytes;
-}
-
-static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
-    void *moved = alloc(with_room_to_grow(usable_bytes, bytes));
-    if (unlikely(moved == NULL)) {
-        // A block that was to shrink still serves, unless free_sized would take it for a wrong one.
-        return bytes <= usable_bytes && !options.immediate_double_free ? block : NULL;
-    }
-    __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
-    dealloc(block);
-    return moved;
-}
-
-// A block that is not small, or is not to be had by live_small_bytes().
-SLOW_PATH static void *resize_slow(void *block, size_t bytes) {
-    const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
-    if (place.kind == PLACE_NONE) {
-        errno = EINVAL;
-        return NULL;
-    }
-    if (bytes == 0) {
-        dealloc(block);
-        return NULL;
-    }
-    const int saved_errno = errno;
-    const bool done = resize_in_place(&place, bytes, &block);
-    errno = saved_errno;
-    return done ? block : resize_by_copying(block, place.usable_bytes, bytes);
-}
-
-void *hakmem_resize(void *block, size_t bytes) {
-    if (block == NULL) {
-        return alloc(bytes);
-    }
-    if (unlikely(bytes > REQUEST_BYTES_MAX)) {
-        return or_enomem(NULL);
-    }
-    const size_t usable_bytes = bytes == 0 ? 0 : live_small_bytes(thread_cache, (uintptr_t)block);
-    if (unlikely(usable_bytes == 0)) {
-        return resize_slow(block, bytes);
-    }
-    return fits(usable_bytes, bytes) ? block : resize_by_copying(block, usable_bytes, bytes);
 }

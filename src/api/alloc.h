@@ -7,6 +7,8 @@
 //   free(p)     page map entry of p: its class -> push on the thread's magazine   (fast)
 //               full -> depot -> flush to the slabs, of this heap or another      thread/cache.c
 //               no small block: large; huge; else misuse                          alloc.c
+//
+//   realloc(p), malloc_usable_size(p)   page map entry of p, its slab's bitmaps     resize.c
 #pragma once
 
 #include "base/bits.h"
