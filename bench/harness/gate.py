@@ -33,8 +33,8 @@ BLOCK_BYTES = 64
 # more blocks than a thread caches, so that every node comes from slabs and goes back to them. In
 # `watched` each block comes and goes by itself, as the first of each class of a thread do; of a
 # size that the loader and the C library have no blocks of: theirs would change what a free meets.
-# In `asked` each block's usable size is asked when it comes and when it goes; in `resized` each is given to realloc once,
-# and stays where it is.
+# In `asked` each block's usable size is asked when it comes and when it goes; in `resized` each is
+# given to realloc once, and stays where it is.
 PATTERNS = {
     "single": {"slots": 1, "warm": 10_000, "few": 10_000, "many": 110_000},
     "hundred": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000},

@@ -13,7 +13,8 @@ from hakmem.report.occupancy import BOUNDS, Bounds
 from hakmem.report.page import render
 from hakmem.report.series import Series
 from tests.inspect.support.synthetic import make_snapshot
-from tests.report.support.browser import HANG_SECONDS, Browser, BrowserError, Page
+from tests.patience import HANG_SECONDS
+from tests.report.support.browser import Browser, BrowserError, Page
 
 WIDTH, HEIGHT = 1280, 900
 # Between two looks at a page that is at work.
