@@ -77,6 +77,9 @@ int main(int argc, char **argv) {
         .bytes_max = 16,
     };
     frame_options_parse(&options, argc, argv);
+    if (asks != 0 && resizes != 0) {
+        frame_fail("pairs: either --ask or --resize");
+    }
     void **blocks = frame_map(options.slot_count * sizeof *blocks);
     frame_floor_circle(2 * options.slot_count * options.bytes_min);
     some_run(&options, blocks, options.warm_ops);

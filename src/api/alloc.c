@@ -264,7 +264,7 @@ static void free_uncounted(void *block) {
     const int saved_errno = errno;
     struct thread_cache *cache = lifecycle_attach();
     const uintptr_t address = (uintptr_t)block;
-    const struct place place = find_place(address);
+    const struct place place = place_find(address);
     switch (place.kind) {
     case PLACE_SMALL:
         free_small(cache, place.run, block);
@@ -343,11 +343,11 @@ void hakmem_dealloc(void *block) {
 
 SLOW_PATH void free_sized_slow(void *block, size_t alignment, size_t bytes) {
     if (unlikely(options.immediate_double_free) && block != NULL) {
-        const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_FREE);
+        const struct place place = place_find_live((uintptr_t)block, MISUSE_INVALID_FREE);
         if (place.kind == PLACE_NONE) {
             return;
         }
-        if (!size_fits(&place, alignment, bytes)) {
+        if (!place_fits(&place, alignment, bytes)) {
             misuse_report_size((uintptr_t)block, place.usable_bytes, bytes);
             return;
         }

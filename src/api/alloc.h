@@ -8,7 +8,7 @@
 //               full -> depot -> flush to the slabs, of this heap or another      thread/cache.c
 //               no small block: large; huge; else misuse                          alloc.c
 //
-//   realloc(p), malloc_usable_size(p)   page map entry of p, its slab's bitmaps     resize.c
+//   realloc(p)  page map entry of p, its slab's bitmaps: whether it is in use         resize.c
 #pragma once
 
 #include "base/bits.h"

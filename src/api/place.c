@@ -3,12 +3,15 @@
 #include "api/request.h"
 #include "base/bits.h"
 #include "heap/guarded.h"
+#include "heap/huge.h"
 #include "heap/large.h"
 #include "heap/quarantine.h"
+#include "heap/slab.h"
 #include "heap/slack.h"
-#include "os/lock.h"
+#include "os/os.h"
+#include "thread/cache.h"
 
-struct place find_place(uintptr_t address) {
+struct place place_find(uintptr_t address) {
     struct place place = {PLACE_NONE, NULL, NULL, 0};
     if (address >> ADDRESS_BITS != 0) {
         return place;
@@ -57,8 +60,8 @@ static bool is_held_back(const struct run *slab, uintptr_t address) {
     return found;
 }
 
-struct place find_live(uintptr_t address, enum misuse otherwise) {
-    struct place place = find_place(address);
+struct place place_find_live(uintptr_t address, enum misuse otherwise) {
+    struct place place = place_find(address);
     if (place.kind == PLACE_SMALL) {
         const int index = slab_index(place.run, address);
         if (index < 0) {
@@ -80,7 +83,7 @@ struct place find_live(uintptr_t address, enum misuse otherwise) {
     return place;
 }
 
-bool size_fits(const struct place *place, size_t alignment, size_t bytes) {
+bool place_fits(const struct place *place, size_t alignment, size_t bytes) {
     if (!is_power_of_two(alignment)) {
         alignment = BLOCK_ALIGN;
     }

@@ -1,10 +1,10 @@
 // What a pointer that the program passes is, found without trusting it.
 #pragma once
 
-#include "heap/huge.h"
 #include "heap/misuse.h"
-#include "heap/slab.h"
-#include "thread/cache.h"
+
+struct run;
+struct huge;
 
 // What an address is, by the page map and what it leads to.
 struct place {
@@ -16,11 +16,11 @@ struct place {
 
 // PLACE_NONE unless the address is the start of a block that is in use as far as the page map and
 // the bitmaps tell (a block in a thread's cache counts as in use).
-struct place find_place(uintptr_t address);
+struct place place_find(uintptr_t address);
 
-// As find_place, and the block must not be free as far as the bitmaps and the latest frees of this
+// As place_find, and the block must not be free as far as the bitmaps and the latest frees of this
 // thread tell. Reports what is found instead, as `otherwise` where it is nothing of the heap's.
-struct place find_live(uintptr_t address, enum misuse otherwise);
+struct place place_find_live(uintptr_t address, enum misuse otherwise);
 
 // Whether malloc may have made this block of such a request.
-bool size_fits(const struct place *place, size_t alignment, size_t bytes);
+bool place_fits(const struct place *place, size_t alignment, size_t bytes);

@@ -1,7 +1,6 @@
 // Which block serves a request, as far as bytes and alignment tell.
 #pragma once
 
-#include "base/bits.h"
 #include "config/options.h"
 #include "space/size_class.h"
 

@@ -5,6 +5,7 @@
 
 #include "api/place.h"
 #include "api/request.h"
+#include "heap/huge.h"
 #include "heap/large.h"
 #include "heap/slack.h"
 #include "thread/research.h"
@@ -12,7 +13,7 @@
 // ---- Which block it is ----
 
 // A block of a slab of one page, of a class for which the thread has a node: what nearly all are.
-struct common {
+struct page_block {
     const struct size_class *size_class;  // NULL: another one, or the start of no block
     uint64_t class_index;
     void *const *top;  // of the class's node
@@ -20,15 +21,15 @@ struct common {
 };
 
 // By the page map and the size class: whether the block is in use they do not tell.
-FAST_PATH struct common find_common(const struct thread_cache *cache, uintptr_t address) {
-    const struct common none = {0};
+FAST_PATH struct page_block page_block_find(const struct thread_cache *cache, uintptr_t address) {
+    const struct page_block none = {0};
     if (unlikely(address > cache->address_max)) {
         return none;
     }
     const uint64_t kind =
         page_entry_kind(atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]));
     void *const *top = slot_load(cache->top, kind);
-    // Of a class without a node, whose blocks go straight home, of a diverted cache and of what is in no slab, too.
+    // Full, or none at all: of a class whose blocks go straight home, of a diverted cache, of what is in no slab.
     if (unlikely(node_is_full(top))) {
         return none;
     }
@@ -39,11 +40,11 @@ FAST_PATH struct common find_common(const struct thread_cache *cache, uintptr_t 
                  size_class->slab_pages != 1)) {
         return none;
     }
-    return (struct common){size_class, kind - PAGE_KIND_SLAB, top, index};
+    return (struct page_block){size_class, kind - PAGE_KIND_SLAB, top, index};
 }
 
 // Whether the block is in use as far as its slab's bitmaps and the thread's last frees tell.
-FAST_PATH bool is_live(const struct common *block, uintptr_t address) {
+FAST_PATH bool page_block_is_live(const struct page_block *block, uintptr_t address) {
     const struct superslab *superslab = page_map_superslab(address);
     if (unlikely(superslab == NULL)) {
         return false;
@@ -51,11 +52,12 @@ FAST_PATH bool is_live(const struct common *block, uintptr_t address) {
     // Of a block in use it is the slab that the page map tells of, and begins with its page.
     const struct run *slab = superslab_run(superslab, (address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
     return likely(slab != NULL && run_is_slab(slab) && slab->class_index == block->class_index &&
+                  whole_load(&slab->start) == address - address % PAGE_BYTES &&
                   !slab_is_free(slab, block->index)) &&
            !cache_freed_lately(block->top, address);
 }
 
-// The common case of find_live without its detours: the bytes of the small block in use that starts
+// The common case of place_find_live without its detours: the bytes of the small block in use that starts
 // at an address, or 0 for anything else.
 static inline size_t live_small_bytes(struct thread_cache *cache, uintptr_t address) {
     // Diverted caches, and the constant ones: all detours are possible.
@@ -85,7 +87,7 @@ SLOW_PATH static size_t block_bytes_slow(uintptr_t address) {
     if (likely(bytes != 0)) {
         return bytes;
     }
-    const struct place place = find_live(address, MISUSE_INVALID_USABLE_SIZE);
+    const struct place place = place_find_live(address, MISUSE_INVALID_USABLE_SIZE);
     return place.kind == PLACE_NONE ? 0 : place.usable_bytes;
 }
 
@@ -94,11 +96,11 @@ SLOW_PATH static size_t block_bytes_slow(uintptr_t address) {
 // long ago harms nobody (docs/decisions/0052-the-size-of-a-block.md).
 size_t hakmem_block_bytes(const void *block) {
     const uintptr_t address = (uintptr_t)block;
-    const struct common common = find_common(thread_cache, address);
-    if (unlikely(common.size_class == NULL || cache_freed_lately(common.top, address))) {
+    const struct page_block found = page_block_find(thread_cache, address);
+    if (unlikely(found.size_class == NULL || cache_freed_lately(found.top, address))) {
         return block_bytes_slow(address);
     }
-    return common.size_class->block_bytes;
+    return found.size_class->block_bytes;
 }
 
 // ---- Resize ----
@@ -111,8 +113,9 @@ static bool fits(size_t usable_bytes, size_t bytes) {
 // Where sizes are checked, the block must be one that malloc would give for the new size.
 static bool resize_small(const struct place *place, size_t bytes, uintptr_t address) {
     if (!options.slack_check) {
-        const bool stays = fits(place->usable_bytes, bytes) &&
-                           (!options.immediate_double_free || size_fits(place, BLOCK_ALIGN, bytes));
+        const bool stays =
+            fits(place->usable_bytes, bytes) &&
+            (!options.immediate_double_free || place_fits(place, BLOCK_ALIGN, bytes));
         if (stays) {
             research_note_request(place->run, (const void *)address, bytes);
         }
@@ -169,9 +172,9 @@ static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
     return moved;
 }
 
-// A block that is not small, or is not to be had by live_small_bytes().
+// A block that is not small, one that looks free, or one that is not to be had by live_small_bytes().
 SLOW_PATH static void *resize_slowest(void *block, size_t bytes) {
-    const struct place place = find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
+    const struct place place = place_find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
     if (place.kind == PLACE_NONE) {
         errno = EINVAL;
         return NULL;
@@ -204,11 +207,11 @@ void *hakmem_resize(void *block, size_t bytes) {
         return alloc_slow(bytes);  // fails
     }
     const uintptr_t address = (uintptr_t)block;
-    const struct common common = find_common(thread_cache, address);
-    if (unlikely(common.size_class == NULL || bytes == 0)) {
+    const struct page_block found = page_block_find(thread_cache, address);
+    if (unlikely(found.size_class == NULL || bytes == 0)) {
         return resize_slow(block, bytes);
     }
-    return likely(is_live(&common, address))
-               ? resize_live(block, common.size_class->block_bytes, bytes)
+    return likely(page_block_is_live(&found, address))
+               ? resize_live(block, found.size_class->block_bytes, bytes)
                : resize_slowest(block, bytes);
 }

@@ -120,7 +120,10 @@ static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_
                 return false;
             }
             __builtin_memcpy((void *)to, (void *)from, bytes);
-            if (leaving_add_part(from, bytes) == NULL) {
+            struct huge *part = leaving_add_part(from, bytes);
+            if (part != NULL) {
+                part->uncleared = options.zero_on_free != 0;
+            } else {
                 os_unmap((void *)from, bytes);
             }
         }
@@ -317,6 +320,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     table.live_count--;
     zeroing_learn(use);
     follow_arena();
+    huge->uncleared = !cleared;
     kept_add(huge, now_ms);
     if (!cleared || option_live(purge_delay_ms) == 0 || option_live(huge_cache_bytes) == 0) {
         kept_trim(0);

@@ -64,6 +64,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
     case HUGE_UNUSED:
         huge_forget_seams(huge, huge->start);
         huge->immovable = 0;
+        huge->uncleared = 0;
         huge->asked = HUGE_ASKED_NOT;
         huge->may_have_huge_pages = 0;
         list_push_back(&huge_table_state.unused, &huge->link);

@@ -39,6 +39,8 @@ struct huge {
     uint8_t asked;                // enum huge_asked
     uint8_t may_have_huge_pages;  // 1: a part of it asked for them once
     uint8_t unmapping;            // 1: HUGE_LEAVING, and the system call is under way
+    // 1: freed memory is to be cleared (zero_on_free), and this is not: by hand, if the system does not take it either.
+    uint8_t uncleared;
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };

@@ -1,9 +1,6 @@
 #include "heap/leaving.h"
 
-#include <string.h>
-
 #include "base/bits.h"
-#include "config/options.h"
 #include "os/events.h"
 #include "os/os.h"
 
@@ -64,6 +61,10 @@ static void unmap(struct huge *huge) {
         lock_release(&table.lock);
     }
     const size_t left_bytes = unmap_in_parts(start, bytes);
+    if (unlikely(left_bytes != 0 && huge->uncleared)) {
+        __builtin_memset((void *)start, 0, least_u64(left_bytes, huge->usable_bytes));
+        huge->uncleared = 0;
+    }
     if (left_bytes != bytes) {
         event_record(EVENT_huge_unmapped, start + left_bytes, bytes - left_bytes);
     }
@@ -117,15 +118,6 @@ static bool is_another_leaving(uint64_t last_number) {
     return false;
 }
 
-// The system refused to take it. Where freed memory is promised to be cleared it may have refused that as well, as it does of
-// locked memory.
-static void keep_again(struct huge *huge) {
-    if (options.zero_on_free && !leaving_purge(huge->start, huge->usable_bytes)) {
-        memset((void *)huge->start, 0, huge->usable_bytes);
-    }
-    huge_keep_again(huge);
-}
-
 size_t leaving_unmap_and_unlock(void) {
     size_t gone_bytes = 0;
     for (struct huge *huge = find_own(); huge != NULL; huge = find_own()) {
@@ -135,7 +127,7 @@ size_t leaving_unmap_and_unlock(void) {
         if (huge->mapped_bytes == 0) {
             huge_move_to(huge, HUGE_UNUSED);
         } else {
-            keep_again(huge);
+            huge_keep_again(huge);
         }
         tell_waiting();
     }

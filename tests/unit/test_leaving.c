@@ -269,6 +269,13 @@ static void test_refused_later_part(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+static void refuse_from_now_on(enum os_call call, void *start, size_t bytes) {
+    (void)call;
+    (void)start;
+    (void)bytes;
+    fake_os_fail(FAKE_ANY, 1, true);
+}
+
 // Neither cleared nor taken by the system, as locked memory of a process that may map no more: cleared all the same.
 static void test_refused_twice(void **state) {
     (void)state;
@@ -282,6 +289,38 @@ static void test_refused_twice(void **state) {
     assert_int_equal(kept_bytes(), 5 * MIB);
     for (size_t i = 0; i < 5 * MIB; i += 512) {
         assert_int_equal(block[i], 0);
+    }
+    // Once, not with each time that the system refuses it again.
+    block[0] = 1;
+    fake_os_fail(FAKE_ANY, 1, true);
+    assert_int_equal(huge_purge(0, true), 0);
+    fake_os_mend();
+    assert_int_equal(block[0], 1);
+    assert_int_equal(huge_check(), 0);
+}
+
+// So is the piece of a block that moved, where it had to be copied.
+static void test_copied_piece_is_cleared(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    page_map_init();
+    drop(make(3 * MIB));
+    char *block = make(7 * MIB);
+    struct huge *huge = huge_of(block);
+    assert_int_equal(huge->seam_count, 1);
+    memset(block, 1, 7 * MIB);
+    char *piece = (char *)huge_last_piece(huge);
+    const size_t piece_bytes = 7 * MIB - (size_t)(piece - block);
+    fake_os_block_behind(block + 7 * MIB - 1);
+    fake_os_fail(OS_MREMAP, 3, true);
+    fake_os_watch(refuse_from_now_on);
+    assert_true(huge_resize(huge, 9 * MIB));
+    fake_os_watch(NULL);
+    fake_os_mend();
+    assert_int_equal(((char *)huge->start)[7 * MIB - 1], 1);
+    assert_int_equal(kept_bytes(), piece_bytes);
+    for (size_t i = 0; i < piece_bytes; i += 512) {
+        assert_int_equal(piece[i], 0);
     }
     assert_int_equal(huge_check(), 0);
 }
@@ -511,6 +550,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_much_memory_goes_in_parts),
         cmocka_unit_test(test_refused_later_part),
         cmocka_unit_test(test_refused_twice),
+        cmocka_unit_test(test_copied_piece_is_cleared),
         cmocka_unit_test(test_who_must_wait_does),
         cmocka_unit_test(test_no_call_begins_that_a_fork_must_wait_for),
         cmocka_unit_test(test_later_calls_are_not_waited_for),
