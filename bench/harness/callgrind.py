@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from . import proof
-from .environment import CLEAN_ENVIRONMENT
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import BenchError, MeasureError
 from .measure import Row, command_line
 from .peers import Allocator
 
-TIMEOUT_SECONDS = 300
 Key = TypeVar("Key")
 
 

@@ -14,6 +14,8 @@ from .errors import MeasureError
 # Nothing of the caller's environment reaches a measured process.
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 ERROR_CHARACTERS = 500
+# A run that takes longer hangs, on a slow machine too.
+TIMEOUT_SECONDS = 300
 
 # Process groups under way, so that an interrupted session leaves none behind.
 _groups: set[int] = set()

@@ -9,14 +9,13 @@ from typing import Any
 
 from . import proof
 from .cases import Case, RealProgram
-from .environment import CLEAN_ENVIRONMENT, pinned, run_alone
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS, pinned, run_alone
 from .errors import MeasureError
 from .layout import INPUTS
 from .peers import Allocator
 
 Row = dict[str, Any]
 
-TIMEOUT_SECONDS = 300
 # What each row has to hold; bench/harness/report explains them.
 FIELDS = (
     "wall_ns", "user_ns", "system_ns", "cpu_ns", "peak_rss_bytes", "end_rss_bytes", "minor_faults",

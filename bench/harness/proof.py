@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from . import identity
-from .environment import CLEAN_ENVIRONMENT
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import MeasureError, RefusedError
 from .layout import display
 from .peers import Allocator
 
 PROVEN_NAMES = ("malloc", "free", "realloc", "calloc")
 WITNESSES = ("loader", "map")
-TIMEOUT_SECONDS = 300
 BINDING = r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `(\w+)'"
 
 

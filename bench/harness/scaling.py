@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import machine, measure, store
-from .environment import CLEAN_ENVIRONMENT
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import BenchError, MeasureError
 from .layout import BENCH
 from .peers import Allocator
@@ -33,7 +33,6 @@ from .workshop import build
 
 SCHEMA = "hakmem-sharing-1"
 KIND = "scaling"
-TIMEOUT_SECONDS = 300
 # Which threads run together differs from run to run.
 RUNS = 3
 # Fewer threads do as much together as so many.

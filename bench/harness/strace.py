@@ -7,10 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from .environment import CLEAN_ENVIRONMENT, run_alone
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS, run_alone
 from .errors import BenchError
-
-TIMEOUT_SECONDS = 300
 
 
 def parse_summary(summary: str) -> dict[str, int]:

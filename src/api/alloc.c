@@ -4,7 +4,6 @@
 
 #include "api/place.h"
 #include "api/request.h"
-#include "base/bits.h"
 #include "config/options.h"
 #include "control/report.h"
 #include "control/stats.h"

@@ -47,7 +47,7 @@ def start(program: Path, library: Path | None, mode: str, settings: dict[str, st
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=300,
+        timeout=300,  # tests/patience.py, which no script can import
         preexec_fn=without_core_files,
         check=False,
     )
