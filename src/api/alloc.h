@@ -39,8 +39,8 @@ FAST_PATH void *alloc_aligned_hit(size_t alignment, size_t bytes) {
                  bytes > SMALL_BYTES_MAX)) {
         return NULL;
     }
-    // Of a multiple of the alignment the smallest class is one as well (size_class.def); of other tables and of 0
-    // bytes a block is taken if it happens to be aligned.
+    // Of a multiple of the alignment the smallest class is one as well (size_class.def, but for 4,368); of that one, of
+    // other tables and of 0 bytes a block is taken if it happens to be aligned.
     return cache_pop_aligned(cache, size_class_number(align_up(bytes, alignment)), alignment);
 }
 

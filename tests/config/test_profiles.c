@@ -128,9 +128,9 @@ static void prewarm_counts_blocks(void **state) {
         {false, "prewarm=33:1\nsize_class=32\nprewarm=40:1\nsize_class=65536",
          "3: prewarm '40:1' is for the size class of a line before it"},
         {false, "prewarm=32:1\nsize_class=32\nprewarm=40:1\nsize_class=65536", NULL},
-        {true, "prewarm=4097:910", NULL},  // 4608 bytes each
-        {true, "prewarm=4097:911",
-         "1: prewarm '4097:911' makes it more than 4194304 bytes to have ready"},
+        {true, "prewarm=4097:960", NULL},  // 4368 bytes each
+        {true, "prewarm=4097:961",
+         "1: prewarm '4097:961' makes it more than 4194304 bytes to have ready"},
         {true, "prewarm=1:1\nprewarm=16:1",
          "2: prewarm '16:1' is for the size class of a line before it"},
         {true, "prewarm=16:1\nprewarm=17:1", NULL},

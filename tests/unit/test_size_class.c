@@ -84,8 +84,10 @@ static void test_aligned_class_is_the_smallest(void **state) {
             }
             assert_true(smallest < SIZE_CLASS_COUNT);
             assert_int_equal(size_class_aligned(bytes, alignment), smallest);
-            // What alloc_aligned_hit() builds on.
-            assert_true(bytes == 0 || size_class_index(align_up(bytes, alignment)) == smallest);
+            // What alloc_aligned_hit() builds on; a page with a header of 272 bytes is as good as never aligned.
+            const uint64_t rounded =
+                bytes == 0 ? smallest : size_class_index(align_up(bytes, alignment));
+            assert_true(rounded == smallest || rounded == SIZE_CLASS_4368);
         }
     }
 }
