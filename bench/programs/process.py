@@ -7,6 +7,7 @@ alone, measures it, and takes it along when the caller is killed.
 import contextlib
 import errno
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -147,6 +148,21 @@ def interrupt_held() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
+def await_end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """As Popen.wait(timeout_s), at the moment of the end: that one looks every 50 ms, and what a
+    client's end is timed by would come in such steps. TimeoutExpired when it still runs."""
+    if process.poll() is not None:
+        return
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        ended = bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+    if not ended:
+        raise subprocess.TimeoutExpired(process.args, timeout_s)
+    process.wait()
+
+
 class Running:
     """A program that has been started; `finish` or `kill` must follow."""
 
@@ -205,7 +221,7 @@ class Running:
     def finish(self, timeout_s: float) -> Finished:
         """Wait for the program's own end."""
         try:
-            self._launcher.wait(timeout_s)
+            await_end(self._launcher, timeout_s)
         except subprocess.TimeoutExpired:
             hung = backtraces(self.pid)
             self.kill()

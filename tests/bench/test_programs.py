@@ -20,7 +20,7 @@ import pytest
 from programs import witness
 from programs.base import Outcome, RealProgram, scaled
 from programs.execution import Execution
-from programs.process import ProgramFailedError, process_tree, status_kib
+from programs.process import Program, ProgramFailedError, process_tree, status_kib
 
 from harness import peers, proof
 from harness.environment import CLEAN_ENVIRONMENT, run_alone
@@ -30,6 +30,7 @@ from harness.layout import TOP
 Compile = Callable[..., Path]
 MIB = 1 << 20
 TINY = 0.02
+PATHS = {"PATH": "/usr/bin:/bin"}
 GLIBC = peers.known()["glibc"]
 OTHER = peers.known()["mimalloc2_deb"]
 
@@ -198,6 +199,26 @@ def test_times_are_those_of_the_program(run_one: Any) -> None:
     assert waiting["wall_ns"] > 200e6 > 50e6 > waiting["cpu_ns"]
 
 
+def test_the_end_of_a_client_is_not_waited_for_in_steps(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleeps(seconds: float) -> None:
+        raise AssertionError(f"looked again after {seconds} s")
+
+    monkeypatch.setattr("time.sleep", sleeps)
+    with execution.timed():
+        execution.tool(["/bin/sleep", "0.2"])
+    assert execution.wall_ns > 200e6
+
+
+def test_a_program_that_hangs_is_ended(execution: Execution) -> None:
+    before = descendants()
+    running = execution.stage.start(Program(["/bin/sleep", "63"], execution.directory, PATHS, None))
+    with pytest.raises(ProgramFailedError, match=r"still running after 1 s: .*sleep 63"):
+        running.finish(1.0)
+    assert descendants() <= before
+
+
 def test_calls_are_counted_in_children_too(
     run_one: Any, tmp_path: Path, compile_c: Compile
 ) -> None:
@@ -355,11 +376,11 @@ def test_every_process_must_agree() -> None:
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[float], None]]:
-    """Ctrl-C after so many seconds."""
+    """Ctrl-C after so many seconds: to the process, so that its main thread is woken."""
     timers = []
 
     def after(seconds: float) -> None:
-        timers.append(threading.Timer(seconds, signal.raise_signal, [signal.SIGINT]))
+        timers.append(threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT]))
         timers[-1].start()
 
     yield after
