@@ -133,7 +133,7 @@ static void *alloc_uncounted(size_t bytes, size_t alignment, bool zero) {
     void *block = is_small(bytes, alignment) ? alloc_small_slow(bytes, alignment)
                                              : alloc_big(bytes, alignment, zero);
     errno = saved_errno;
-    return or_enomem(block);
+    return block;
 }
 
 // The calling thread's cache when its operations are to be counted, else NULL.
@@ -158,21 +158,30 @@ SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment, bool zer
     return block;
 }
 
-SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment, bool zero) {
+SLOW_PATH static void *alloc_started(size_t bytes, size_t alignment, bool zero) {
     // The options are read below, and another thread may be loading them.
     lifecycle_start();
     return likely(option_live(research) == 0) ? alloc_uncounted(bytes, alignment, zero)
                                               : alloc_researched(bytes, alignment, zero);
 }
 
+SLOW_PATH static void *alloc_slowest(size_t bytes, size_t alignment, bool zero) {
+    return or_enomem(alloc_started(bytes, alignment, zero));
+}
+
+static inline void *alloc_from_depot(size_t bytes) {
+    return likely(bytes <= SMALL_BYTES_MAX) ? cache_pop_depot(thread_cache, size_class_index(bytes))
+                                            : NULL;
+}
+
 MIDDLE_PATH void *alloc_slow(size_t bytes) {
-    if (likely(bytes <= SMALL_BYTES_MAX)) {
-        void *block = cache_pop_depot(thread_cache, size_class_index(bytes));
-        if (likely(block != NULL)) {
-            return block;
-        }
-    }
-    return alloc_slowest(bytes, BLOCK_ALIGN, false);
+    void *block = alloc_from_depot(bytes);
+    return likely(block != NULL) ? block : alloc_slowest(bytes, BLOCK_ALIGN, false);
+}
+
+MIDDLE_PATH void *alloc_attempt(size_t bytes) {
+    void *block = alloc_from_depot(bytes);
+    return likely(block != NULL) ? block : alloc_started(bytes, BLOCK_ALIGN, false);
 }
 
 void *hakmem_alloc(size_t bytes) {

@@ -16,20 +16,21 @@
 
 // Everything that does not end in a hit. They set errno to ENOMEM on failure; free keeps errno.
 void *alloc_slow(size_t bytes);
+// The same for who can do without: a failure leaves errno and is not counted as one.
+void *alloc_attempt(size_t bytes);
 void *alloc_aligned_slow(size_t alignment, size_t bytes);
 void free_slow(void *block);
 void free_sized_slow(void *block, size_t alignment, size_t bytes);
 
-FAST_PATH void *alloc(size_t bytes) {
+// NULL when the magazine is empty, or nothing small serves.
+FAST_PATH void *alloc_hit(size_t bytes) {
     struct thread_cache *cache = thread_cache;
-    if (unlikely(bytes > SMALL_BYTES_MAX)) {
-        return alloc_slow(bytes);
-    }
-    void *block = cache_pop(cache, size_class_number(bytes));
-    if (unlikely(block == NULL)) {
-        return alloc_slow(bytes);
-    }
-    return block;
+    return unlikely(bytes > SMALL_BYTES_MAX) ? NULL : cache_pop(cache, size_class_number(bytes));
+}
+
+FAST_PATH void *alloc(size_t bytes) {
+    void *block = alloc_hit(bytes);
+    return likely(block != NULL) ? block : alloc_slow(bytes);
 }
 
 // NULL when the magazine is empty, nothing small serves, or the alignment is no power of two.

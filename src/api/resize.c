@@ -162,10 +162,19 @@ static size_t with_room_to_grow(size_t usable_bytes, size_t bytes) {
 }
 
 static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
-    void *moved = alloc(with_room_to_grow(usable_bytes, bytes));
+    const size_t roomy = with_room_to_grow(usable_bytes, bytes);
+    void *moved = alloc_hit(roomy);
+    moved = likely(moved != NULL) ? moved : alloc_attempt(roomy);
     if (unlikely(moved == NULL)) {
         // A block that was to shrink still serves, unless free_sized would take it for a wrong one.
-        return bytes <= usable_bytes && !options.immediate_double_free ? block : NULL;
+        if (bytes <= usable_bytes && !options.immediate_double_free) {
+            return block;
+        }
+        // Without the room, or for the error.
+        moved = alloc_slow(bytes);
+        if (moved == NULL) {
+            return NULL;
+        }
     }
     __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
     dealloc(block);

@@ -65,8 +65,19 @@ bool large_free(struct run *run, uintptr_t address) {
     return true;
 }
 
+// Of a block that shrinks, what large_free will not know of.
+static void clear_rest(struct run *run, size_t bytes) {
+    const uint32_t before = atomic_load_relaxed(&run->large_bytes);
+    if (bytes < before) {
+        __builtin_memset((char *)run->start + bytes, 0, before - bytes);
+    }
+}
+
 bool large_resize(struct run *run, size_t bytes) {
     const unsigned pages = pages_for(bytes);
+    if (options.zero_on_free) {
+        clear_rest(run, usable_bytes(bytes));
+    }
     if (pages > run->page_count) {
         const unsigned before = run->page_count;
         if (!arena_extend(run, pages)) {

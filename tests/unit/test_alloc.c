@@ -276,13 +276,44 @@ static void test_refused_shrink_keeps_the_block(void **state) {
         while (hakmem_alloc(until_none[i]) != NULL) {
         }
     }
+    // It succeeded: nothing failed.
+    const uint64_t failures = counted(COUNTER_failures);
+    errno = 4711;
     char *same = hakmem_resize(block, 1000);
+    assert_int_equal(errno, 4711);
+    assert_int_equal(counted(COUNTER_failures), failures);
     assert_ptr_equal(same, block);
     check_marked(same, 60000, 3);
     errno = 0;
     assert_null(hakmem_resize(block, MIB));
     assert_int_equal(errno, ENOMEM);
+    assert_int_equal(counted(COUNTER_failures), failures + 1);
     check_marked(block, 60000, 3);
+    check();
+}
+
+// A block that grows bit by bit gets room for more; where there is none, what it asks for.
+static void test_growth_does_without_its_room(void **state) {
+    (void)state;
+    static const size_t grown = 1200, roomy = 1440;
+    char *block = hakmem_alloc(1152);
+    mark(block, 1152, 5);
+    char *fitting = hakmem_alloc(grown);
+    fake_os_fail(FAKE_ANY, 1, true);
+    while (hakmem_alloc(roomy) != NULL) {
+    }
+    while (hakmem_alloc(grown) != NULL) {
+    }
+    const uint64_t failures = counted(COUNTER_failures);
+    assert_null(hakmem_resize(block, grown));
+    assert_int_equal(counted(COUNTER_failures), failures + 1);
+    hakmem_dealloc(fitting);
+    errno = 4711;
+    char *moved = hakmem_resize(block, grown);
+    assert_ptr_equal(moved, fitting);
+    assert_int_equal(errno, 4711);
+    assert_int_equal(counted(COUNTER_failures), failures + 1);
+    check_marked(moved, 1152, 5);
     check();
 }
 
@@ -519,6 +550,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_resize_keeps_contents_between_all_kinds),
         cmocka_unit_test(test_resize_edge_cases),
         cmocka_unit_test(test_refused_shrink_keeps_the_block),
+        cmocka_unit_test(test_growth_does_without_its_room),
         cmocka_unit_test(test_huge_blocks_grow_without_copying),
         cmocka_unit_test(test_misuse_is_reported_and_ignored),
         cmocka_unit_test(test_hardened_mode_notices_at_once),

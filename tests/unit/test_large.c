@@ -166,6 +166,28 @@ static void test_cleared_when_freed(void **state) {
     check_zero(block, 100000);
 }
 
+// What a shrinking cuts off: of pages that go back, and of those that stay where there are guard pages.
+static void test_cleared_when_shrunk(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    start();
+    for (unsigned guards = 0; guards < 2; guards++) {
+        options.guard_gaps = guards;
+        char *block = make(300000, PAGE_BYTES, false);
+        const size_t before = usable(block);
+        memset(block, 1, before);
+        assert_true(large_resize(run_of(block), 200000));
+        const size_t rest = usable(block);
+        assert_int_equal(block[rest - 1], 1);
+        check_zero(block + rest, before - rest);
+        assert_true(large_resize(run_of(block), 300000));
+        assert_int_equal(block[rest - 1], 1);
+        assert_true(large_resize(run_of(block), 200000));
+        large_free(run_of(block), (uintptr_t)block);
+        check_zero(block, before);
+    }
+}
+
 static void test_want_of_memory(void **state) {
     (void)state;
     start();
@@ -237,6 +259,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_resize_in_place),
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_cleared_when_freed),
+        cmocka_unit_test(test_cleared_when_shrunk),
         cmocka_unit_test(test_want_of_memory),
         cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_freed_once_by_many),
