@@ -6,6 +6,7 @@ alone, measures it, and takes it along when the caller is killed.
 
 import contextlib
 import errno
+import math
 import os
 import select
 import shlex
@@ -150,12 +151,19 @@ def interrupt_held() -> Iterator[None]:
 
 def await_end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     """As Popen.wait(timeout_s), at the moment of the end: that one looks every 50 ms, and what a
-    client's end is timed by would come in such steps. TimeoutExpired when it still runs."""
+    client's end is timed by would come in such steps. TimeoutExpired when it still runs. Without a
+    descriptor of the process (a filter of system calls, no descriptors left) it is Popen.wait."""
     if process.poll() is not None:
         return
-    descriptor = os.pidfd_open(process.pid)
     try:
-        ended = bool(select.select([descriptor], [], [], timeout_s)[0])
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        process.wait(timeout_s)
+        return
+    ends = select.poll()
+    ends.register(descriptor, select.POLLIN)
+    try:
+        ended = bool(ends.poll(math.ceil(timeout_s * 1000)))
     finally:
         os.close(descriptor)
     if not ended:

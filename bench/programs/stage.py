@@ -40,7 +40,7 @@ class Stage:
             input_path.write_bytes(stdin)
         return Running(self._launcher, program, folder, input_path)
 
-    def finish(self, running: Running, *, status: int = 0, timeout_s: float = 120.0) -> Finished:
+    def finish(self, running: Running, *, status: int = 0, timeout_s: float) -> Finished:
         """Waits for the program's own end, which must be with this status."""
         done = running.finish(timeout_s)
         if done.status != status:

@@ -5,6 +5,7 @@ Programs whose packages only `hakmem bench setup` installs are marked `needs_ben
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -211,6 +212,25 @@ def test_the_end_of_a_client_is_not_waited_for_in_steps(
     assert execution.wall_ns > 200e6
 
 
+@pytest.fixture(params=["with its descriptor", "without"])
+def awaited(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter of system calls may refuse a descriptor of the process whose end is awaited."""
+
+    def refused(pid: int) -> int:
+        raise OSError(errno.ENOSYS, f"no descriptor of {pid}")
+
+    if request.param == "without":
+        monkeypatch.setattr("os.pidfd_open", refused)
+
+
+@pytest.mark.usefixtures("awaited")
+def test_a_program_that_ends_is_awaited(execution: Execution) -> None:
+    with execution.timed():
+        execution.tool(["/bin/sleep", "0.2"])
+    assert execution.wall_ns > 200e6
+
+
+@pytest.mark.usefixtures("awaited")
 def test_a_program_that_hangs_is_ended(execution: Execution) -> None:
     before = descendants()
     running = execution.stage.start(Program(["/bin/sleep", "63"], execution.directory, PATHS, None))

@@ -95,7 +95,7 @@ class Run:
         stdin: bytes | None = None,
         measured: bool = True,
         status: int = 0,
-        timeout_s: float = 120.0,
+        timeout_s: float = HANG_SECONDS,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
         account: Account | None = None,
@@ -114,7 +114,8 @@ class Run:
     ) -> Finished:
         """Run a helper on the system's own malloc: a client or a setting-up step."""
         program = Program(words, self.directory, self._environment(preloaded=False))
-        return self.stage.finish(self.stage.start(program, stdin), status=status)
+        running = self.stage.start(program, stdin)
+        return self.stage.finish(running, status=status, timeout_s=HANG_SECONDS)
 
     @contextlib.contextmanager
     def server(
