@@ -7,6 +7,8 @@
 # sqlite3: 394,115 allocations, half of the blocks live at most 790 ns; 1 thread, 0.0 % of the
 # frees are of other threads' blocks; at its peak 16.4 MiB asked for in small blocks, 8.0 MiB at
 # the end; 32.3 MiB resident at most, in 18 looks.
+# Slabs of blocks above 16 KiB became shorter on 2026-11-23 (docs/decisions/0053); the figures here
+# are from before.
 profile_format=1
 hakmem_version=0.1.0
 
@@ -75,13 +77,13 @@ size_class=10240:2
 size_class=12288:2
 size_class=14336:2
 size_class=16384:2
-size_class=16400:4
-size_class=20480:4
-size_class=24576:4
+size_class=16400:3
+size_class=20480:3
+size_class=24576:3
 size_class=28672:4
 size_class=32768:4
-size_class=32784:8
-size_class=40960:8
-size_class=49152:8
-size_class=57344:8
+size_class=32784:5
+size_class=40960:5
+size_class=49152:6
+size_class=57344:7
 size_class=65536:8

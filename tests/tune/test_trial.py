@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from hakmem.tune.execution import Run
 from hakmem.tune.profile_file import Profile
-from hakmem.tune.proposal import FOR_MEMORY, LEAN, LITTLE_FREE, Change, Goal, compose
+from hakmem.tune.proposal import (
+    FOR_MEMORY,
+    LEAN,
+    LITTLE_FREE,
+    Change,
+    Goal,
+    compose,
+    small_slab_pages,
+)
 from hakmem.tune.trial import Comparison, compare, is_better, is_worse, screen
 from harness.figures import Ratio
+
+SIZE_CLASSES = Path(__file__).parents[2] / "src/space/size_class.def"
 
 LEANER = Change("leaner", "takes less", {"retain_slabs": "0"})
 FASTER = Change("faster", "takes less long", {"retain_slabs": "9"})
@@ -119,6 +131,15 @@ def test_leaner_caches_lift_no_bound_on_free_memory() -> None:
     kept = compose([LITTLE_FREE, LEAN]).settings
     assert {each.name: each.value for each in kept} == {**LITTLE_FREE.settings, "mode": "lean"}
     assert FOR_MEMORY.index(LITTLE_FREE) < FOR_MEMORY.index(LEAN)
+
+
+def test_small_slabs_are_no_longer_than_those_of_the_default_table() -> None:
+    rows = re.findall(r"SIZE_CLASS\(\d+, \d+, (\d+), (\d+)\)", SIZE_CLASSES.read_text())
+    pages = {int(block_bytes): int(slab_pages) for block_bytes, slab_pages in rows}
+    small = {block_bytes: small_slab_pages(block_bytes) for block_bytes in pages}
+    assert all(small[block_bytes] <= pages[block_bytes] for block_bytes in pages)
+    assert small[65536] == pages[65536] == 8
+    assert small[10240] < pages[10240]
 
 
 def test_small_slabs_are_those_of_the_table_that_holds() -> None:

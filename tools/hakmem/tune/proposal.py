@@ -94,10 +94,7 @@ def table_change(recording: Recording) -> tuple[Change | None, Fitted]:
 
 def small_slab_pages(block_bytes: int) -> int:
     """Pages of the smallest slab of a few blocks."""
-    pages = 1
-    while pages < SMALL_SLAB_PAGES_MOST and pages * PAGE_BYTES < SMALL_SLAB_BLOCKS * block_bytes:
-        pages *= 2
-    return pages
+    return min(SMALL_SLAB_PAGES_MOST, -(-SMALL_SLAB_BLOCKS * block_bytes // PAGE_BYTES))
 
 
 def small_slabs_change(recording: Recording) -> Change:
