@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import counts, identity, machine, measure, peers, store, workshop
+from . import counts, host_memory, identity, machine, measure, peers, store, workshop
 from .cases import Case, choose
 from .environment import CLEAN_ENVIRONMENT
 from .errors import BenchError, MeasureError, RefusedError
@@ -114,6 +114,7 @@ class Session:
             "scale": self.plan.scale,
             "order_seed": self.plan.seed,
             "pinned_cpu": self.cpu,
+            "memory_brought": True,
             "environment": CLEAN_ENVIRONMENT,
             "seconds": round(time.monotonic() - self.started, 1),
             "workload_compiler": self.workload_compiler(),
@@ -162,6 +163,8 @@ class Session:
             "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "load_average": machine.load(),
         }
+        peaks = (bytes_ for (name, _), bytes_ in self.peaks.items() if name == case.name)
+        host_memory.bring(host_memory.bytes_for(max(peaks, default=0)))
         try:
             row = measure.run(
                 case, allocator, self.folder, cpu=self.cpu, scale=case.scale(self.plan.scale)

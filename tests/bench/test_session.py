@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from harness import cases, counts, identity, measure, peers, session, store, strace
+from harness import cases, counts, host_memory, identity, measure, peers, session, store, strace
 from harness.cases import Case
 from harness.environment import CLEAN_ENVIRONMENT, pinned, run_alone
 from harness.errors import BenchError, MeasureError, RefusedError
@@ -42,6 +42,22 @@ def plan(output: Path, **changes: Any) -> Plan:
         "counting": False, "output": output, **changes,
     }  # fmt: skip
     return Plan("part", "a test", **settings)
+
+
+def test_every_run_finds_the_memory_that_its_row_needs(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought: list[int] = []
+    monkeypatch.setattr(host_memory, "bring", brought.append)
+    made = Session(plan(tmp_path / "a", blocks=1))
+    made.measure()
+    assert brought == [host_memory.BYTES_LEAST] * 4
+    # A peak of one allocator counts for all.
+    made.peaks["tiny_lifo", "floor"] = 100 << 20
+    tiny = next(case for case in made.cases if case.name == "tiny_lifo")
+    assert made.attempt(tiny, peers.known()["glibc"], 1) is not None
+    assert brought[4:] == [150 << 20]
+    assert made.manifest("complete")["memory_brought"] is True
 
 
 def test_blocks_hold_every_pair_once_in_random_order(built: Path, tmp_path: Path) -> None:
