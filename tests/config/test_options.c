@@ -78,7 +78,7 @@ static void mode_presets_lie_below_every_source(void **state) {
     assert_string_equal(said, "");
     assert_int_equal(seen->options.mode, mode_lean);
     assert_int_equal(seen->options.purge_delay_ms, 70);
-    assert_int_equal(seen->options.slab_purge_delay_ms, 200);
+    assert_int_equal(seen->options.slab_purge_delay_ms, 50);
     assert_int_equal(seen->options.retain_slabs, 0);
     assert_int_equal(seen->origins[OPTION_mode], OPTION_ORIGIN_ENVIRONMENT);
     assert_int_equal(seen->origins[OPTION_purge_delay_ms], OPTION_ORIGIN_ENVIRONMENT);
