@@ -16,10 +16,8 @@ from pathlib import Path
 HUGE_PAGE_BYTES = 2 << 20
 # linux/mman.h, since 5.14; the module does not name it.
 MADV_POPULATE_WRITE = 23
-# A run of which nothing is known yet.
-BYTES_LEAST = 64 << 20
-# What is resident at most is not all that was: pages that went back came again.
-SHARE_OF_PEAK = 1.5
+# Beyond what a run is known to need, and for one of which nothing is known yet.
+BYTES_MORE = 64 << 20
 
 
 def available_bytes() -> int:
@@ -31,8 +29,7 @@ def available_bytes() -> int:
 def bytes_for(peak_bytes: int) -> int:
     """How much a run that is known to reach this peak (0: not known) should find, in bytes; at most
     a quarter of what is available."""
-    wanted = max(BYTES_LEAST, int(SHARE_OF_PEAK * peak_bytes))
-    wanted = min(wanted, available_bytes() // 4)
+    wanted = min(peak_bytes + BYTES_MORE, available_bytes() // 4)
     return wanted // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
 
 

@@ -16,9 +16,9 @@ MIB = 1 << 20
 
 def test_as_much_as_the_row_is_known_to_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "available_bytes", lambda: 8 << 30)
-    assert host_memory.bytes_for(0) == host_memory.BYTES_LEAST
-    assert host_memory.bytes_for(1000 * MIB) == 1500 * MIB
-    assert host_memory.bytes_for(101 * MIB) == 150 * MIB
+    assert host_memory.bytes_for(0) == 64 * MIB
+    assert host_memory.bytes_for(1000 * MIB) == 1064 * MIB
+    assert host_memory.bytes_for(101 * MIB) == 164 * MIB
     assert host_memory.bytes_for(7000 * MIB) == 2048 * MIB
     monkeypatch.setattr(host_memory, "available_bytes", lambda: 7 * MIB)
     assert host_memory.bytes_for(0) == 0

@@ -51,12 +51,13 @@ def test_every_run_finds_the_memory_that_its_row_needs(
     monkeypatch.setattr(host_memory, "bring", brought.append)
     made = Session(plan(tmp_path / "a", blocks=1))
     made.measure()
-    assert brought == [host_memory.BYTES_LEAST] * 4
+    assert len(brought) == 4
+    assert min(brought) == 64 << 20
     # A peak of one allocator counts for all.
     made.peaks["tiny_lifo", "floor"] = 100 << 20
     tiny = next(case for case in made.cases if case.name == "tiny_lifo")
     assert made.attempt(tiny, peers.known()["glibc"], 1) is not None
-    assert brought[4:] == [150 << 20]
+    assert brought[4:] == [164 << 20]
     assert made.manifest("complete")["memory_brought"] is True
 
 
