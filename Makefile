@@ -12,6 +12,12 @@ PYTHON := build/venv/bin/python
 coverage_tests := ^(unit_|config_|model\.internal|concurrency|guarded|api\.|misuse\.|limits\.(rlimit|mappings|locked)|faults\.sandbox|cli)
 prefix ?= /usr/local
 
+# ON: tests at their whole length, and with internal checks those of misuse, limits and faults too.
+LONG_TESTS ?= OFF
+debug_excluded = --label-exclude 'apps|stress|cli' $(if $(filter OFF,$(LONG_TESTS)),--exclude-regex '^(misuse|limits|faults)\.')
+# One test more than processors: some of them wait.
+TESTS_AT_ONCE = $$(( $(JOBS) + 1 ))
+
 configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
     echo "make: scripts/setup installs what building needs (Debian packages in scripts/packages.txt)" >&2; exit 1; }
 build = cmake --build build/$(1) --parallel $(JOBS) $(2)
@@ -42,17 +48,17 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
 
 .PHONY: test
-test: setup | build ## Minutes: every test in every flavour; what CI runs
+test: setup | build ## Twenty minutes: every flavour, long tests shortened; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang fuzz $(PORTS); do \
 	    echo "== build $$flavour"; \
-	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON -DHAKMEM_LONG_TESTS=$(LONG_TESTS)) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
 	        { tail -n 60 build/$$flavour.build.log; exit 1; }; \
 	done
 	@failed=; \
 	run() { echo "== test $$1"; flavour=$$1; shift; \
-	    $(call ctest,$$flavour,--parallel $(JOBS) "$$@") || failed="$$failed $$flavour"; }; \
+	    $(call ctest,$$flavour,--parallel $(TESTS_AT_ONCE) "$$@") || failed="$$failed $$flavour"; }; \
 	run release; \
-	run debug --label-exclude 'apps|stress|cli'; \
+	run debug $(debug_excluded); \
 	for flavour in $(SANITIZERS); do run $$flavour; done; \
 	run clang --label-regex 'quick|unit'; \
 	run fuzz; \
@@ -60,6 +66,10 @@ test: setup | build ## Minutes: every test in every flavour; what CI runs
 	for bytes in $(PAGE_SIZES); do export QEMU_PAGESIZE=$$bytes; run aarch64 $(EMULATED_TESTS); done; \
 	echo "== tidy"; $(PYTHON) tools/tidy/tidy.py --all || failed="$$failed tidy"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
+
+.PHONY: test-long
+test-long: ## The same at its whole length: an hour or more, before a release
+	@$(MAKE) test LONG_TESTS=ON
 
 .PHONY: ports
 ports: setup | build ## Build for aarch64 and for musl, and run their tests

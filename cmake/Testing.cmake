@@ -22,6 +22,27 @@ else()
   set(hakmem_test_launcher "")
 endif()
 
+# Some tests repeat something many times. `make test` does a share of it in each flavour, so that all of
+# them end in time on two slow cores; `make test-long` as much as the flavour has time for. The columns:
+# operations of threads are divided by the first number, and of the calls that can fail every second'th does;
+# then the same for `make test-long`.
+if(CMAKE_CROSSCOMPILING)
+  set(test_length 40 97 10 41)
+elseif(HAKMEM_SANITIZE STREQUAL "thread")
+  set(test_length 10 61 10 7)
+elseif(HAKMEM_SANITIZE OR HAKMEM_PORT)
+  set(test_length 5 31 3 7)
+elseif(CMAKE_C_COMPILER_ID STREQUAL "Clang")
+  set(test_length 5 31 1 1)
+else()
+  set(test_length 2 7 1 1)
+endif()
+if(HAKMEM_LONG_TESTS)
+  list(SUBLIST test_length 2 2 test_length)
+endif()
+list(GET test_length 0 repeat_divisor)
+list(GET test_length 1 faults_stride)
+
 if(CMAKE_BUILD_TYPE STREQUAL "Coverage")
   add_library(coverage_exit STATIC ${PROJECT_SOURCE_DIR}/tests/support/coverage_exit.c)
   target_link_libraries(hakmem_core INTERFACE coverage_exit)

@@ -44,6 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rounds", type=int, default=1, help="interleaved runs of each program (default 1)"
     )
     group.addoption(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="each program does an Nth of its work (default 1: all of it)",
+    )
+    group.addoption(
         "--modes",
         default=",".join(MODES),
         help="modes of the library to run in; all but 'fast' run the tests marked every_mode",
@@ -163,6 +170,7 @@ def compare(
         library=library,
         subject=subject,
         rounds=request.config.getoption("--rounds"),
+        share=request.config.getoption("--share"),
         recorder=recorder,
         known=known,
         keep=request.config.getoption("--keep"),

@@ -38,10 +38,19 @@ def with_library(compare: Comparison, library: Path, tmp_path: Path) -> Comparis
         library=library,
         subject=Variant("preload", proves=True),
         rounds=1,
+        share=1,
         recorder=Recorder(tmp_path / "times.json", library),
         known={},
         keep=False,
     )
+
+
+@pytest.mark.parametrize(("share", "traced", "done"), [(1, False, 13), (3, False, 5), (3, True, 2)])
+def test_a_share_of_the_work_is_rounded_up(
+    compare: Comparison, tmp_path: Path, share: int, traced: bool, done: int
+) -> None:
+    run = Run(GLIBC, tmp_path, compare.launcher, compare.library, share, traced)
+    assert run.size(13, 2) == done
 
 
 def serve(run: Run) -> Outputs:

@@ -21,16 +21,8 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define SLOWNESS 10
-#elif defined(__SANITIZE_ADDRESS__)
-#define SLOWNESS 3
-#else
-#define SLOWNESS 1
-#endif
-
-// Operations of a loop: fewer where each one takes longer.
-#define OPERATIONS(count) ((count) / SLOWNESS)
+// Operations of a loop: fewer where each one takes longer (cmake/Testing.cmake).
+#define OPERATIONS(count) ((count) / REPEAT_DIVISOR)
 
 #define THREADS_MAX 16
 

@@ -84,7 +84,7 @@ static void test_storm_of_short_slabs(void **state) {
     empty_slots();
     const uint64_t released = counter_now(COUNTER_slabs_released) - before;
     print_message("slabs that ended: %llu\n", (unsigned long long)released);
-    assert_true(released > 1000 / SLOWNESS);
+    assert_true(released > OPERATIONS(1000));
 }
 
 // ---- Ping-pong: a batch goes back and forth; who gets it frees it and sends one of its own

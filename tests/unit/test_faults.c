@@ -19,7 +19,7 @@
 // The status of a scenario.
 enum { FAULT_STRUCK = 0, FAULT_NOT_REACHED = 1 };
 
-// Where everything takes its time (under a sanitizer), every STRIDEth call after the first ones.
+// Every STRIDEth call after the first ones (cmake/Testing.cmake).
 #define FIRST_ONES (40 / STRIDE + 4)
 
 #define BYTES_MAX (3 * MIB)

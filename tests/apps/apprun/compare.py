@@ -49,10 +49,11 @@ class Run:
     """One execution of a workload: a fresh directory, always at the same path, and one malloc."""
 
     def __init__(
-        self, variant: Variant, base: Path, launcher: Path, library: Path, traced: bool
+        self, variant: Variant, base: Path, launcher: Path, library: Path, share: int, traced: bool
     ) -> None:
         self.variant = variant
         self.library = library
+        self.share = share
         self.traced = traced
         self.stage = Stage(base, launcher)
         self.directory = self.stage.directory
@@ -64,8 +65,9 @@ class Run:
         self._trace.mkdir(mode=0o755)
 
     def size(self, full: int, traced: int) -> int:
-        """How much to do: a traced run shows which malloc is bound, and can be short."""
-        return traced if self.traced else full
+        """How much to do: a traced run shows which malloc is bound, and can be short; the others do
+        their share, rounded up."""
+        return traced if self.traced else -(-full // self.share)
 
     def write(self, name: str, data: bytes) -> Path:
         path = self.directory / name
@@ -231,6 +233,7 @@ class Comparison:
         library: Path,
         subject: Variant,
         rounds: int,
+        share: int,
         recorder: Recorder,
         known: dict[str, Outputs],
         keep: bool,
@@ -240,6 +243,7 @@ class Comparison:
         self.library = library
         self.subject = subject
         self.rounds = rounds
+        self.share = share
         self.recorder = recorder
         self.known = known
         self.keep = keep
@@ -261,7 +265,7 @@ class Comparison:
         """Run the workload once, in an empty directory that is removed afterwards."""
         for leftover in ("work", "scratch", "trace"):
             shutil.rmtree(self.base / leftover, ignore_errors=True)
-        run = Run(variant, self.base, self.launcher, self.library, traced)
+        run = Run(variant, self.base, self.launcher, self.library, self.share, traced)
         try:
             outputs = workload(run)
             run.close()
