@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -103,6 +104,23 @@ static void *worker_main(void *argument) {
     pthread_barrier_wait(worker->ready);
     worker->body(worker->index, worker->argument);
     return NULL;
+}
+
+void frame_pin(unsigned index) {
+    cpu_set_t allowed;
+    cpu_set_t one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return;
+    }
+    unsigned left = index % (unsigned)CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &allowed) && left-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            return;
+        }
+    }
 }
 
 void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argument),

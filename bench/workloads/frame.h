@@ -225,6 +225,11 @@ static inline uint64_t frame_drop_all(struct frame_slot *slots, size_t count, bo
     return checksum;
 }
 
+/* Keeps the calling thread on one processor of those that the process may use: the `index`-th, counted
+ * round. For a run whose throughput is compared with itself, where it shall not say how two threads
+ * lay. Where the system refuses, the thread goes on as it was. */
+void frame_pin(unsigned index);
+
 /* What a spinning thread does between two looks. */
 static inline void frame_relax(void) {
 #if defined(__x86_64__)

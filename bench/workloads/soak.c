@@ -3,6 +3,8 @@
  * (long ones), and about half of the frees come from another thread. Live bytes stay the same: RSS or
  * throughput that drifts is the allocator's. One line per --interval-ms: {"ms", "ops", "rss_bytes"},
  * ops counted from the start; the result line comes last. Ends after --ops, or after --ms if given.
+ * Each thread stays on a processor: two on one pass fewer lines of the table around, and how long they
+ * share one is the scheduler's.
  *
  * Two positive controls for whoever judges the lines: --leak forgets that many bytes per second, and
  * --slowdown makes the throughput fall in a straight line, by that many percent at the end of --ms. */
@@ -74,6 +76,7 @@ static void slow_down(uint64_t since_ns) {
 static void worker(unsigned index, void *argument) {
     (void)argument;
     struct member *member = &plan.members[index];
+    frame_pin(index);
     struct frame_random random = frame_random_make(plan.options->seed, index);
     frame_floor_circle(2 * plan.options->slot_count * frame_bytes_mean(plan.options));
     for (uint64_t done = 0; done < plan.ops_each;) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +131,33 @@ def test_a_real_run_is_sampled_and_proven(built: Path) -> None:
     assert [each.ops for each in found.samples] == sorted(each.ops for each in found.samples)
     assert found.samples[-1].ops > 0
     assert "libc" in found.row["proof"]["malloc"]["loader"]
+
+
+def processors_of_threads(pid: int) -> list[frozenset[int]]:
+    """Which processors each thread of a process may run on."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            found.append(frozenset(os.sched_getaffinity(int(task.name))))
+    return found
+
+
+def test_threads_that_work_stay_on_processors_of_their_own(built: Path) -> None:
+    usable = frozenset(os.sched_getaffinity(0))
+    wanted = min(2, len(usable))
+    with subprocess.Popen([built / "soak", "--ms", "600000"], stdout=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + HANG_SECONDS
+            pinned: set[frozenset[int]] = set()
+            while len(pinned) < wanted and process.poll() is None:
+                assert time.monotonic() < deadline
+                threads = processors_of_threads(process.pid)
+                pinned = {each for each in threads if len(each) == 1 and len(threads) == 4}
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert len(pinned) == wanted
+    assert frozenset().union(*pinned) <= usable
 
 
 def test_a_run_on_something_else_is_refused(
