@@ -12,7 +12,7 @@ PYTHON := build/venv/bin/python
 coverage_tests := ^(unit_|config_|model\.internal|concurrency|guarded|api\.|misuse\.|limits\.(rlimit|mappings|locked)|faults\.sandbox|cli)
 prefix ?= /usr/local
 
-# ON: tests at their whole length, and with internal checks those of misuse, limits and faults too.
+# ON: tests as long as each flavour has time for, and with internal checks those of misuse, limits and faults too.
 LONG_TESTS ?= OFF
 debug_excluded = --label-exclude 'apps|stress|cli' $(if $(filter OFF,$(LONG_TESTS)),--exclude-regex '^(misuse|limits|faults)\.')
 # One test more than processors: some of them wait.
@@ -68,7 +68,7 @@ test: setup | build ## Twenty minutes: every flavour, long tests shortened; what
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
 .PHONY: test-long
-test-long: ## The same at its whole length: an hour or more, before a release
+test-long: ## As long as each flavour has time for, and more with internal checks: an hour, before a release
 	@$(MAKE) test LONG_TESTS=ON
 
 .PHONY: ports

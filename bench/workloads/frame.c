@@ -107,17 +107,19 @@ static void *worker_main(void *argument) {
 }
 
 void frame_pin(unsigned index) {
-    cpu_set_t allowed;
-    cpu_set_t one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    /* Room for 16,384 processors: the kernel refuses a set that is too small for the machine. */
+    static const size_t set_bytes = 16 * sizeof(cpu_set_t);
+    cpu_set_t allowed[16];
+    cpu_set_t one[16];
+    if (sched_getaffinity(0, set_bytes, allowed) != 0) {
         return;
     }
-    unsigned left = index % (unsigned)CPU_COUNT(&allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &allowed) && left-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            sched_setaffinity(0, sizeof one, &one);
+    unsigned left = index % (unsigned)CPU_COUNT_S(set_bytes, allowed);
+    for (size_t cpu = 0; cpu < 8 * set_bytes; cpu++) {
+        if (CPU_ISSET_S(cpu, set_bytes, allowed) && left-- == 0) {
+            CPU_ZERO_S(set_bytes, one);
+            CPU_SET_S(cpu, set_bytes, one);
+            sched_setaffinity(0, set_bytes, one);
             return;
         }
     }

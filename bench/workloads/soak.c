@@ -3,8 +3,8 @@
  * (long ones), and about half of the frees come from another thread. Live bytes stay the same: RSS or
  * throughput that drifts is the allocator's. One line per --interval-ms: {"ms", "ops", "rss_bytes"},
  * ops counted from the start; the result line comes last. Ends after --ops, or after --ms if given.
- * Each thread stays on a processor: two on one pass fewer lines of the table around, and how long they
- * share one is the scheduler's.
+ * Each thread stays on a processor: two on one pass fewer lines of the table around, and whether they
+ * share one shall not be the scheduler's.
  *
  * Two positive controls for whoever judges the lines: --leak forgets that many bytes per second, and
  * --slowdown makes the throughput fall in a straight line, by that many percent at the end of --ms. */

@@ -39,9 +39,9 @@ void *realloc(void *p, size_t n) { void *q = malloc(n); return p ? memmove(q, p,
 
 @pytest.fixture
 def shorter(monkeypatch: pytest.MonkeyPatch) -> int:
-    """20 thousand operations instead of 200 million, each run once."""
+    """20 thousand operations instead of 200 million, each run twice."""
     monkeypatch.setattr(long_run, "OPS", 20_000)
-    monkeypatch.setattr(long_run, "RUNS", 1)
+    monkeypatch.setattr(long_run, "RUNS", 2)
     monkeypatch.setattr(long_run, "CASE", Case(
         name="short", about="x", program="random_mixed",
         arguments={"warm": 1000, "slots": 400, "min": 16, "max": 1024},

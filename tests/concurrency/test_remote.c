@@ -143,7 +143,7 @@ static void produce(struct worker *worker) {
         queue.blocks[(queue.first + queue.count++) % QUEUE] = block;
         pthread_cond_broadcast(&queue.changed);
         pthread_mutex_unlock(&queue.mutex);
-        if (i % 5000 == 0) {
+        if (i % OPERATIONS(5000) == 0) {
             const uint64_t slab_bytes = gauge_now(GAUGE_slab_bytes);
             pthread_mutex_lock(&queue.mutex);
             if (slab_bytes > queue.slab_bytes_max) {

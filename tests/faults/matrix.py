@@ -165,7 +165,8 @@ refused before main, the loader could not get its first blocks and said so.
 {calls_table(rows)}
 
 The same calls fail one by one on a simulated machine, where time passes by hand and pages may be
-64 KiB long: tests/unit/test_faults.c, in every flavour and under every sanitizer; and in random
+64 KiB long: tests/unit/test_faults.c, each of them in the build as shipped, and one in 7 to 97 in
+the other flavours and under every sanitizer (cmake/Testing.cmake); and in random
 programs of calls: tests/fuzz. What the runner can find is shown by planted faults
 (tests/faults/planted.c): a refused madvise, munmap or mprotect that counts as done, a refused
 mmap after which no memory is ever asked for.
