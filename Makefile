@@ -48,7 +48,7 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
 
 .PHONY: test
-test: setup | build ## Twenty minutes: every flavour, long tests shortened; what CI runs
+test: setup | build ## 20 to 30 minutes: every flavour, long tests shortened; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang fuzz $(PORTS); do \
 	    echo "== build $$flavour"; \
 	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON -DHAKMEM_LONG_TESTS=$(LONG_TESTS)) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
