@@ -68,7 +68,7 @@ test: setup | build ## 20 to 30 minutes: every flavour, long tests shortened; wh
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
 .PHONY: test-long
-test-long: ## As long as each flavour has time for, and more with internal checks: an hour, before a release
+test-long: ## As long as each flavour has time for, and more with internal checks: before a release
 	@$(MAKE) test LONG_TESTS=ON
 
 .PHONY: ports

@@ -117,6 +117,11 @@ void frame_floor_circle(size_t bytes);
 void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argument),
                        void *argument);
 
+/* Keeps the calling thread on one processor of those that the process may use: the `index`-th, counted
+ * round. For a run whose throughput is compared with itself, where it shall not say how two threads
+ * lay. Where the system refuses, the thread goes on as it was. */
+void frame_pin(unsigned index);
+
 /* Nanoseconds of the monotonic clock. */
 uint64_t frame_now_ns(void);
 
@@ -224,11 +229,6 @@ static inline uint64_t frame_drop_all(struct frame_slot *slots, size_t count, bo
     }
     return checksum;
 }
-
-/* Keeps the calling thread on one processor of those that the process may use: the `index`-th, counted
- * round. For a run whose throughput is compared with itself, where it shall not say how two threads
- * lay. Where the system refuses, the thread goes on as it was. */
-void frame_pin(unsigned index);
 
 /* What a spinning thread does between two looks. */
 static inline void frame_relax(void) {

@@ -21,7 +21,7 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 
-// Operations of a loop: fewer where each one takes longer (cmake/Testing.cmake).
+// Operations of a loop: a share of them in each flavour (cmake/Testing.cmake).
 #define OPERATIONS(count) ((count) / REPEAT_DIVISOR)
 
 #define THREADS_MAX 16
