@@ -101,14 +101,14 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     return got;
 }
 
+// A refill visits further slabs for so many blocks.
+#define BLOCKS_FEW 4
+
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks) {
     struct bin *bin = &heap->bins[class_index];
     unsigned got = 0;
-    // Where there is a slab with blocks, no other is made: what it has serves for now. Where there is none, one for the
-    // first block, and of slabs of few blocks as many as give half of what is asked for.
-    const bool makes_slabs = list_is_empty(&bin->partial);
-    while (got < want &&
-           (got == 0 || !list_is_empty(&bin->partial) || (makes_slabs && got < want / 2))) {
+    // A slab is made for the first block alone: what there is serves for now.
+    while (got < want && (got == 0 || (got < BLOCKS_FEW && !list_is_empty(&bin->partial)))) {
         struct run *slab = slab_with_blocks(heap, class_index);
         if (slab == NULL) {
             break;
@@ -240,7 +240,7 @@ struct flush {
     struct heap *heap;
     unsigned used_count, oldest;  // batches; the one to be put back next
     unsigned sent_count;          // blocks that went to other heaps
-    struct batch *last;           // the one that served last
+    struct batch *last;           // the one that served last, or an unused one
     struct batch batches[FLUSH_BATCHES];
 };
 
@@ -271,23 +271,28 @@ static struct batch *batch_new(struct flush *flush) {
     return batch;
 }
 
-// The batch of the word that contains an address. NULL when no block starts there.
-static struct batch *batch_for(struct flush *flush, uintptr_t address) {
-    struct batch *last = flush->last;
-    if (last != NULL && likely(slab_word_contains(&last->place, address))) {
-        return last;
-    }
+// The batch of the word that contains an address; NULL when there is none yet.
+static struct batch *batch_with(struct flush *flush, uintptr_t address) {
     for (unsigned i = 0; i < flush->used_count; i++) {
         if (slab_word_contains(&flush->batches[i].place, address)) {
             return &flush->batches[i];
         }
     }
+    return NULL;
+}
+
+// The same, a new one if need be. NULL when no block starts there.
+static MIDDLE_PATH struct batch *batch_for(struct flush *flush, uintptr_t address) {
+    struct batch *batch = batch_with(flush, address);
+    if (batch != NULL) {
+        return batch;
+    }
     // Before the slab is looked up: what is put back here may be the last of it, so that it goes, where this
     // address was freed before.
-    struct batch *batch = batch_new(flush);
-    struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
-                           ? last->slab
-                           : slab_find(address);
+    batch = batch_new(flush);
+    const struct batch *last = flush->last;
+    struct run *slab =
+        last->bits != 0 && contains(last->slab, address) ? last->slab : slab_find(address);
     const int index = slab == NULL ? -1 : slab_index(slab, address);
     if (unlikely(index < 0)) {
         return NULL;  // the batch stays unused
@@ -300,8 +305,11 @@ static struct batch *batch_for(struct flush *flush, uintptr_t address) {
     return batch;
 }
 
-static void flush_add(struct flush *flush, uintptr_t address) {
-    struct batch *batch = batch_for(flush, address);
+FAST_PATH void flush_add(struct flush *flush, uintptr_t address) {
+    struct batch *batch = flush->last;
+    if (unlikely(!slab_word_contains(&batch->place, address))) {
+        batch = batch_for(flush, address);
+    }
     const uint64_t mask = unlikely(batch == NULL) ? 0 : slab_word_bit(&batch->place, address);
     if (unlikely(mask == 0)) {
         misuse_report(MISUSE_INVALID_FREE, address);
@@ -318,22 +326,46 @@ static void flush_add(struct flush *flush, uintptr_t address) {
     }
 }
 
-void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
-    struct flush flush;
-    flush.heap = heap;
-    flush.used_count = flush.oldest = flush.sent_count = 0;
-    flush.last = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        flush_add(&flush, (uintptr_t)blocks[i]);
-    }
-    for (unsigned i = 0; i < flush.used_count; i++) {
-        batch_put(&flush, &flush.batches[i]);
+static void flush_begin(struct flush *flush, struct heap *heap) {
+    flush->heap = heap;
+    flush->used_count = flush->oldest = flush->sent_count = 0;
+    flush->last = &flush->batches[0];
+    flush->last->bits = 0;
+    flush->last->place.bytes = 0;
+}
+
+// `count` blocks were added.
+static void flush_end(struct flush *flush, unsigned count) {
+    struct heap *heap = flush->heap;
+    for (unsigned i = 0; i < flush->used_count; i++) {
+        batch_put(flush, &flush->batches[i]);
     }
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
-    heap_count(heap, COUNTER_flushed_blocks, count - flush.sent_count);
-    heap_count(heap, COUNTER_remote_blocks, flush.sent_count);
+    heap_count(heap, COUNTER_flushed_blocks, count - flush->sent_count);
+    heap_count(heap, COUNTER_remote_blocks, flush->sent_count);
     event_record_if_asked(EVENT_flush, heap->id, count);
+}
+
+void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
+    struct flush flush;
+    flush_begin(&flush, heap);
+    for (unsigned i = 0; i < count; i++) {
+        flush_add(&flush, (uintptr_t)blocks[i]);
+    }
+    flush_end(&flush, count);
+}
+
+unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count) {
+    struct flush flush;
+    flush_begin(&flush, heap);
+    unsigned put = 0;
+    while (put < count &&
+           (flush.used_count < WORDS_FEW || batch_with(&flush, (uintptr_t)blocks[put]) != NULL)) {
+        flush_add(&flush, (uintptr_t)blocks[put++]);
+    }
+    flush_end(&flush, put);
+    return put;
 }
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {

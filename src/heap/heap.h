@@ -20,8 +20,9 @@ void heap_init(struct heap *heap, uint32_t id);
 
 // All functions below want the lock, except heap_publish, heap_publish_block and heap_has_remote.
 
-// Takes 1..`want` (at most 63) blocks of a class into blocks[], of each slab the lowest addresses first; when none
-// has one, makes slabs for half of them or more. Returns how many; 0 when the system has no memory.
+// Takes 1..`want` (at most 63) blocks of a class into blocks[], few of which are far apart, so that it does not take long: of a
+// slab those of WORDS_FEW words, the lowest addresses first, and of a further slab only where these are very few. When
+// none has one, makes a slab. Returns how many; 0 when the system has no memory.
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
 
 // Whether the heap has blocks of the class without making a slab.
@@ -35,6 +36,10 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 // Each is checked: a pointer that is no block, or one the slab holds already, is reported as misuse and
 // left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
+
+// The same for the first blocks alone, up to one that lies in none of the first WORDS_FEW words: it does not take long.
+// Returns how many it put back, at least one.
+unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count);
 
 // The same for one block of a slab of this heap that was checked: no bitmap says that it is free.
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index);

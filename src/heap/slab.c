@@ -105,20 +105,14 @@ static void remove_bits(struct run *slab, unsigned word, uint64_t before, uint64
 unsigned slab_take(struct run *slab, unsigned want, void **blocks) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     unsigned got = 0;
-    while (got < want && slab->summary != 0) {
+    for (unsigned words = 0; words < WORDS_FEW && got < want && slab->summary != 0; words++) {
         const unsigned word = bit_lowest(slab->summary);
         const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
         const uint64_t taken = bits_lowest(before, want - got);
         remove_bits(slab, word, before, taken);
-        uintptr_t block = (uintptr_t)block_at(slab, word * 64);
-        if (taken == UINT64_MAX) {
-            for (unsigned i = 0; i < 64; i++, block += block_bytes) {
-                blocks[got++] = (void *)block;
-            }
-            continue;
-        }
+        const uintptr_t first = (uintptr_t)block_at(slab, word * 64);
         for (uint64_t rest = taken; rest != 0; rest &= rest - 1) {
-            blocks[got++] = (void *)(block + bit_lowest(rest) * block_bytes);
+            blocks[got++] = (void *)(first + bit_lowest(rest) * block_bytes);
         }
     }
     return got;

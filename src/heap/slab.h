@@ -25,7 +25,12 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
 // The slab must hold all its blocks and be on no list.
 void slab_destroy(struct run *slab);
 
-// Takes up to `want` blocks, the lowest addresses first, into blocks[]. Returns how many.
+// Words of bitmaps, each of 64 neighbouring blocks, that a refill or a flush touches in a slab: one costs as much as several
+// blocks of it, and a call that touches many takes long (docs/decisions/0056-few-words-at-a-time.md).
+#define WORDS_FEW 2
+
+// Takes up to `want` blocks of the first WORDS_FEW words that have any, the lowest addresses first, into blocks[]. Returns how
+// many: none where the slab holds none.
 unsigned slab_take(struct run *slab, unsigned want, void **blocks);
 
 // Takes one block chosen at random. The slab must hold at least one.

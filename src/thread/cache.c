@@ -251,8 +251,8 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
     return true;
 }
 
-// A flush gives few blocks back, so that no free takes long; while the thread does nothing but free, each gives twice as
-// many as the last, because fewer flushes cost less (docs/decisions/0033-how-much-a-flush-gives-back.md).
+// A flush gives few blocks of few words back, so that no free takes long; while the thread does nothing but free, each gives
+// twice as many as the last, because fewer flushes cost less (docs/decisions/0033-how-much-a-flush-gives-back.md).
 #define FLUSH_BLOCKS_FIRST 8
 
 static uint32_t mark_of(const void *block) {
@@ -272,15 +272,27 @@ static unsigned next_flush(const struct magazine *magazine, unsigned count) {
                                                 : least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
 }
 
+// The first `most` blocks to their heaps while the thread does nothing but free, else those of a few words. Returns how many.
+static unsigned give_oldest(struct thread_cache *cache, const struct magazine *magazine,
+                            void *const *blocks, unsigned most) {
+    if (only_frees_came(magazine)) {
+        cache_give_to_heap(cache, blocks, most);
+        return most;
+    }
+    lock_acquire(&cache->heap.lock);
+    const unsigned given = heap_put_few(&cache->heap, blocks, most);
+    lock_release(&cache->heap.lock);
+    return given;
+}
+
 // Gives the oldest blocks of a full node back.
 static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
-    const unsigned flushed = next_flush(magazine, count);
+    const unsigned flushed = give_oldest(cache, magazine, first, next_flush(magazine, count));
     magazine->flush_count = (uint8_t)flushed;
     note_flush(cache, magazine, flushed);
-    cache_give_to_heap(cache, first, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
     set_top(cache, class_index, first + (count - flushed));
 }
