@@ -240,7 +240,7 @@ struct flush {
     struct heap *heap;
     unsigned used_count, oldest;  // batches; the one to be put back next
     unsigned sent_count;          // blocks that went to other heaps
-    struct batch *last;           // the one that served last, or an unused one
+    struct batch *last;           // the one that served last
     struct batch batches[FLUSH_BATCHES];
 };
 
@@ -291,8 +291,9 @@ static MIDDLE_PATH struct batch *batch_for(struct flush *flush, uintptr_t addres
     // address was freed before.
     batch = batch_new(flush);
     const struct batch *last = flush->last;
-    struct run *slab =
-        last->bits != 0 && contains(last->slab, address) ? last->slab : slab_find(address);
+    struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
+                           ? last->slab
+                           : slab_find(address);
     const int index = slab == NULL ? -1 : slab_index(slab, address);
     if (unlikely(index < 0)) {
         return NULL;  // the batch stays unused
@@ -307,7 +308,7 @@ static MIDDLE_PATH struct batch *batch_for(struct flush *flush, uintptr_t addres
 
 FAST_PATH void flush_add(struct flush *flush, uintptr_t address) {
     struct batch *batch = flush->last;
-    if (unlikely(!slab_word_contains(&batch->place, address))) {
+    if (unlikely(batch == NULL || !slab_word_contains(&batch->place, address))) {
         batch = batch_for(flush, address);
     }
     const uint64_t mask = unlikely(batch == NULL) ? 0 : slab_word_bit(&batch->place, address);
@@ -329,9 +330,7 @@ FAST_PATH void flush_add(struct flush *flush, uintptr_t address) {
 static void flush_begin(struct flush *flush, struct heap *heap) {
     flush->heap = heap;
     flush->used_count = flush->oldest = flush->sent_count = 0;
-    flush->last = &flush->batches[0];
-    flush->last->bits = 0;
-    flush->last->place.bytes = 0;
+    flush->last = NULL;
 }
 
 // `count` blocks were added.
