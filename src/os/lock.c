@@ -3,10 +3,8 @@
 #include "os/file.h"
 #include "os/os.h"
 
-#define ABORT_YIELDS_MAX 1000
-
-_Atomic(uintptr_t) lock_fork_owner;   // relaxed: see lock.h
-_Atomic(uintptr_t) lock_abort_owner;  // relaxed: see lock.h
+_Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
+static __thread bool is_aborting __attribute__((tls_model("initial-exec")));
 
 void lock_init(struct lock *lock, enum lock_rank rank) {
     atomic_store_relaxed(&lock->state, 0);
@@ -18,16 +16,20 @@ bool lock_passes_for_fork(void) {
 }
 
 bool lock_is_aborting(void) {
-    return unlikely(atomic_load_relaxed(&lock_abort_owner) == os_thread_pointer());
+    return unlikely(is_aborting);
 }
 
-// Another holder lets go within microseconds; after so many yields it is this thread itself, which
-// noticed misuse under the lock and will never go on from there.
+// Another holder lets go within microseconds of its own time. One that does not is ending the process as well.
+#define ABORT_WAIT_MS 1000
+
+// A thread that noticed misuse under a lock holds it and will never go on from there.
 static void wait_while_aborting(struct lock *lock) {
-    for (int yields = 0; yields < ABORT_YIELDS_MAX; yields++) {
-        if (atomic_exchange_acquire(&lock->state, 2) == 0) {
-            return;
-        }
+    if (atomic_load_relaxed(&lock->holder) == lock_thread_mark()) {
+        return;
+    }
+    const uint64_t begin = os_clock_ms_locked();
+    while (atomic_exchange_acquire(&lock->state, 2) != 0 &&
+           os_clock_ms_locked() - begin < ABORT_WAIT_MS) {
         os_yield();
     }
 }
@@ -97,9 +99,8 @@ void lock_note_released(const struct lock *lock) {
 }
 
 bool lock_abort_begin(void) {
-    const uintptr_t self = os_thread_pointer();
-    const bool first = atomic_load_relaxed(&lock_abort_owner) != self;
-    atomic_store_relaxed(&lock_abort_owner, self);
+    const bool first = !is_aborting;
+    is_aborting = true;
     return first;
 }
 

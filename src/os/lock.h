@@ -12,6 +12,7 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "os/os.h"
 #include "os/sharing.h"
 
 enum lock_rank {
@@ -35,6 +36,9 @@ struct lock {
     // (docs/INSPECT_ABI.md). Next to `state`, so that one copy of 8 bytes has both.
     uint32_t generation;
     uint32_t rank;
+    // lock_thread_mark() of the holder, 0 while there is none. Relaxed: written by the holder alone; others only compare it
+    // with their own mark, which they find in it only where they wrote it. Pairs with nothing.
+    _Atomic(uint32_t) holder;
     SHARING_LOCK_FIELD
 };
 
@@ -44,10 +48,6 @@ struct lock {
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
 extern _Atomic(uintptr_t) lock_fork_owner;
-
-// The thread pointer of the thread that ends the process with os_abort(), else 0.
-// Relaxed: as lock_fork_owner.
-extern _Atomic(uintptr_t) lock_abort_owner;
 
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_acquire_slow(struct lock *lock);
@@ -59,6 +59,19 @@ void lock_check_rank(const struct lock *lock);
 void lock_note_held(const struct lock *lock);
 void lock_note_released(const struct lock *lock);
 
+// 32 bits of the thread pointer, which is a multiple of 16 (x86-64: 64): the same for two threads only where these lie a
+// multiple of 64 GiB apart.
+static inline uint32_t lock_thread_mark(void) {
+    return (uint32_t)(os_thread_pointer() >> 4);
+}
+
+static inline void lock_note_taken(struct lock *lock) {
+    atomic_store_relaxed(&lock->holder, lock_thread_mark());
+    if (HAKMEM_CHECKS) {
+        lock_note_held(lock);
+    }
+}
+
 static inline void lock_acquire(struct lock *lock) {
     if (HAKMEM_CHECKS) {
         lock_check_rank(lock);
@@ -69,9 +82,7 @@ static inline void lock_acquire(struct lock *lock) {
         lock_acquire_slow(lock);
     }
     SHARING_LOCK_TAKEN(lock, taken);
-    if (HAKMEM_CHECKS) {
-        lock_note_held(lock);
-    }
+    lock_note_taken(lock);
 }
 
 // Never sleeps. False also while fork is under way in this thread.
@@ -79,8 +90,8 @@ static inline bool lock_try_acquire(struct lock *lock) {
     uint32_t expected = 0;
     const bool taken = atomic_cas_acquire(&lock->state, &expected, 1);
     SHARING_LOCK_TRIED(lock, taken);
-    if (HAKMEM_CHECKS && taken) {
-        lock_note_held(lock);
+    if (taken) {
+        lock_note_taken(lock);
     }
     return taken;
 }
@@ -96,13 +107,14 @@ static inline void lock_release(struct lock *lock) {
     }
     SHARING_LOCK_RELEASED(lock);
     lock->generation++;
+    atomic_store_relaxed(&lock->holder, 0);
     if (unlikely(atomic_exchange_release(&lock->state, 0) == 2)) {
         lock_release_slow(lock);
     }
 }
 
-// From now on this thread waits for no lock for long: it may hold it itself, and a handler of SIGABRT
-// must not hang. False when it said so before.
+// This thread ends the process, and a handler of SIGABRT must not hang: from now on it goes through the locks that it holds
+// itself, and waits for no other for more than a second. False when it said so before.
 bool lock_abort_begin(void);
 
 // Whether this thread has said so.

@@ -140,7 +140,8 @@ static uint64_t whole_refill(const struct magazine *magazine) {
 }
 
 // The first refills are small, because the thread may end soon: each brings as many blocks as came before it, until all of
-// them make a whole one. So the blocks in circulation stay a multiple of a node, and cross its border as seldom.
+// them make a whole one. So the blocks in circulation stay a multiple of a node, and cross its border as seldom, as long as the
+// heap has as many in few words (docs/decisions/0056-few-words-at-a-time.md).
 uint64_t cache_refill_blocks(const struct thread_cache *cache, uint64_t class_index) {
     const struct magazine *magazine = &cache->magazines[class_index];
     const uint64_t whole = whole_refill(magazine);
@@ -266,19 +267,12 @@ static bool only_frees_came(const struct magazine *magazine) {
            mark_of(magazine->node[NODE_SLOTS - magazine->flush_count]) == magazine->flush_mark;
 }
 
-// The blocks that a full node gives back, of `count`.
-static unsigned next_flush(const struct magazine *magazine, unsigned count) {
-    return (unsigned)(only_frees_came(magazine) ? least_u64(count, 2u * magazine->flush_count)
-                                                : least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
+// How many of `count` blocks a flush gives back whatever they cost; 0 where it takes those of few words.
+static unsigned growing_flush(const struct magazine *magazine, unsigned count) {
+    return only_frees_came(magazine) ? (unsigned)least_u64(count, 2u * magazine->flush_count) : 0;
 }
 
-// The first `most` blocks to their heaps while the thread does nothing but free, else those of a few words. Returns how many.
-static unsigned give_oldest(struct thread_cache *cache, const struct magazine *magazine,
-                            void *const *blocks, unsigned most) {
-    if (only_frees_came(magazine)) {
-        cache_give_to_heap(cache, blocks, most);
-        return most;
-    }
+static unsigned give_few(struct thread_cache *cache, void *const *blocks, unsigned most) {
     lock_acquire(&cache->heap.lock);
     const unsigned given = heap_put_few(&cache->heap, blocks, most);
     lock_release(&cache->heap.lock);
@@ -290,7 +284,12 @@ static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
-    const unsigned flushed = give_oldest(cache, magazine, first, next_flush(magazine, count));
+    unsigned flushed = growing_flush(magazine, count);
+    if (flushed != 0) {
+        cache_give_to_heap(cache, first, flushed);
+    } else {
+        flushed = give_few(cache, first, (unsigned)least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
+    }
     magazine->flush_count = (uint8_t)flushed;
     note_flush(cache, magazine, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
@@ -345,7 +344,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
         }
     }
     magazine->refilled = 0;
-    if (magazine->depot != NULL && next_flush(magazine, NODE_BLOCKS_MAX) == NODE_BLOCKS_MAX) {
+    if (magazine->depot != NULL && growing_flush(magazine, NODE_BLOCKS_MAX) == NODE_BLOCKS_MAX) {
         // An older node goes, the one just filled is warm.
         note_flush(cache, magazine, NODE_BLOCKS_MAX);
         cache_flush_depot_node(cache, class_index);

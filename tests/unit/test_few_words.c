@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "found_slab.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/slab.h"
@@ -21,12 +22,6 @@ static void begin(void) {
 static void check(void) {
     assert_int_equal(heap_check(&heap), 0);
     assert_int_equal(arena_check(), 0);
-}
-
-static struct run *slab_of(const void *block) {
-    struct run *slab = arena_find((uintptr_t)block);
-    assert_non_null(slab);
-    return slab;
 }
 
 // Takes the blocks of `words` words of one slab of 64 bytes into blocks[].

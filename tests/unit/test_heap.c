@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "found_slab.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
@@ -78,12 +79,6 @@ static void check_totals(void) {
     }
 }
 
-static struct run *slab_of(const void *block) {
-    struct run *slab = arena_find((uintptr_t)block);
-    assert_non_null(slab);
-    return slab;
-}
-
 static void publish(const void *block) {
     struct run *slab = slab_of(block);
     const int index = slab_index(slab, (uintptr_t)block);
@@ -102,11 +97,12 @@ static void put_some(uint64_t *random_state) {
                                    : out_count - 1;
         blocks[count++] = forget(place).block;
     }
-    // All at once, or few words at a time, as a flush does.
-    const bool few = random_next(random_state) % 2 == 0;
-    unsigned put = few ? 0 : count;
-    heap_put(&heap, blocks, put);
-    while (put < count) {
+    // All at once, or few words at a time: a flush does either.
+    if (random_next(random_state) % 2 == 0) {
+        heap_put(&heap, blocks, count);
+        return;
+    }
+    for (unsigned put = 0; put < count;) {
         const unsigned step = heap_put_few(&heap, blocks + put, count - put);
         assert_in_range(step, 1, count - put);
         put += step;

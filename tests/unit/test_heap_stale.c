@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "found_slab.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/slab.h"
@@ -36,12 +37,6 @@ static void *take_one(struct heap *from, uint64_t class_index) {
     void *block;
     assert_int_equal(heap_take(from, class_index, 1, &block), 1);
     return block;
-}
-
-static struct run *slab_of(const void *block) {
-    struct run *slab = arena_find((uintptr_t)block);
-    assert_non_null(slab);
-    return slab;
 }
 
 // What another thread does once so many slabs have gone. The linker puts this between heap.c and slab.c.

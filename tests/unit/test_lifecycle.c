@@ -11,6 +11,7 @@
 #include "config/options.h"
 #include "control/stats.h"
 #include "fake_os.h"
+#include "found_slab.h"
 #include "heap/heap_check.h"
 #include "heap/slab.h"
 #include "thread/fork.h"
@@ -24,12 +25,6 @@ static uint64_t counted(enum counter counter) {
     struct stats stats;
     stats_collect_counters(&stats);
     return stats.counter[counter];
-}
-
-static struct run *slab_of(const void *block) {
-    struct run *slab = arena_find((uintptr_t)block);
-    assert_non_null(slab);
-    return slab;
 }
 
 static struct heap *heap_of(const void *block) {

@@ -130,6 +130,66 @@ static void test_fork_owner_passes_through(void **state) {
     assert_int_equal(atomic_load_relaxed(&lock.state), 0);
 }
 
+static _Atomic(bool) is_held;
+
+// Holds the lock for longer than a thousand yields take. Its thread may be kept from running meanwhile.
+static void *hold_for_long(void *argument) {
+    lock_acquire(&lock);
+    atomic_store_release(&is_held, true);  // pairs with the loads of the test below
+    usleep(100 * 1000);
+    guarded++;
+    lock_release(&lock);
+    return argument;
+}
+
+static void await_held(void) {
+    while (!atomic_load_acquire(&is_held)) {
+        usleep(1000);
+    }
+    atomic_store_relaxed(&is_held, false);
+}
+
+// Ends its thread as one that ends the process: first beside a holder that works, then holding the lock itself.
+static void *abort_beside_a_holder(void *argument) {
+    assert_true(lock_abort_begin());
+    assert_true(lock_is_aborting());
+    lock_acquire(&lock);
+    guarded *= 10;
+    lock_acquire(&lock);
+    lock_release(&lock);
+    assert_false(lock_abort_begin());
+    return argument;
+}
+
+static void test_who_ends_the_process_waits_for_others(void **state) {
+    (void)state;
+    guarded = 0;
+    pthread_t threads[2];
+    start_threads(threads, 1, hold_for_long);
+    await_held();
+    start_threads(threads + 1, 1, abort_beside_a_holder);
+    join_threads(threads, 2);
+    assert_int_equal(guarded, 10);
+    assert_false(lock_is_aborting());
+    assert_int_equal(atomic_load_relaxed(&lock.state), 0);
+}
+
+static void *abort_beside_a_stuck_holder(void *argument) {
+    lock_abort_begin();
+    lock_acquire(&lock);
+    return argument;
+}
+
+// Two threads may end the process at once, the one with what the other waits for.
+static void test_who_ends_the_process_waits_for_nobody_for_ever(void **state) {
+    (void)state;
+    lock_acquire(&lock);
+    pthread_t thread;
+    start_threads(&thread, 1, abort_beside_a_stuck_holder);
+    join_threads(&thread, 1);
+    lock_init(&lock, LOCK_RANK_HEAP);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_at_a_time),
@@ -137,6 +197,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_uncontended_costs_no_system_call),
         cmocka_unit_test(test_try_fails_while_held),
         cmocka_unit_test(test_fork_owner_passes_through),
+        cmocka_unit_test(test_who_ends_the_process_waits_for_others),
+        cmocka_unit_test(test_who_ends_the_process_waits_for_nobody_for_ever),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
