@@ -4,10 +4,18 @@
 #include "os/os.h"
 
 _Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
-static __thread bool is_aborting __attribute__((tls_model("initial-exec")));
+
+// Threads that end the process may be several; more at once than this are ended without a handler.
+#define ABORTING_MOST 8
+
+// Their thread pointers, none removed, and their number. Relaxed: a thread only looks for its own, which it wrote itself, and the
+// number gives each a place; pairs with nothing.
+static _Atomic(uintptr_t) aborting[ABORTING_MOST];
+static _Atomic(uint32_t) aborting_count;
 
 void lock_init(struct lock *lock, enum lock_rank rank) {
     atomic_store_relaxed(&lock->state, 0);
+    atomic_store_relaxed(&lock->holder, 0);
     lock->rank = rank;
 }
 
@@ -16,7 +24,12 @@ bool lock_passes_for_fork(void) {
 }
 
 bool lock_is_aborting(void) {
-    return unlikely(is_aborting);
+    for (unsigned i = 0; i < ABORTING_MOST; i++) {
+        if (atomic_load_relaxed(&aborting[i]) == os_thread_pointer()) {
+            return true;
+        }
+    }
+    return false;
 }
 
 // Another holder lets go within microseconds of its own time. One that does not is ending the process as well.
@@ -99,9 +112,15 @@ void lock_note_released(const struct lock *lock) {
 }
 
 bool lock_abort_begin(void) {
-    const bool first = !is_aborting;
-    is_aborting = true;
-    return first;
+    if (lock_is_aborting()) {
+        return false;
+    }
+    const uint32_t place = atomic_add_relaxed(&aborting_count, 1);
+    if (place >= ABORTING_MOST) {
+        return false;
+    }
+    atomic_store_relaxed(&aborting[place], os_thread_pointer());
+    return true;
 }
 
 void lock_fork_begin(void) {

@@ -114,7 +114,7 @@ static inline void lock_release(struct lock *lock) {
 }
 
 // This thread ends the process, and a handler of SIGABRT must not hang: from now on it goes through the locks that it holds
-// itself, and waits for no other for more than a second. False when it said so before.
+// itself, and waits for no other for more than a second. False when it said so before, or too many others did.
 bool lock_abort_begin(void);
 
 // Whether this thread has said so.
