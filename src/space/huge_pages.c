@@ -35,10 +35,21 @@ static struct growth_signals signals_of(const struct superslab *newest,
     return signals;
 }
 
+// Relaxed: a superslab that is taken into use while a thread begins may miss it; pairs with nothing.
+static _Atomic(uint32_t) heap_count;
+
+void huge_pages_count_heap(void) {
+    atomic_add_relaxed(&heap_count, 1);
+}
+
+static bool is_small(uint64_t count) {
+    const uint64_t heaps = least_u64(atomic_load_relaxed(&heap_count), SMALL_HEAPS_MOST);
+    return count <= SMALL_HEAP_BYTES / SUPERSLAB_BYTES * greatest_u64(heaps, 1);
+}
+
 // Those of a small heap never do, nor does one in so many, whatever is learned.
 static bool may_ask(uint64_t count) {
-    return option_live(learn) != 0 && count > SMALL_HEAP_BYTES / SUPERSLAB_BYTES &&
-           count % HUGE_PAGES_PROBE != 0;
+    return option_live(learn) != 0 && !is_small(count) && count % HUGE_PAGES_PROBE != 0;
 }
 
 // Superslabs to come until the next look, after one that showed no reason to ask: a part of those there are, so that looks

@@ -1,5 +1,5 @@
 // Transparent huge pages of 2 MiB: which superslabs ask for them, and how memory behind them is given back
-// (decisions 0007 and 0028).
+// (decisions 0007, 0028 and 0057).
 //
 // With huge_pages=adaptive the superslabs of a small heap refuse them: it would be resident in steps of 2 MiB. For a later
 // one the learner is asked (control/policy_memory.h), which is told how much of the memory in use in such as refused is
@@ -11,8 +11,10 @@
 #include "os/os.h"
 #include "space/superslab.h"
 
-// Below this many bytes of superslabs the heap is small.
-#define SMALL_HEAP_BYTES (32 * MIB)
+// Below this many bytes of superslabs for each thread cache, but for no more than SMALL_HEAPS_MOST, the heap is small: the slabs
+// that are filled in part, which huge pages would make resident, are one for each class and thread.
+#define SMALL_HEAP_BYTES (8 * MIB)
+#define SMALL_HEAPS_MOST 4
 #define HUGE_PAGES_PROBE 16
 
 // Of a superslab that asked for them, and of which a part was given back, the system would make huge pages again by and by,
@@ -23,6 +25,9 @@
 
 // What the option wishes for a mapping whose size the program chose.
 enum os_huge_pages huge_pages_wish_of_block(void);
+
+// There is one thread cache more, with its heap.
+void huge_pages_count_heap(void);
 
 // Of a superslab just mapped the system was told nothing.
 void huge_pages_begin(struct superslab *superslab);

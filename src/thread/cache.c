@@ -6,6 +6,7 @@
 #include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "os/os.h"
+#include "space/huge_pages.h"
 #include "space/metadata.h"
 
 // The node of a class that has none: its last slot is NULL and top is behind it.
@@ -36,6 +37,7 @@ static void switch_tops_off(void ***tops_of_kinds) {
 
 void cache_init(struct thread_cache *cache, uint32_t id) {
     heap_init(&cache->heap, id);
+    huge_pages_count_heap();
     switch_tops_off(cache->top);
     switch_tops_off(cache->shadow_top);
     // Without the flat map the fast path of free must not look anything up.

@@ -91,6 +91,31 @@ static void test_learner_may_be_switched_off_and_on(void **state) {
     }
 }
 
+static void expect_first_to_ask(unsigned superslab) {
+    for (unsigned i = 0; i <= superslab; i++) {
+        take(i, 16);
+        assert_int_equal(wish_of(i), i < superslab ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_ALWAYS);
+    }
+}
+
+static void test_more_heaps_are_small_for_longer(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < SMALL_HEAPS_MOST - 1; i++) {
+        huge_pages_count_heap();
+    }
+    expect_first_to_ask((SMALL_HEAPS_MOST - 1) * SMALL);
+}
+
+static void test_many_heaps_are_small_for_no_longer(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < 100; i++) {
+        huge_pages_count_heap();
+    }
+    expect_first_to_ask(SMALL_HEAPS_MOST * SMALL);
+}
+
 // One row for a change of mind, none for each superslab.
 static void test_decisions_are_logged(void **state) {
     (void)state;
@@ -361,6 +386,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_wishes_of_the_option),
         cmocka_unit_test(test_without_the_learner_all_refuse),
         cmocka_unit_test(test_learner_may_be_switched_off_and_on),
+        cmocka_unit_test(test_more_heaps_are_small_for_longer),
+        cmocka_unit_test(test_many_heaps_are_small_for_no_longer),
         cmocka_unit_test(test_decisions_are_logged),
         cmocka_unit_test(test_dense_heap_asks_once_it_is_large),
         cmocka_unit_test(test_sparse_heap_refuses),
