@@ -1,10 +1,10 @@
 /* soak: a server's heap, for hours. A table of blocks of Pareto sizes lies in shelves. A thread takes a
- * shelf that no other has, replaces as many of its blocks, at random, as it has slots, and leaves it: up to a third
- * of what it frees there comes from another thread. (Where threads met with each block, in a table without
- * shelves, passing its lines around was 97 % of the time.) Nine shelves in ten are taken from a tenth
- * of them (short lives), the others from all (long ones). Live bytes stay the same: RSS or throughput
- * that drifts is the allocator's. One line per --interval-ms: {"ms", "ops", "rss_bytes"}, ops counted from
- * the start; the result line comes last. Ends after --ops, or after --ms if given.
+ * shelf that no other has, replaces as many of its blocks, at random, as it has slots, and leaves it: with two threads
+ * about a third of what it frees there comes from the other. Nine shelves in ten are taken from a
+ * tenth of them (short lives), the others from all (long ones); where another thread has the shelf, it
+ * is any. Live bytes stay the same: RSS or throughput that drifts is the allocator's. One line per
+ * --interval-ms: {"ms", "ops", "rss_bytes"}, ops counted from the start; the result line comes last. Ends
+ * after --ops, or after --ms if given. --slots is cut to whole shelves, --warm lengthened to them.
  * Each thread stays on a processor, so that whether they share one is not the scheduler's choice.
  *
  * Two positive controls for whoever judges the lines: --leak forgets that many bytes per second, and
@@ -50,16 +50,29 @@ static struct {
     _Atomic bool stop;        /* relaxed: seen at the next look */
 } plan;
 
+/* The numbers of one thread: those that choose shelves depend on what others hold, those of the
+ * operations on the options alone, and with them the checksum. */
+struct streams {
+    struct frame_random shelves, operations;
+};
+
+static struct streams streams_make(unsigned index) {
+    const unsigned count = plan.options->thread_count + 1;
+    return (struct streams){.shelves = frame_random_make(plan.options->seed, count + index),
+                            .operations = frame_random_make(plan.options->seed, index)};
+}
+
 /* A shelf for the caller alone. */
 static struct shelf *shelf_take(struct frame_random *random) {
+    bool hot = frame_random_below(frame_random_next(random) >> 32, 100) < HOT_PERCENT;
     for (;;) {
-        const uint64_t bits = frame_random_next(random);
-        const bool hot = frame_random_below(frame_random_mix(bits) >> 32, 100) < HOT_PERCENT;
         const size_t count = hot ? plan.shelf_count / HOT_ONE_IN : plan.shelf_count;
+        const uint64_t bits = frame_random_next(random);
         struct shelf *shelf = &plan.shelves[frame_random_below(bits, count)];
         if (!atomic_exchange_explicit(&shelf->taken, true, memory_order_acquire)) {
             return shelf;
         }
+        hot = false;
     }
 }
 
@@ -68,11 +81,11 @@ static void shelf_leave(struct shelf *shelf) {
 }
 
 /* Replaces blocks of one shelf; returns their share of the checksum. */
-static uint64_t operations_run(struct frame_random *random, uint64_t ops) {
+static uint64_t operations_run(struct streams *streams, uint64_t ops) {
     uint64_t checksum = 0;
-    struct shelf *shelf = shelf_take(random);
+    struct shelf *shelf = shelf_take(&streams->shelves);
     for (uint64_t i = 0; i < ops; i++) {
-        const uint64_t bits = frame_random_next(random);
+        const uint64_t bits = frame_random_next(&streams->operations);
         struct frame_slot *slot = &shelf->slots[frame_random_below(bits, SHELF_SLOTS)];
         checksum += frame_drop_all(slot, 1, plan.options->check);
         frame_take(slot, frame_bytes_pick(plan.options, bits), frame_random_mix(bits));
@@ -97,7 +110,7 @@ static void worker(unsigned index, void *argument) {
     (void)argument;
     struct member *member = &plan.members[index];
     frame_pin(index);
-    struct frame_random random = frame_random_make(plan.options->seed, index);
+    struct streams streams = streams_make(index);
     frame_floor_circle(2 * plan.options->slot_count * frame_bytes_mean(plan.options));
     for (uint64_t done = 0; done < plan.ops_each;) {
         if (atomic_load_explicit(&plan.stop, memory_order_relaxed)) {
@@ -106,7 +119,7 @@ static void worker(unsigned index, void *argument) {
         const uint64_t left = plan.ops_each - done;
         const uint64_t ops = left < SHELF_SLOTS ? left : SHELF_SLOTS;
         const uint64_t since_ns = slowdown_percent > 0 ? frame_now_ns() : 0;
-        member->checksum += operations_run(&random, ops);
+        member->checksum += operations_run(&streams, ops);
         if (slowdown_percent > 0) {
             slow_down(since_ns);
         }
@@ -197,11 +210,11 @@ int main(int argc, char **argv) {
     plan.members = frame_map(options.thread_count * sizeof *plan.members);
     plan.ops_each = options.ops / options.thread_count;
     plan.running = options.thread_count;
-    struct frame_random random = frame_random_make(options.seed, options.thread_count);
+    struct streams streams = streams_make(options.thread_count);
     frame_floor_circle(2 * options.slot_count * frame_bytes_mean(&options));
     uint64_t checksum = 0;
     for (uint64_t done = 0; done < options.warm_ops; done += SHELF_SLOTS) {
-        checksum += operations_run(&random, SHELF_SLOTS);
+        checksum += operations_run(&streams, SHELF_SLOTS);
     }
     plan.start_ns = frame_now_ns();
     frame_threads_run(options.thread_count + 1, worker_or_watch, NULL);

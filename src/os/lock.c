@@ -5,10 +5,10 @@
 
 _Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
 
-// Threads that end the process may be several; more at once than this are ended without a handler.
+// Threads that end the process may be several; those beyond so many, ever, end it without a handler.
 #define ABORTING_MOST 8
 
-// Their thread pointers, none removed, and their number. Relaxed: a thread only looks for its own, which it wrote itself, and the
+// Their thread pointers, removed in the child of a fork alone, and their number. Relaxed: a thread only looks for its own, which it wrote itself, and the
 // number gives each a place; pairs with nothing.
 static _Atomic(uintptr_t) aborting[ABORTING_MOST];
 static _Atomic(uint32_t) aborting_count;
@@ -32,7 +32,8 @@ bool lock_is_aborting(void) {
     return false;
 }
 
-// Another holder lets go within microseconds of its own time. One that does not is ending the process as well.
+// Another holder lets go within microseconds of its own time. One that does not is ending the process as well, forking, or kept
+// from running.
 #define ABORT_WAIT_MS 1000
 
 // A thread that noticed misuse under a lock holds it and will never go on from there.
@@ -121,6 +122,15 @@ bool lock_abort_begin(void) {
     }
     atomic_store_relaxed(&aborting[place], os_thread_pointer());
     return true;
+}
+
+void lock_abort_fork_child(void) {
+    const bool is_aborting = lock_is_aborting();
+    for (unsigned i = 0; i < ABORTING_MOST; i++) {
+        atomic_store_relaxed(&aborting[i], 0);
+    }
+    atomic_store_relaxed(&aborting[0], is_aborting ? os_thread_pointer() : 0);
+    atomic_store_relaxed(&aborting_count, is_aborting);
 }
 
 void lock_fork_begin(void) {

@@ -1,4 +1,4 @@
-// A lock of four bytes that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
+// A lock, one word of four bytes that counts, that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
 // Rank order: huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held
@@ -36,8 +36,8 @@ struct lock {
     // (docs/INSPECT_ABI.md). Next to `state`, so that one copy of 8 bytes has both.
     uint32_t generation;
     uint32_t rank;
-    // lock_thread_mark() of the holder, 0 while there is none. Relaxed: written by the holder alone; others only compare it
-    // with their own mark, which they find in it only where they wrote it. Pairs with nothing.
+    // lock_thread_mark() of the holder, 0 while there is none. Relaxed: who finds its own mark in it wrote that. Written by the
+    // holder, and by a thread that goes through while it ends the process. Pairs with nothing.
     _Atomic(uint32_t) holder;
     SHARING_LOCK_FIELD
 };
@@ -114,11 +114,15 @@ static inline void lock_release(struct lock *lock) {
 }
 
 // This thread ends the process, and a handler of SIGABRT must not hang: from now on it goes through the locks that it holds
-// itself, and waits for no other for more than a second. False when it said so before, or too many others did.
+// itself, and waits for no other for more than a second. What it went through it gives back: others then find a heap in the midst
+// of a change, but do not hang. False when it said so before, or too many others did.
 bool lock_abort_begin(void);
 
 // Whether this thread has said so.
 bool lock_is_aborting(void);
+
+// Of those that said so only the calling thread is left: the process is the child of a fork.
+void lock_abort_fork_child(void);
 
 // fork only, by the thread that is forking.
 void lock_fork_begin(void);

@@ -520,6 +520,7 @@ void fork_child(void) {
         // Its processor time begins at 0.
         knobs_call(&knobs_hooks.thread_start, thread_cache);
     }
+    lock_abort_fork_child();
     if (!fork_locked) {
         return;
     }

@@ -136,7 +136,8 @@ def test_options_are_checked(built: Path, arguments: tuple[str, ...]) -> None:
      ("remote", "--share", "101"), ("remote", "--threads", "1"), ("pingpong", "--threads", "3"),
      ("aligned", "--align-max", "48"), ("aligned", "--align-min", "512"),
      ("growth", "--touch", "0"),
-     ("startup", "--slots", "1025"), ("soak", "--slowdown", "50"), ("soak", "--interval-ms", "0"),
+     ("startup", "--slots", "1025"), ("soak", "--slowdown", "50"), ("soak", "--slots", "2559"),
+     ("soak", "--interval-ms", "0"),
      ("locality", "--slots", "9"), ("idle_owner", "--rounds", "65"), ("calloc", "--min", "8")],
 )  # fmt: skip
 def test_each_workload_checks_its_own_options(built: Path, line: Sequence[str]) -> None:

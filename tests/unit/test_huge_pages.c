@@ -150,7 +150,7 @@ static void test_dense_heap_asks_once_it_is_large(void **state) {
 static void test_sparse_heap_refuses(void **state) {
     (void)state;
     start();
-    for (unsigned i = 0; i < 2 * SMALL; i++) {
+    for (unsigned i = 0; i < HUGE_PAGES_PROBE; i++) {
         take(i, 14);
         assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
     }

@@ -9,11 +9,14 @@
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/learner.h"
 #include "control/stats.h"
 #include "fake_os.h"
 #include "found_slab.h"
 #include "heap/heap_check.h"
 #include "heap/slab.h"
+#include "space/arena.h"
+#include "space/huge_pages.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
 
@@ -72,6 +75,28 @@ static void test_attach_and_detach(void **state) {
 static void *attach(void *result) {
     *(struct thread_cache **)result = lifecycle_attach();
     return NULL;
+}
+
+// Huge pages come the later the more thread caches there are; one that passes to the next thread counts once.
+static void test_thread_caches_count_for_huge_pages(void **state) {
+    (void)state;
+    lifecycle_start();
+    learner_start();
+    lifecycle_attach();
+    for (unsigned i = 0; i < 3; i++) {
+        struct thread_cache *second;
+        run_thread(attach, &second);
+    }
+    assert_int_equal(lifecycle_count(), 2);
+    const unsigned small = 2 * SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
+    for (unsigned i = 0; i <= small; i++) {
+        bool zeroed;
+        struct run *run = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        assert_non_null(run);
+        memset((void *)run->start, 1, SUPERSLAB_BYTES);
+        assert_int_equal(fake_os_wish((void *)run->start),
+                         i < small ? OS_HUGE_PAGES_NEVER : OS_HUGE_PAGES_ALWAYS);
+    }
 }
 
 static unsigned waited_for;
@@ -528,6 +553,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starts_once),
         cmocka_unit_test(test_attach_and_detach),
+        cmocka_unit_test(test_thread_caches_count_for_huge_pages),
         cmocka_unit_test(test_whoever_waits_for_the_first_cache_is_called_once),
         cmocka_unit_test(test_who_comes_after_the_first_cache_does_not_wait),
         cmocka_unit_test(test_caches_pass_to_the_next_thread),

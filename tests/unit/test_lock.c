@@ -130,13 +130,25 @@ static void test_fork_owner_passes_through(void **state) {
     assert_int_equal(atomic_load_relaxed(&lock.state), 0);
 }
 
+// The clock by which a thread that ends the process waits. The linker puts this between lock.c and linux.c.
+static _Atomic(uint64_t) clock_ms, clock_calls;
+static uint64_t clock_step_ms;
+
+uint64_t __wrap_os_clock_ms_locked(void);
+uint64_t __wrap_os_clock_ms_locked(void) {
+    atomic_add_relaxed(&clock_calls, 1);
+    return atomic_add_relaxed(&clock_ms, clock_step_ms);
+}
+
 static _Atomic(bool) is_held;
 
-// Holds the lock for longer than a thousand yields take. Its thread may be kept from running meanwhile.
+// Holds the lock until the other thread has waited for more than the thousand yields that were once the limit.
 static void *hold_for_long(void *argument) {
     lock_acquire(&lock);
     atomic_store_release(&is_held, true);  // pairs with the loads of the test below
-    usleep(100 * 1000);
+    while (atomic_load_relaxed(&clock_calls) < 5000) {
+        usleep(1000);
+    }
     guarded++;
     lock_release(&lock);
     return argument;
@@ -146,18 +158,19 @@ static void await_held(void) {
     while (!atomic_load_acquire(&is_held)) {
         usleep(1000);
     }
-    atomic_store_relaxed(&is_held, false);
 }
 
-// Ends its thread as one that ends the process: first beside a holder that works, then holding the lock itself.
+// As a thread that ends the process: first beside a holder that works, then holding the lock itself.
 static void *abort_beside_a_holder(void *argument) {
     bool *as_expected = argument;
     *as_expected = !lock_is_aborting() && lock_abort_begin() && lock_is_aborting();
     lock_acquire(&lock);
     guarded *= 10;
+    const uint64_t calls = atomic_load_relaxed(&clock_calls);
     lock_acquire(&lock);
     lock_release(&lock);
-    *as_expected = *as_expected && !lock_abort_begin();
+    *as_expected =
+        *as_expected && atomic_load_relaxed(&clock_calls) == calls && !lock_abort_begin();
     return NULL;
 }
 
@@ -182,14 +195,42 @@ static void *abort_beside_a_stuck_holder(void *argument) {
     return argument;
 }
 
-// Two threads may end the process at once, the one with what the other waits for.
+// Two threads may end the process at once, the one with what the other waits for: a second is the most.
 static void test_who_ends_the_process_waits_for_nobody_for_ever(void **state) {
     (void)state;
+    clock_step_ms = 1;
     lock_acquire(&lock);
     pthread_t thread;
     start_threads(&thread, 1, abort_beside_a_stuck_holder);
     join_threads(&thread, 1);
+    assert_in_range(atomic_load_relaxed(&clock_ms), 1000, 1010);
     lock_init(&lock, LOCK_RANK_HEAP);
+}
+
+static void *abort_and_be_forgotten(void *argument) {
+    bool *first = argument;
+    *first = lock_abort_begin();
+    return NULL;
+}
+
+static void test_the_child_of_a_fork_forgets_who_else_ended_it(void **state) {
+    (void)state;
+    assert_true(lock_abort_begin());
+    pthread_t thread;
+    start_threads(&thread, 1, abort_beside_a_stuck_holder);
+    join_threads(&thread, 1);
+    lock_abort_fork_child();
+    assert_true(lock_is_aborting());
+    assert_false(lock_abort_begin());
+    lock_init(&lock, LOCK_RANK_HEAP);
+    for (unsigned i = 0; i < 20; i++) {
+        // Most have the thread pointer of the one before: it was forgotten with the process that it ended.
+        bool first = false;
+        assert_int_equal(pthread_create(&thread, NULL, abort_and_be_forgotten, &first), 0);
+        join_threads(&thread, 1);
+        assert_true(first);
+        lock_abort_fork_child();
+    }
 }
 
 static _Atomic(unsigned) with_handler;
@@ -225,6 +266,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_fork_owner_passes_through),
         cmocka_unit_test(test_who_ends_the_process_waits_for_others),
         cmocka_unit_test(test_who_ends_the_process_waits_for_nobody_for_ever),
+        cmocka_unit_test(test_the_child_of_a_fork_forgets_who_else_ended_it),
         cmocka_unit_test(test_of_many_that_end_the_process_some_have_no_handler),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

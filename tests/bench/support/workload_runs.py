@@ -40,7 +40,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "spike": ("spike", "--ops", "5000", "--max", "4096", "--idle-ms", "0", "--beat-ms", "0"),
     "leak": ("leak", "--ops", "20000", "--warm", "200", "--slots", "100"),
     "latency": ("latency", "--ops", "20000", "--warm", "200", "--slots", "100", "--threads", "2"),
-    "soak": ("soak", "--ops", "20000", "--warm", "2000", "--slots", "1000", "--interval-ms", "20"),
+    "soak": ("soak", "--ops", "20000", "--warm", "2000", "--slots", "5120", "--interval-ms", "20"),
     "pairs": ("pairs", "--ops", "20000", "--slots", "100"),
 }  # fmt: skip
 

@@ -77,6 +77,7 @@ bool lock_passes_for_fork(void) {
 
 void lock_init(struct lock *lock, enum lock_rank rank) {
     atomic_store_relaxed(&lock->state, 0);
+    atomic_store_relaxed(&lock->holder, 0);
     lock->rank = rank;
 }
 
