@@ -127,6 +127,18 @@ def test_process_that_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:
             session.take()
 
 
+def test_process_that_ends_before_its_pages_are_looked_up(
+    process: subprocess.Popen[bytes],
+) -> None:
+    source = ProcessSource(process.pid)
+    with Session(source):
+        area = source.areas()[0]
+        process.kill()
+        process.wait()
+        with pytest.raises(GoneError, match="ended"):
+            source.resident_pages(area.start, area.end)
+
+
 def take_when_loaded(pid: int) -> Snapshot:
     """Of a program that has just been started: its loader may still be at work."""
     deadline = time.monotonic() + HANG_SECONDS

@@ -217,10 +217,14 @@ class ProcessSource(MemorySource):
         return len(data) == count
 
     def resident_pages(self, start: int, end: int) -> npt.NDArray[np.uint64]:
-        """The entries of /proc/PID/pagemap of a range of machine pages."""
+        """The entries of /proc/PID/pagemap of a range of machine pages; GoneError when the process
+        has ended."""
         count = (end - start) // MACHINE_PAGE_BYTES
-        with (self.place / "pagemap").open("rb", buffering=0) as file:
-            data = os.pread(file.fileno(), count * 8, start // MACHINE_PAGE_BYTES * 8)
+        try:
+            with (self.place / "pagemap").open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), count * 8, start // MACHINE_PAGE_BYTES * 8)
+        except OSError as error:
+            raise self._refusal(error) from None
         return np.frombuffer(data.ljust(count * 8, b"\0"), np.uint64)
 
     def stack_pointers(self) -> list[int]:
