@@ -29,10 +29,10 @@ static const struct frame_workload soak = {
                                              {NULL, NULL}},
 };
 
+/* `taken`: acquire by who takes it, pairs with the release by who leaves it. */
 struct shelf {
     struct frame_slot slots[SHELF_SLOTS];
-    _Alignas(
-        128) _Atomic bool taken; /* acquire by who takes it, pairs with the release by who leaves it */
+    _Alignas(128) _Atomic bool taken;
 };
 
 struct member {

@@ -8,8 +8,8 @@ _Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
 // Threads that end the process may be several; those beyond so many, ever, end it without a handler.
 #define ABORTING_MOST 8
 
-// Their thread pointers, removed in the child of a fork alone, and their number. Relaxed: a thread only looks for its own, which it wrote itself, and the
-// number gives each a place; pairs with nothing.
+// Their thread pointers, removed in the child of a fork alone, and their number. Relaxed: a thread only looks for its own, which it
+// wrote itself, and the number gives each a place; pairs with nothing.
 static _Atomic(uintptr_t) aborting[ABORTING_MOST];
 static _Atomic(uint32_t) aborting_count;
 

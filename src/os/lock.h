@@ -1,4 +1,4 @@
-// A lock, one word of four bytes that counts, that sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
+// A lock on one word of four bytes, which sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
 // Rank order: huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held

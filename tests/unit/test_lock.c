@@ -216,26 +216,20 @@ static void *abort_and_be_forgotten(void *argument) {
 static void test_the_child_of_a_fork_forgets_who_else_ended_it(void **state) {
     (void)state;
     assert_true(lock_abort_begin());
-    pthread_t thread;
-    start_threads(&thread, 1, abort_beside_a_stuck_holder);
-    join_threads(&thread, 1);
-    lock_abort_fork_child();
-    assert_true(lock_is_aborting());
-    assert_false(lock_abort_begin());
-    lock_init(&lock, LOCK_RANK_HEAP);
     for (unsigned i = 0; i < 20; i++) {
         // Most have the thread pointer of the one before: it was forgotten with the process that it ended.
+        pthread_t thread;
         bool first = false;
         assert_int_equal(pthread_create(&thread, NULL, abort_and_be_forgotten, &first), 0);
         join_threads(&thread, 1);
         assert_true(first);
         lock_abort_fork_child();
+        assert_true(lock_is_aborting());
+        assert_false(lock_abort_begin());
     }
 }
 
-static _Atomic(unsigned) with_handler;
-
-static _Atomic(unsigned) begun;
+static _Atomic(unsigned) with_handler, begun;
 
 // All are there at once: a thread that came after another's end might have its thread pointer.
 static void *begin_to_abort(void *argument) {
