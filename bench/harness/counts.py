@@ -7,7 +7,7 @@ enters a timed row.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -43,13 +43,27 @@ def count(
     arguments: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """OS calls of one proven run of a workload, start and end of the process included."""
+    return _count(case, allocator, strace.trace, environment or {}, arguments or {})
+
+
+def count_timed_part(case: Case, allocator: Allocator) -> dict[str, Any]:
+    """OS calls of the timed part of one proven run of a workload, which has one thread."""
+    return _count(case, allocator, strace.trace_timed_part, {}, {})
+
+
+def _count(
+    case: Case,
+    allocator: Allocator,
+    trace: Callable[[Sequence[str], Mapping[str, str]], tuple[str, dict[str, int]]],
+    environment: Mapping[str, str],
+    arguments: Mapping[str, object],
+) -> dict[str, Any]:
     if case.real is not None:
         raise BenchError(f"{case.name}: OS calls are counted for workloads only")
     command = measure.command_line(
-        build() / case.program, case.arguments, arguments or {}, allocator.arguments
+        build() / case.program, case.arguments, arguments, allocator.arguments
     )
-    variables = {**CLEAN_ENVIRONMENT, **allocator.settings(), **(environment or {})}
-    output, calls = strace.trace(command, variables)
+    output, calls = trace(command, {**CLEAN_ENVIRONMENT, **allocator.settings(), **environment})
     row = measure.read_row(output)
     measure.verify(row, allocator)
     return {**_calls(calls), "row": row}

@@ -1,17 +1,15 @@
 """`hakmem bench syscalls`: OS calls of 200 million operations of random_mixed after warm-up.
 
-Traced runs of the same seed, with and without them, differ in their operations alone, so the
-difference of their calls is what those operations cost; start-up, warm-up and the end cancel out.
-Where the system puts a mapping decides how many calls bring it to its alignment, so each is run
-some times, and the fewest of each call count. The warm-up takes seconds: what it left must have
-gone back by then.
+Each run is traced from its first call to its last, and those of its timed part are counted. Some
+runs, because what an allocator does by the clock falls into one and not into another; the row has
+the sum of them all. The warm-up takes seconds: what it left must have gone back by then.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from typing import Any
 
 from . import counts, identity, machine
@@ -25,47 +23,32 @@ from .store import COUNTS, REFUSED, Store
 
 OPS = 200_000_000
 WARM_OPS = 200_000_000
-RUNS = 3
+RUNS = 5
 CASE = Case(
     name="random_mixed_long",
     about="random_mixed, 400 slots, 16..1024 B",
     program="random_mixed",
-    arguments={"warm": WARM_OPS, "slots": 400, "min": 16, "max": 1024},
+    arguments={"ops": OPS, "warm": WARM_OPS, "slots": 400, "min": 16, "max": 1024},
 )
-
-
-def difference(many: Mapping[str, int], few: Mapping[str, int]) -> dict[str, int]:
-    """Calls by name that the longer run made beyond the shorter one."""
-    return {name: many.get(name, 0) - few.get(name, 0) for name in {**few, **many}}
-
-
-def fewest(runs: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Of each call, by name, the smallest number that a run made."""
-    names = {name for calls in runs for name in calls}
-    return {name: min(calls.get(name, 0) for calls in runs) for name in sorted(names)}
 
 
 def count_one(case: Case, allocator: Allocator) -> Row:
     """The row of one allocator."""
-
-    def runs(ops: int) -> list[dict[str, Any]]:
-        return [counts.count(case, allocator, arguments={"ops": ops}) for _ in range(RUNS)]
-
-    few, many = runs(1), runs(OPS + 1)
-    calls, others = (
-        difference(fewest([each[which] for each in many]), fewest([each[which] for each in few]))
-        for which in ("syscalls", "other_syscalls")
-    )
+    runs = [counts.count_timed_part(case, allocator) for _ in range(RUNS)]
+    calls, others = Counter[str](), Counter[str]()
+    for run in runs:
+        calls.update(run["syscalls"])
+        others.update(run["other_syscalls"])
     return {
         "case": case.name,
         "allocator": allocator.name,
-        "ops": OPS,
+        "ops": OPS * RUNS,
         "warm_ops": case.arguments["warm"],
-        "syscalls": calls,
-        "other_syscalls": {name: calls for name, calls in others.items() if calls},
-        "calls_total": sum(calls.values()) + sum(others.values()),
-        "start_calls_total": min(each["calls_total"] for each in few),
-        "proof": many[0]["row"]["proof"],
+        "syscalls": dict(calls),
+        "other_syscalls": dict(others),
+        "calls_total": sum(run["calls_total"] for run in runs),
+        "calls_of_runs": [run["calls_total"] for run in runs],
+        "proof": runs[0]["row"]["proof"],
     }
 
 
@@ -73,7 +56,8 @@ def table(rows: list[Row]) -> str:
     """The Markdown table."""
     header = [
         "allocator",
-        f"OS calls in {OPS // 10**6} million operations",
+        f"OS calls in {RUNS} runs of {OPS // 10**6} million operations",
+        "of each run",
         *counts.MEMORY_CALLS,
         "others",
     ]
@@ -81,6 +65,7 @@ def table(rows: list[Row]) -> str:
         [
             row["allocator"],
             f"{row['calls_total']:,}",
+            ", ".join(f"{calls:,}" for calls in row["calls_of_runs"]),
             *(f"{row['syscalls'][name]:,}" for name in counts.MEMORY_CALLS),
             ", ".join(f"{name} {calls:,}" for name, calls in row["other_syscalls"].items()),
         ]

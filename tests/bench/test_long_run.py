@@ -1,4 +1,4 @@
-"""`bench syscalls`: start-up cancels out, what the operations cost remains."""
+"""`bench syscalls`: the calls of the timed part, and no others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import long_run, peers, store
+from harness import long_run, peers, store, strace
 from harness.cases import Case
+from harness.errors import MeasureError
 from harness.peers import Allocator
 
 # Asks the kernel for its own pid in every hundredth call of malloc, and twenty times at its start.
@@ -39,12 +40,12 @@ void *realloc(void *p, size_t n) { void *q = malloc(n); return p ? memmove(q, p,
 
 @pytest.fixture
 def shorter(monkeypatch: pytest.MonkeyPatch) -> int:
-    """20 thousand operations instead of 200 million, each run twice."""
-    monkeypatch.setattr(long_run, "OPS", 20_000)
+    """Two runs of 10 thousand operations instead of five of 200 million."""
+    monkeypatch.setattr(long_run, "OPS", 10_000)
     monkeypatch.setattr(long_run, "RUNS", 2)
     monkeypatch.setattr(long_run, "CASE", Case(
         name="short", about="x", program="random_mixed",
-        arguments={"warm": 1000, "slots": 400, "min": 16, "max": 1024},
+        arguments={"ops": 10_000, "warm": 1000, "slots": 400, "min": 16, "max": 1024},
     ))  # fmt: skip
     return 20_000
 
@@ -63,22 +64,44 @@ def test_calls_of_the_operations_alone_are_counted(
     # Half of the operations are calls of malloc.
     assert row["calls_total"] == row["other_syscalls"]["getppid"]
     assert row["calls_total"] == pytest.approx(shorter / 2 / 100, rel=0.1)
-    assert row["ops"] == shorter and row["start_calls_total"] > 20
+    assert row["ops"] == shorter and sum(row["calls_of_runs"]) == row["calls_total"]
     floor = long_run.count_one(long_run.CASE, peers.known()["floor"])
-    assert floor["calls_total"] == 0
+    assert floor["calls_total"] == 0 and floor["calls_of_runs"] == [0, 0]
 
 
-def test_luck_with_addresses_does_not_count() -> None:
-    """One run trims a mapping more than another; what each makes is the operations' own."""
-    runs = [{"munmap": 5, "madvise": 2}, {"munmap": 3, "madvise": 2, "brk": 1}]
-    assert long_run.fewest(runs) == {"munmap": 3, "madvise": 2, "brk": 0}
+LISTING = """\
+7 getrusage(RUSAGE_SELF, {ru_utime={tv_sec=0, tv_usec=1}, ...}) = 0
+7 getrusage(RUSAGE_CHILDREN, {ru_utime={tv_sec=0, tv_usec=0}, ...}) = 0
+7 brk(NULL) = 0x1
+7 getrusage(RUSAGE_SELF, {ru_utime={tv_sec=0, tv_usec=1}, ...}) = 0
+7 getrusage(RUSAGE_CHILDREN, {ru_utime={tv_sec=0, tv_usec=0}, ...}) = 0
+7 madvise(0x7f0000000000, 4096, MADV_DONTNEED) = 0
+7 --- SIGCHLD {si_signo=SIGCHLD} ---
+7 madvise(0x7f0000000000, 4096, MADV_DONTNEED) = 0
+7 munmap(0x7f0000000000, 4096) = 0
+7 getrusage(RUSAGE_SELF, {ru_utime={tv_sec=4, tv_usec=1}, ...}) = 0
+7 getrusage(RUSAGE_CHILDREN, {ru_utime={tv_sec=0, tv_usec=0}, ...}) = 0
+7 openat(AT_FDCWD, "/proc/self/maps", O_RDONLY|O_CLOEXEC) = 3
+"""
+
+
+def test_calls_of_the_last_timed_part_are_read() -> None:
+    assert strace.parse_timed_part(LISTING) == {"madvise": 2, "munmap": 1}
+
+
+@pytest.mark.parametrize("chosen", [[], [0, 1], [0, 1, 2], [1, 2, 4]])
+def test_a_listing_without_a_whole_timed_part_is_refused(chosen: list[int]) -> None:
+    """Of a program that is none of ours, or that was ended."""
+    lines = LISTING.splitlines(keepends=True)
+    with pytest.raises(MeasureError):
+        strace.parse_timed_part("".join(lines[at] for at in chosen))
 
 
 def test_results_are_kept(
     built: Path, shorter: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert long_run.main(options(tmp_path / "r"), "a command") == 0
-    assert "| floor | 0 |" in capsys.readouterr().out
+    assert "| floor | 0 | 0, 0 |" in capsys.readouterr().out
     manifest = store.read_manifest(tmp_path / "r")
     assert (manifest["kind"], manifest["state"]) == ("syscalls", "complete")
     kept = store.read_rows(tmp_path / "r", store.COUNTS)
