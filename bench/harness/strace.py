@@ -55,9 +55,7 @@ def trace_timed_part(
     return output, parse_timed_part(listing)
 
 
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], *options: str
-) -> tuple[str, str]:
+def _run(command: Sequence[str], environment: Mapping[str, str], *options: str) -> tuple[str, str]:
     """The program's output, and what strace wrote."""
     if shutil.which("strace") is None:
         raise BenchError("strace is missing (Debian package strace)")

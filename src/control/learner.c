@@ -5,6 +5,7 @@
 #include "control/policy_memory.h"
 #include "control/policy_threads.h"
 #include "heap/huge.h"
+#include "os/events.h"
 #include "os/os.h"
 #include "space/arena.h"
 #include "space/metadata.h"
@@ -13,11 +14,15 @@
 
 struct decision_log decision_log;
 
+// Slow paths that are so far apart, about a millisecond, take a thousandth of the time at most: nothing to gain.
+#define SELDOM_TICKS (OS_TICKS_PACE / 8)
+
 // One for each cache, made when it has had its first window.
 struct learner {
     bool is_on;  // else the next look begins anew
     struct policy_state policy;
-    uint64_t window_start_ns;  // os_thread_cpu_ns() at its beginning
+    uint64_t window_start_ns;  // os_thread_cpu_ns() then; 0: nobody looks at the end either
+    uint64_t window_start_ticks;
     uint32_t window_number;
     uint16_t top_seen
         [SIZE_CLASS_COUNT];  // of each magazine, its low bits: where it was in its node, and which that was
@@ -95,13 +100,11 @@ static struct policy_limits limits_now(void) {
     };
 }
 
-// Takes the window's signals out of the cache, and records them.
-static void collect(struct thread_cache *cache, struct policy_window *window) {
+// Takes the window's signals out of the cache, and records them. `now_ns`: os_thread_cpu_ns(), 0 when nobody looked.
+static void collect(struct thread_cache *cache, struct policy_window *window, uint64_t now_ns) {
     struct learner *learner = cache->learner;
-    const uint64_t now_ns = os_thread_cpu_ns();
-    window->cpu_ns = now_ns - learner->window_start_ns;
+    window->cpu_ns = now_ns == 0 ? 0 : greatest_u64(1, now_ns - learner->window_start_ns);
     window->budget_bytes = capacity_allowed(cache->budget_bytes);
-    learner->window_start_ns = now_ns;
     learner->window_number++;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
@@ -138,6 +141,23 @@ static void apply(void *context, const struct policy_decision *decision) {
     log_decision(cache->heap.id, cache->clock_ms, decision);
 }
 
+// Since the last look.
+static bool is_seldom(const struct thread_cache *cache, uint64_t now_ticks) {
+    return (now_ticks - cache->learner->window_start_ticks) / cache->learner_window > SELDOM_TICKS;
+}
+
+// The end of a window is the beginning of the next: `now_ns` of both, 0 when nobody has looked. The clock runs while there is
+// something to judge, or to gain. Returns whether it was started.
+static bool start_window(struct thread_cache *cache, uint64_t now_ns) {
+    struct learner *learner = cache->learner;
+    const bool is_settled = learner->policy.is_settled;
+    const uint64_t now_ticks = os_ticks();
+    const bool starts_clock = now_ns == 0 && !is_settled && !is_seldom(cache, now_ticks);
+    learner->window_start_ticks = now_ticks;
+    learner->window_start_ns = is_settled ? 0 : (starts_clock ? os_thread_cpu_ns() : now_ns);
+    return starts_clock;
+}
+
 // The first look only starts the clock.
 static void begin(struct thread_cache *cache) {
     if (cache->learner == NULL) {
@@ -149,7 +169,8 @@ static void begin(struct thread_cache *cache) {
     }
     learner->is_on = true;
     learner->policy = (struct policy_state){0};
-    learner->window_start_ns = os_thread_cpu_ns();
+    learner->window_start_ticks = cache->passed_ticks;
+    start_window(cache, 0);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         cache->magazines[i].signals = (struct class_signals){0};
     }
@@ -185,15 +206,18 @@ static void learn(struct thread_cache *cache) {
         end(cache);
         return;
     }
-    collect(cache, window);
+    const uint64_t end_ns = learner->window_start_ns == 0 ? 0 : os_thread_cpu_ns();
+    collect(cache, window, end_ns);
     const struct policy_limits limits = limits_now();
     const struct policy_audience audience = {apply, cache};
     const unsigned count = policy_step(&learner->policy, window, &limits, &audience);
     give_window(window);
+    const bool starts_clock = start_window(cache, end_ns);
     // Where there is nothing to decide it looks more seldom.
     cache->learner_window =
-        count != 0 ? LEARNER_WINDOW_EVENTS
-                   : (uint32_t)least_u64(2 * cache->learner_window, LEARNER_WINDOW_EVENTS_MAX);
+        count != 0 || starts_clock
+            ? LEARNER_WINDOW_EVENTS
+            : (uint32_t)least_u64(2 * cache->learner_window, LEARNER_WINDOW_EVENTS_MAX);
 }
 
 // ---- Memory: in whichever thread holds the lock of what it is about
@@ -243,7 +267,7 @@ static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
     struct policy_decision decision;
     if (policy_delay(delay, most_ms, &decision)) {
         const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
-        log_decision(heap, os_clock_ms_locked(), &decision);
+        log_decision(heap, event_clock_ms(), &decision);
     }
 }
 

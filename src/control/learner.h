@@ -29,7 +29,7 @@ struct recorded {
     // As of a decision: a release fence after the 0, release after the others.
     _Atomic(uint64_t) number;
     // Relaxed, each, as of a decision; pairs with nothing.
-    _Atomic(uint64_t) cpu_ns;        // processor time of the thread in the window
+    _Atomic(uint64_t) cpu_ns;        // processor time of the thread in the window; 0: nobody looked
     _Atomic(uint64_t) budget_bytes;  // of the cache
     _Atomic(uint32_t) window;        // of its heap
     _Atomic(uint32_t) capacity, limit;

@@ -34,9 +34,12 @@ static uint32_t events_of(const struct policy_signals *signals) {
     return signals->refills + signals->flushes;
 }
 
+// 0 when nobody looked at the clock.
 static uint32_t rate_of(const struct step *step, const struct policy_signals *signals) {
-    const uint64_t rate =
-        ((uint64_t)events_of(signals) << 30) / greatest_u64(1, step->window->cpu_ns);
+    if (step->window->cpu_ns == 0) {
+        return 0;
+    }
+    const uint64_t rate = ((uint64_t)events_of(signals) << 30) / step->window->cpu_ns;
     return (uint32_t)least_u64(rate, UINT32_MAX);
 }
 
@@ -89,6 +92,9 @@ static bool judge(struct step *step, uint64_t class_index) {
     const struct policy_signals *signals = &step->window->classes[class_index];
     if (class->before == 0) {
         return false;
+    }
+    if (step->window->cpu_ns == 0) {
+        return true;
     }
     if (class->settling > 0) {
         class->settling--;
@@ -270,6 +276,10 @@ static void raise_classes(struct step *step) {
         if (best == SIZE_CLASS_COUNT) {
             return;
         }
+        step->state->is_settled = false;
+        if (step->window->cpu_ns == 0) {
+            return;
+        }
         done[best] = true;
         raise_class(step, best, wanted(step, best));
     }
@@ -294,8 +304,11 @@ unsigned policy_step(struct policy_state *state, const struct policy_window *win
         pause_pass(&class->raise);
         pause_pass(&class->take);
     }
+    state->is_settled = true;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        judge(&step, i);
+        if (judge(&step, i)) {
+            state->is_settled = false;
+        }
     }
     raise_classes(&step);
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {

@@ -64,7 +64,7 @@ struct policy_signals {
 };
 
 struct policy_window {
-    uint64_t cpu_ns;        // how long its thread had a processor
+    uint64_t cpu_ns;        // how long its thread had a processor; 0: nobody looked
     uint64_t budget_bytes;  // of the cache
     struct policy_signals classes[SIZE_CLASS_COUNT];
 };
@@ -93,6 +93,7 @@ struct policy_class {
 // What is remembered of a cache; zeros at first.
 struct policy_state {
     struct policy_class classes[SIZE_CLASS_COUNT];
+    bool is_settled;  // no raise is on trial and none is wanted: the next window needs no cpu_ns
 };
 
 struct policy_decision {
@@ -110,6 +111,7 @@ struct policy_audience {
     void *context;
 };
 
-// Decides after a window; the state follows. Returns the number of decisions, POLICY_DECISIONS_MAX at most.
+// Decides after a window; the state follows. Returns the number of decisions, POLICY_DECISIONS_MAX at most. A window without
+// cpu_ns decides nothing, it only ends the rest when a raise is wanted.
 unsigned policy_step(struct policy_state *state, const struct policy_window *window,
                      const struct policy_limits *limits, const struct policy_audience *audience);

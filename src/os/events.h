@@ -1,5 +1,6 @@
 // The latest events of the slow paths, for readers outside of the process: a ring in static memory, written by any
-// thread without a lock, read by nobody in the process but snapshots. What it costs: docs/decisions/0010-inspect.md.
+// thread without a lock, read by nobody in the process but snapshots (the clock: by any thread that is content with the
+// latest look). What it costs: docs/decisions/0010-inspect.md.
 //
 // An event's numbers are stored before its stamp, which was 0 meanwhile: a reader that finds the same stamp before
 // and after has them together, unless the whole ring went by in the same moment.
@@ -54,3 +55,8 @@ static inline void event_record_if_asked(enum event_kind kind, uint64_t a, uint6
 
 // A look at both clocks: os_ticks() and os_clock_ms() of now.
 void event_clock_set(uint64_t ticks, uint64_t ms);
+
+// os_clock_ms() at the latest look: for what happens because a thread has just looked.
+static inline uint64_t event_clock_ms(void) {
+    return atomic_load_relaxed(&events.latest.ms);
+}

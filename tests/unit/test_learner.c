@@ -259,6 +259,71 @@ static void test_no_memory_for_a_window(void **state) {
     assert_int_equal(cache->learner_window, 2 * LEARNER_WINDOW_EVENTS);
 }
 
+static uint64_t clock_calls(void) {
+    return atomic_load_relaxed(&os_call_counters.calls[OS_CLOCK]);
+}
+
+// A cache with one class that has grown as far as it does by itself, of a thread that is so old.
+static void start_with_a_class(uint64_t age_ticks) {
+    start();
+    dealloc(alloc(4096));
+    cache_set_limit(thread_cache, SIZE_CLASS_4096,
+                    thread_cache->magazines[SIZE_CLASS_4096].capacity);
+    thread_cache->passed_ticks = os_ticks() - age_ticks;
+}
+
+// A look at a window in which every operation of the class, or none, reached the slabs.
+static void look(bool churns) {
+    fake_os_pass_cpu_ns(1000 * 1000);
+    if (churns) {
+        thread_cache->magazines[SIZE_CLASS_4096].signals = (struct class_signals){
+            .refills = 64, .flushes = 64, .refilled_blocks = 64, .flushed_blocks = 64};
+    }
+    knobs_call(&knobs_hooks.window, thread_cache);
+}
+
+// The processor's time costs a system call: nobody asks for it while there is nothing to judge.
+static void test_the_clock_rests(void **state) {
+    (void)state;
+    start_with_a_class(0);
+    uint64_t calls = clock_calls();
+    look(false);
+    look(false);
+    assert_int_equal(clock_calls(), calls + 2);
+    for (unsigned i = 0; i < 10; i++) {
+        look(false);
+    }
+    assert_int_equal(clock_calls(), calls + 2);
+    assert_int_equal(thread_cache->learner_window, LEARNER_WINDOW_EVENTS_MAX);
+    // A raise is wanted: from now on, and soon, there is a look at the time.
+    look(true);
+    assert_int_equal(clock_calls(), calls + 3);
+    assert_int_equal(thread_cache->learner_window, LEARNER_WINDOW_EVENTS);
+    assert_int_equal(decided(), 0);
+    look(true);
+    assert_int_equal(decided(), 1);
+    // The raise pays: once its trial has ended nothing is left to judge.
+    for (unsigned i = 0; i < 10; i++) {
+        look(false);
+    }
+    calls = clock_calls();
+    look(false);
+    assert_int_equal(clock_calls(), calls);
+    assert_int_equal(decided(), 1);
+}
+
+// Slow paths that are milliseconds apart are not worth a look at the time.
+static void test_seldom_slow_paths_start_no_clock(void **state) {
+    (void)state;
+    start_with_a_class(LEARNER_WINDOW_EVENTS * OS_TICKS_PACE);
+    const uint64_t calls = clock_calls();
+    look(true);
+    assert_int_equal(clock_calls(), calls);
+    // Since the first look they came at once.
+    look(true);
+    assert_int_equal(clock_calls(), calls + 1);
+}
+
 // So has the one thread of a fork's child.
 static void test_a_child_of_fork_starts_with_a_clock_of_its_own(void **state) {
     (void)state;
@@ -409,6 +474,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_thread_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_caches_share_a_window),
         cmocka_unit_test(test_no_memory_for_a_window),
+        cmocka_unit_test(test_the_clock_rests),
+        cmocka_unit_test(test_seldom_slow_paths_start_no_clock),
         cmocka_unit_test(test_a_child_of_fork_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_may_be_switched_off),
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),

@@ -343,6 +343,27 @@ static void test_extreme_figures(void **state_of_test) {
     }
 }
 
+// A window without the processor's time decides nothing, whatever it shows; it tells whether one with it is needed.
+static void test_a_window_without_time_decides_nothing(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_4096, 64 * KIB);
+    assert_int_equal(steps(3, 0), 0);
+    assert_true(state.is_settled);
+    set_events(SIZE_CLASS_4096, 100, 100);
+    assert_int_equal(steps(3, 0), 0);
+    assert_false(state.is_settled);
+    // It is raised, and on trial: windows without time judge nothing.
+    assert_int_equal(steps(1, 1 << 20), 1);
+    assert_false(state.is_settled);
+    set_events(SIZE_CLASS_4096, 0, 0);
+    assert_int_equal(steps(10, 0), 0);
+    assert_false(state.is_settled);
+    assert_int_equal(steps(3, 1 << 20), 0);
+    assert_true(state.is_settled);
+    assert_int_equal(capacity(SIZE_CLASS_4096), 128 * KIB / 4096);
+}
+
 // ---- Recorded windows: `hakmem inspect --signals` of a program (docs/LEARNING.md)
 
 // What was decided while the program ran stands in the windows that follow: a replay must decide the same.
@@ -427,6 +448,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_reason_no_raise),
         cmocka_unit_test(test_a_raise_that_gains_stays),
         cmocka_unit_test(test_a_raise_that_gains_nothing_is_taken_back),
+        cmocka_unit_test(test_a_window_without_time_decides_nothing),
         cmocka_unit_test(test_idle_classes_give_first),
         cmocka_unit_test(test_classes_that_have_enough_keep_it),
         cmocka_unit_test(test_capacity_moves_to_where_it_saves_most),

@@ -260,7 +260,7 @@ class Window:
 
     heap: int
     window: int
-    cpu_ns: int  # processor time of its thread
+    cpu_ns: int  # processor time of its thread; 0: nobody looked
     budget_bytes: int
     block_bytes: int
     refills: int
