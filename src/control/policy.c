@@ -12,6 +12,10 @@
 // The first window after a raise sees the change itself.
 #define SETTLING_WINDOWS 2
 #define PAUSE_WINDOWS 16
+// A larger cache makes slow paths no more frequent: when so many per cent come, the program itself has changed, and the trial
+// says nothing of the raise. The next one begins once two whole windows have shown what it is compared with.
+#define CHANGED_PERCENT 120
+#define CHANGED_WINDOWS 3
 #define PAUSE_WINDOWS_MAX 16384
 // Not in use for so long, a class's capacity is for others.
 #define IDLE_WINDOWS 8
@@ -59,13 +63,13 @@ static void set_capacity(struct step *step, uint64_t class_index, uint32_t to,
 }
 
 void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most) {
-    const uint32_t longer = pause->length == 0 ? first : 2u * pause->length;
+    const uint64_t longer = greatest_u64(first, 2u * pause->length);
     pause->length = (uint16_t)least_u64(longer, most);
     pause->left = pause->length;
 }
 
-static void pause_more(struct policy_pause *pause) {
-    policy_pause_more(pause, PAUSE_WINDOWS, PAUSE_WINDOWS_MAX);
+static void pause_more(struct policy_pause *pause, uint16_t first) {
+    policy_pause_more(pause, first, PAUSE_WINDOWS_MAX);
 }
 
 static void pause_pass(struct policy_pause *pause) {
@@ -82,7 +86,7 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
                  uint64_t value) {
     struct policy_class *class = &step->state->classes[class_index];
     set_capacity(step, class_index, to, signal, value);
-    pause_more(&class->take);
+    pause_more(&class->take, PAUSE_WINDOWS);
     end_trial(class);
 }
 
@@ -106,13 +110,19 @@ static bool judge(struct step *step, uint64_t class_index) {
         end_trial(class);
         return false;
     }
-    if (++class->failures < FAILURES_MAX) {
+    const bool has_changed = percent > CHANGED_PERCENT;
+    if (!has_changed && ++class->failures < FAILURES_MAX) {
         return true;
     }
     set_capacity(step, class_index, class->before, POLICY_SIGNAL_gain, percent);
-    pause_more(&class->raise);
+    pause_more(&class->raise, has_changed ? CHANGED_WINDOWS : PAUSE_WINDOWS);
     end_trial(class);
     return false;
+}
+
+// The windows before a raise are those that it is compared with.
+static bool is_soon_raised(const struct policy_class *class) {
+    return class->raise.left != 0 && class->raise.left <= CHANGED_WINDOWS;
 }
 
 static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
@@ -306,7 +316,7 @@ unsigned policy_step(struct policy_state *state, const struct policy_window *win
     }
     state->is_settled = true;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (judge(&step, i)) {
+        if (judge(&step, i) || is_soon_raised(&state->classes[i])) {
             state->is_settled = false;
         }
     }

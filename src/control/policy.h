@@ -93,7 +93,8 @@ struct policy_class {
 // What is remembered of a cache; zeros at first.
 struct policy_state {
     struct policy_class classes[SIZE_CLASS_COUNT];
-    bool is_settled;  // no raise is on trial and none is wanted: the next window needs no cpu_ns
+    bool
+        is_settled;  // no raise is on trial, none is wanted and no pause ends soon: the next window needs no cpu_ns
 };
 
 struct policy_decision {

@@ -187,6 +187,29 @@ static void test_a_raise_that_gains_nothing_is_taken_back(void **state_of_test) 
     assert_int_equal(capacity(SIZE_CLASS_16384), 16);
 }
 
+// Slow paths that come far more often after a raise: the program has begun to work faster, as after its first touches.
+static void test_a_change_says_nothing_of_a_raise(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    set_events(SIZE_CLASS_16384, 64, 64);
+    assert_int_equal(steps(1, 1 << 20), 1);
+    // Taken back at once, and begun again when two windows have shown what it is compared with.
+    assert_int_equal(steps(2, 1 << 18), 0);
+    assert_int_equal(steps(1, 1 << 18), 1);
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_gain);
+    assert_int_equal(decisions[0].value, 400);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+    assert_false(state.is_settled);
+    assert_int_equal(steps(2, 1 << 18), 0);
+    assert_false(state.is_settled);
+    assert_int_equal(steps(1, 1 << 18), 1);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 32);
+    // It pays, and the next one begins.
+    assert_int_equal(steps(3, 1 << 19), 1);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 64);
+}
+
 // Fills the budget with classes at 256 KiB.
 static void fill(uint64_t first, uint64_t end) {
     for (uint64_t i = first; i < end; i++) {
@@ -290,6 +313,19 @@ static void test_two_classes_take_turns(void **state_of_test) {
         }
         assert_in_range(made, 1, 300);
     }
+}
+
+// A program that always works faster while a raise is on trial: pauses get longer as after raises that gain nothing.
+static void test_changes_without_end(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    unsigned count = 0;
+    for (unsigned i = 0; i < 10000; i++) {
+        set_events(SIZE_CLASS_16384, 64, 64);
+        count += steps(1, capacity(SIZE_CLASS_16384) == 16 ? 1 << 20 : 1 << 18);
+    }
+    assert_in_range(count, 16, 26);
 }
 
 static void test_random_windows(void **state_of_test) {
@@ -448,12 +484,14 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_reason_no_raise),
         cmocka_unit_test(test_a_raise_that_gains_stays),
         cmocka_unit_test(test_a_raise_that_gains_nothing_is_taken_back),
+        cmocka_unit_test(test_a_change_says_nothing_of_a_raise),
         cmocka_unit_test(test_a_window_without_time_decides_nothing),
         cmocka_unit_test(test_idle_classes_give_first),
         cmocka_unit_test(test_classes_that_have_enough_keep_it),
         cmocka_unit_test(test_capacity_moves_to_where_it_saves_most),
         cmocka_unit_test(test_nothing_is_taken_for_a_raise_that_cannot_be),
         cmocka_unit_test(test_two_classes_take_turns),
+        cmocka_unit_test(test_changes_without_end),
         cmocka_unit_test(test_random_windows),
         cmocka_unit_test(test_extreme_figures),
         cmocka_unit_test(test_recorded_windows),
