@@ -29,9 +29,15 @@ void heap_init(struct heap *heap, uint32_t id) {
 }
 
 // Blocks of one word that were freed twice: a line for each.
-static void report_double_frees(const struct run *slab, unsigned word, uint64_t bits) {
-    for (; unlikely(bits != 0); bits &= bits - 1) {
+static SLOW_PATH void report_each(const struct run *slab, unsigned word, uint64_t bits) {
+    for (; bits != 0; bits &= bits - 1) {
         misuse_report_freed(MISUSE_INVALID_FREE, slab, word * 64 + bit_lowest(bits));
+    }
+}
+
+static inline void report_double_frees(const struct run *slab, unsigned word, uint64_t bits) {
+    if (unlikely(bits != 0)) {
+        report_each(slab, word, bits);
     }
 }
 
@@ -186,17 +192,36 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
 }
 
-// Puts checked blocks back and files the slab where it now belongs. That may destroy it.
-static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
-    struct bin *bin = &heap->bins[slab->class_index];
+// Blocks came back: what looks for free pages has something to look at.
+static void note_put(struct heap *heap) {
     heap->put_since_purge = heap->put_since_early = true;
-    if (slab->free_count == 0) {
+}
+
+// The last block of the slab came back. It stays for the next burst, or goes.
+static void file_empty(struct heap *heap, struct run *slab) {
+    struct bin *bin = &heap->bins[slab->class_index];
+    bin->empty_count++;
+    const unsigned keep = (unsigned)option_live(retain_slabs);
+    if (bin->empty_count > keep && heap->budget_bytes != 0) {
+        destroy_slab(heap, bin, slab);
+        release_empty(heap, bin, keep);  // those for which no budget was left
+        return;
+    }
+    // Used last, so that it can go when another one empties.
+    list_remove(&slab->bin_link);
+    list_push_back(&bin->partial, &slab->bin_link);
+    note_retained(heap, slab->class_index);
+}
+
+// Puts checked blocks back and files the slab where it now belongs. That may destroy it.
+static inline void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
+    const unsigned held = slab->free_count;
+    if (unlikely(held == 0)) {
         list_remove(&slab->bin_link);
-        list_push_back(&bin->partial, &slab->bin_link);
+        list_push_back(&heap->bins[slab->class_index].partial, &slab->bin_link);
     }
     const bool may_get_sparse =
-        heap->keeps_too_much && heap->budget_bytes != 0 && !slab_is_sparse(slab);
-    const unsigned held = slab->free_count;
+        unlikely(heap->keeps_too_much) && heap->budget_bytes != 0 && !slab_is_sparse(slab);
     slab_put(slab, word, bits);
     const uint64_t bytes =
         (uint64_t)(slab->free_count - held) * size_classes[slab->class_index].block_bytes;
@@ -205,140 +230,130 @@ static void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_
     if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {
         heap_purge_sparse(heap, slab);
     }
-    if (slab_is_empty(slab)) {
-        bin->empty_count++;
-        const unsigned keep = (unsigned)option_live(retain_slabs);
-        if (bin->empty_count > keep && heap->budget_bytes != 0) {
-            destroy_slab(heap, bin, slab);
-            release_empty(heap, bin, keep);  // those for which no budget was left
-            return;
-        }
-        // Used last, so that it can go when another one empties.
-        list_remove(&slab->bin_link);
-        list_push_back(&bin->partial, &slab->bin_link);
-        note_retained(heap, slab->class_index);
+    if (unlikely(slab_is_empty(slab))) {
+        file_empty(heap, slab);
     }
 }
 
-static bool contains(const struct run *run, uintptr_t address) {
-    return address - run->start < run->page_count * PAGE_BYTES;
-}
-
-// Blocks of one word of one slab, checked and waiting to be put back together. They keep the slab alive.
-struct batch {
+// Blocks that follow one another in a magazine and lie in one word of a slab's bitmaps go home together: a stretch. One of another
+// heap's slab waits, so that what comes later of the word goes with it: blocks of several producers take turns. The
+// blocks are checked, and keep the slab alive.
+struct stretch {
     struct run *slab;
     unsigned word;
-    uint64_t bits;  // 0: unused, and place.bytes is 0
+    uint64_t bits;
     struct slab_word place;
 };
 
-// A magazine's blocks come in the order in which they were freed: those of a few words, of slabs of
-// several heaps, take turns.
-#define FLUSH_BATCHES 8
+#define STRETCHES_WAITING 8
 
 struct flush {
     struct heap *heap;
-    unsigned used_count, oldest;  // batches; the one to be put back next
-    unsigned sent_count;          // blocks that went to other heaps
-    struct batch *last;           // the one that served last
-    struct batch batches[FLUSH_BATCHES];
+    struct stretch *end;  // of those that wait
+    unsigned sent_count;  // blocks that went to other heaps
+    struct stretch waiting[STRETCHES_WAITING];
 };
 
-static void batch_put(struct flush *flush, struct batch *batch) {
-    struct heap *heap = flush->heap;
-    if (batch->bits == 0) {
-        return;
+static void send_waiting(struct flush *flush) {
+    for (const struct stretch *stretch = flush->waiting; stretch != flush->end; stretch++) {
+        heap_publish(stretch->slab, stretch->word, stretch->bits);
+        heap_count(flush->heap, COUNTER_remote_publishes, 1);
+        flush->sent_count += bit_count(stretch->bits);
     }
-    if (atomic_load_relaxed(&batch->slab->heap) == heap) {
-        put_bits(heap, batch->slab, batch->word, batch->bits);
-    } else {
-        heap_publish(batch->slab, batch->word, batch->bits);
-        heap_count(heap, COUNTER_remote_publishes, 1);
-        flush->sent_count += bit_count(batch->bits);
-    }
-    batch->bits = 0;
-    batch->place.bytes = 0;
+    flush->end = flush->waiting;
 }
 
-// One that is unused, in place of the oldest if need be. A new one counts once it is filled.
-static struct batch *batch_new(struct flush *flush) {
-    if (flush->used_count < FLUSH_BATCHES) {
-        return &flush->batches[flush->used_count];
-    }
-    struct batch *batch = &flush->batches[flush->oldest];
-    flush->oldest = (flush->oldest + 1) % FLUSH_BATCHES;
-    batch_put(flush, batch);
-    return batch;
-}
-
-// The batch of the word that contains an address; NULL when there is none yet.
-static struct batch *batch_with(struct flush *flush, uintptr_t address) {
-    for (unsigned i = 0; i < flush->used_count; i++) {
-        if (slab_word_contains(&flush->batches[i].place, address)) {
-            return &flush->batches[i];
+// The one that waits of the word that contains an address, or NULL.
+FAST_PATH struct stretch *waiting_with(struct flush *flush, uintptr_t address) {
+    for (struct stretch *stretch = flush->end; stretch != flush->waiting;) {
+        stretch--;
+        if (slab_word_contains(&stretch->place, address)) {
+            return stretch;
         }
     }
     return NULL;
 }
 
-// The same, a new one if need be. NULL when no block starts there.
-static MIDDLE_PATH struct batch *batch_for(struct flush *flush, uintptr_t address) {
-    struct batch *batch = batch_with(flush, address);
-    if (batch != NULL) {
-        return batch;
+static MIDDLE_PATH void wait_to_send(struct flush *flush, struct run *slab, unsigned word,
+                                     uint64_t bits) {
+    if (flush->end == flush->waiting + STRETCHES_WAITING) {
+        send_waiting(flush);
     }
-    // Before the slab is looked up: what is put back here may be the last of it, so that it goes, where this
-    // address was freed before.
-    batch = batch_new(flush);
-    const struct batch *last = flush->last;
-    struct run *slab = last != NULL && last->bits != 0 && contains(last->slab, address)
-                           ? last->slab
-                           : slab_find(address);
-    const int index = slab == NULL ? -1 : slab_index(slab, address);
-    if (unlikely(index < 0)) {
-        return NULL;  // the batch stays unused
-    }
-    flush->used_count += flush->used_count < FLUSH_BATCHES;
-    batch->slab = slab;
-    batch->word = (unsigned)index / 64;
-    batch->bits = 0;
-    batch->place = slab_word(slab, batch->word);
-    return batch;
+    *flush->end++ = (struct stretch){slab, word, bits, slab_word(slab, word)};
 }
 
-FAST_PATH void flush_add(struct flush *flush, uintptr_t address) {
-    struct batch *batch = flush->last;
-    if (unlikely(batch == NULL || !slab_word_contains(&batch->place, address))) {
-        batch = batch_for(flush, address);
+// Adds to `bits` the blocks from number `*i` on that the word contains, and counts *i up to the first that it does not.
+FAST_PATH uint64_t stretch_on(const struct run *slab, unsigned word, struct slab_word place,
+                              uint64_t bits, void *const *blocks, unsigned *i, unsigned count) {
+    const uint64_t held = atomic_load_relaxed(place.held);
+    uint64_t mask = 0;
+    uintptr_t next = 0;  // the block behind the last one: most come in the order in which they were handed out
+    for (; *i < count && slab_word_contains(&place, (uintptr_t)blocks[*i]); *i += 1) {
+        const uintptr_t address = (uintptr_t)blocks[*i];
+        mask = address == next ? mask << 1 : slab_word_bit(&place, address);
+        next = address + place.block_bytes;
+        if (unlikely(mask == 0)) {
+            misuse_report(MISUSE_INVALID_FREE, address);
+            next = 0;
+        } else if (unlikely(((bits | held) & mask) != 0)) {
+            report_double_frees(slab, word, mask);
+        } else {
+            bits |= mask;
+        }
     }
-    const uint64_t mask = unlikely(batch == NULL) ? 0 : slab_word_bit(&batch->place, address);
-    if (unlikely(mask == 0)) {
+    return bits;
+}
+
+static MIDDLE_PATH unsigned waiting_on(struct stretch *stretch, void *const *blocks, unsigned i,
+                                       unsigned count) {
+    stretch->bits =
+        stretch_on(stretch->slab, stretch->word, stretch->place, stretch->bits, blocks, &i, count);
+    return i;
+}
+
+// The stretch that begins with block number `i` goes home, or waits. Returns the number of the first block behind it; *words
+// counts those touched for it.
+FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigned i, unsigned count,
+                               unsigned *words) {
+    const uintptr_t address = (uintptr_t)blocks[i];
+    struct stretch *waiting = waiting_with(flush, address);
+    if (waiting != NULL) {
+        return waiting_on(waiting, blocks, i, count);
+    }
+    struct run *slab = slab_find_inline(address);
+    const int index = slab == NULL ? -1 : slab_index(slab, address);
+    i++;
+    if (unlikely(index < 0)) {
         misuse_report(MISUSE_INVALID_FREE, address);
-        return;
+        return i;
     }
-    flush->last = batch;
-    if (likely(((batch->bits | atomic_load_relaxed(batch->place.held)) & mask) == 0)) {
-        batch->bits |= mask;
-        return;
+    const unsigned word = (unsigned)index / 64;
+    uint64_t bits = bit((unsigned)index % 64);
+    if (unlikely((atomic_load_relaxed(&slab->free_bits[word]) & bits) != 0)) {
+        report_double_frees(slab, word, bits);
+        return i;
     }
-    misuse_report_freed(MISUSE_INVALID_FREE, batch->slab, batch->word * 64 + bit_lowest(mask));
-    if (batch->bits == 0) {
-        batch->place.bytes = 0;
+    bits = stretch_on(slab, word, slab_word(slab, word), bits, blocks, &i, count);
+    *words += 1;
+    if (atomic_load_relaxed(&slab->heap) == flush->heap) {
+        put_bits(flush->heap, slab, word, bits);
+    } else {
+        wait_to_send(flush, slab, word, bits);
     }
+    return i;
 }
 
 static void flush_begin(struct flush *flush, struct heap *heap) {
     flush->heap = heap;
-    flush->used_count = flush->oldest = flush->sent_count = 0;
-    flush->last = NULL;
+    flush->end = flush->waiting;
+    flush->sent_count = 0;
 }
 
-// `count` blocks were added.
+// `count` blocks went.
 static void flush_end(struct flush *flush, unsigned count) {
     struct heap *heap = flush->heap;
-    for (unsigned i = 0; i < flush->used_count; i++) {
-        batch_put(flush, &flush->batches[i]);
-    }
+    send_waiting(flush);
+    note_put(heap);
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, count - flush->sent_count);
@@ -346,29 +361,30 @@ static void flush_end(struct flush *flush, unsigned count) {
     event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
-void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
+static MIDDLE_PATH unsigned put(struct heap *heap, void *const *blocks, unsigned count,
+                                unsigned words_max) {
     struct flush flush;
     flush_begin(&flush, heap);
-    for (unsigned i = 0; i < count; i++) {
-        flush_add(&flush, (uintptr_t)blocks[i]);
+    unsigned words = 0;
+    unsigned i = 0;
+    while (i < count && words < words_max) {
+        i = put_stretch(&flush, blocks, i, count, &words);
     }
-    flush_end(&flush, count);
+    flush_end(&flush, i);
+    return i;
+}
+
+void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
+    put(heap, blocks, count, UINT32_MAX);
 }
 
 unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count) {
-    struct flush flush;
-    flush_begin(&flush, heap);
-    unsigned put = 0;
-    while (put < count &&
-           (flush.used_count < WORDS_FEW || batch_with(&flush, (uintptr_t)blocks[put]) != NULL)) {
-        flush_add(&flush, (uintptr_t)blocks[put++]);
-    }
-    flush_end(&flush, put);
-    return put;
+    return put(heap, blocks, count, WORDS_FEW);
 }
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
     put_bits(heap, slab, index / 64, bit(index % 64));
+    note_put(heap);
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, 1);
@@ -477,6 +493,9 @@ unsigned heap_collect(struct heap *heap) {
             forward_remote(slab, owner, summary);
         }
         slab = next;
+    }
+    if (count != 0) {
+        note_put(heap);
     }
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_remote_collected, count);

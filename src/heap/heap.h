@@ -37,7 +37,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 // left alone.
 void heap_put(struct heap *heap, void *const *blocks, unsigned count);
 
-// The same for the first blocks alone, up to one that lies in none of the first WORDS_FEW words: it does not take long.
+// The same for the first blocks alone, WORDS_FEW stretches of such as follow one another in one word: it does not take long.
 // Returns how many it put back, at least one.
 unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count);
 

@@ -133,14 +133,6 @@ void *slab_take_random(struct run *slab, uint64_t *random_state) {
     return block_at(slab, word * 64 + place);
 }
 
-void slab_put(struct run *slab, unsigned word, uint64_t bits) {
-    const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
-    atomic_store_relaxed(&slab->free_bits[word], before | bits);
-    slab->summary |= bit(word);
-    slab->free_count = (uint16_t)(slab->free_count + bit_count(bits));
-    slab->purge_age = SLAB_PURGE_USED;
-}
-
 // First index from `index` on, below `end`, whose block the slab holds (or does not, with
 // `held` false); `end` when there is none.
 static unsigned next_index(const struct run *slab, unsigned index, unsigned end, bool held) {

@@ -42,6 +42,12 @@ static inline struct run *slab_find(uintptr_t address) {
     return slab != NULL && run_is_slab(slab) ? slab : NULL;
 }
 
+// The same for where calls count.
+FAST_PATH struct run *slab_find_inline(uintptr_t address) {
+    struct run *slab = arena_find_inline(address);
+    return likely(slab != NULL) && run_is_slab(slab) ? slab : NULL;
+}
+
 // Index of the block that starts at `address` (within the slab's pages), or -1 when none does.
 static inline int slab_index(const struct run *slab, uintptr_t address) {
     const struct size_class *size_class = &size_classes[slab->class_index];
@@ -134,7 +140,14 @@ static inline bool slab_is_empty(const struct run *slab) {
 }
 
 // Puts blocks back: `bits` of word `word`. None of them may be held already.
-void slab_put(struct run *slab, unsigned word, uint64_t bits);
+static inline void slab_put(struct run *slab, unsigned word, uint64_t bits) {
+    const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
+    atomic_store_relaxed(&slab->free_bits[word], before | bits);
+    slab->summary |= bit(word);
+    const unsigned count = likely((bits & (bits - 1)) == 0) ? 1 : bit_count(bits);
+    slab->free_count = (uint16_t)(slab->free_count + count);
+    slab->purge_age = SLAB_PURGE_USED;
+}
 
 // Bytes of free blocks that may be backed by memory.
 static inline uint32_t slab_loose_bytes(const struct run *slab) {
