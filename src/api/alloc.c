@@ -65,7 +65,7 @@ static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, siz
 
 // Records what was asked for in a block that is new.
 static void set_slack(void *block, size_t bytes) {
-    struct run *slab = arena_find((uintptr_t)block);
+    struct run *slab = slab_find((uintptr_t)block);
     slack_set(slab, (unsigned)slab_index(slab, (uintptr_t)block), bytes);
 }
 

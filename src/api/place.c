@@ -16,7 +16,7 @@ struct place place_find(uintptr_t address) {
     if (address >> ADDRESS_BITS != 0) {
         return place;
     }
-    const uint32_t entry = page_map_get(address);
+    const uint64_t entry = page_map_get(address);
     switch (page_entry_kind(entry)) {
     case PAGE_KIND_LARGE:
         place.run = large_find(address);
@@ -39,9 +39,9 @@ struct place place_find(uintptr_t address) {
         }
         break;
     default:
-        place.run = entry == PAGE_ENTRY_NONE ? NULL : arena_find_inline(address);
-        if (place.run != NULL && run_is_slab(place.run)) {
+        if (page_entry_class(entry) < SIZE_CLASS_COUNT) {
             place.kind = PLACE_SMALL;
+            place.run = page_entry_run(entry);
             place.usable_bytes = size_classes[place.run->class_index].block_bytes;
         }
         break;

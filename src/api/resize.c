@@ -15,7 +15,7 @@
 // A block of a slab of one page, of a class for which the thread has a node: what nearly all are.
 struct page_block {
     const struct size_class *size_class;  // NULL: another one, or the start of no block
-    uint64_t class_index;
+    const struct run *slab;
     void *const *top;  // of the class's node
     uint32_t index;    // of the block in its slab
 };
@@ -26,8 +26,8 @@ FAST_PATH struct page_block page_block_find(const struct thread_cache *cache, ui
     if (unlikely(address > cache->address_max)) {
         return none;
     }
-    const uint64_t kind =
-        page_entry_kind(atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]));
+    const uint64_t entry = atomic_load_relaxed(&cache->page_map[address >> PAGE_SHIFT]);
+    const uint64_t kind = page_entry_kind(entry);
     void *const *top = slot_load(cache->top, kind);
     // Full, or none at all: of a class whose blocks go straight home, of a diverted cache, of what is in no slab.
     if (unlikely(node_is_full(top))) {
@@ -40,20 +40,12 @@ FAST_PATH struct page_block page_block_find(const struct thread_cache *cache, ui
                  size_class->slab_pages != 1)) {
         return none;
     }
-    return (struct page_block){size_class, kind - PAGE_KIND_SLAB, top, index};
+    return (struct page_block){size_class, page_entry_run(entry), top, index};
 }
 
 // Whether the block is in use as far as its slab's bitmaps and the thread's last frees tell.
 FAST_PATH bool page_block_is_live(const struct page_block *block, uintptr_t address) {
-    const struct superslab *superslab = page_map_superslab(address);
-    if (unlikely(superslab == NULL)) {
-        return false;
-    }
-    // Of a block in use it is the slab that the page map tells of, and begins with its page.
-    const struct run *slab = superslab_run(superslab, (address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
-    return likely(slab != NULL && run_is_slab(slab) && slab->class_index == block->class_index &&
-                  whole_load(&slab->start) == address - address % PAGE_BYTES &&
-                  !slab_is_free(slab, block->index)) &&
+    return likely(!slab_is_free(block->slab, block->index)) &&
            !cache_freed_lately(block->top, address);
 }
 
@@ -64,8 +56,8 @@ static inline size_t live_small_bytes(struct thread_cache *cache, uintptr_t addr
     if (unlikely(address >> ADDRESS_BITS != 0 || cache_is_diverted(cache))) {
         return 0;
     }
-    const struct run *slab = arena_find_inline(address);
-    if (unlikely(slab == NULL || !run_is_slab(slab))) {
+    const struct run *slab = slab_find(address);
+    if (unlikely(slab == NULL)) {
         return 0;
     }
     const int index = slab_index(slab, address);

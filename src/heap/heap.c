@@ -124,7 +124,7 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
     heap_tell_bytes(heap);
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
-    event_record_if_asked(EVENT_refill, page_entry_slab(heap->id, class_index), got);
+    event_record_if_asked(EVENT_refill, page_owner(heap->id, class_index), got);
     return got;
 }
 
@@ -153,11 +153,10 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
             to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
             to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
             atomic_store_relaxed(&slab->heap, to);
-            page_map_set(slab->start, slab->page_count, page_entry_slab(to->id, class_index));
             heap_tell_bytes(from);
             heap_tell_bytes(to);
             heap_count(to, COUNTER_slabs_moved, 1);
-            event_record(EVENT_slab_moved, slab->start, page_entry_slab(to->id, class_index));
+            event_record(EVENT_slab_moved, slab->start, page_owner(to->id, class_index));
             return true;
         }
         link = link->next;
@@ -287,7 +286,8 @@ FAST_PATH uint64_t stretch_on(const struct run *slab, unsigned word, struct slab
                               uint64_t bits, void *const *blocks, unsigned *i, unsigned count) {
     const uint64_t held = atomic_load_relaxed(place.held);
     uint64_t mask = 0;
-    uintptr_t next = 0;  // the block behind the last one: most come in the order in which they were handed out
+    uintptr_t next =
+        0;  // the block behind the last one: most come in the order in which they were handed out
     for (; *i < count && slab_word_contains(&place, (uintptr_t)blocks[*i]); *i += 1) {
         const uintptr_t address = (uintptr_t)blocks[*i];
         mask = address == next ? mask << 1 : slab_word_bit(&place, address);
@@ -320,7 +320,7 @@ FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigne
     if (waiting != NULL) {
         return waiting_on(waiting, blocks, i, count);
     }
-    struct run *slab = slab_find_inline(address);
+    struct run *slab = slab_find(address);
     const int index = slab == NULL ? -1 : slab_index(slab, address);
     i++;
     if (unlikely(index < 0)) {

@@ -34,9 +34,9 @@ SELDOM static bool check_owner(struct check *check, const struct heap *heap, con
     check_equal(check, "its address leads to it", (uintptr_t)arena_find(slab->start),
                 (uintptr_t)slab);
     for (unsigned page = 0; page < slab->page_count; page++) {
-        check_equal(check, "each page's entry is heap and class",
+        check_equal(check, "each page's entry is slab and class",
                     page_map_get(slab->start + page * PAGE_BYTES),
-                    page_entry_slab(heap->id, class_index));
+                    page_entry_slab(slab, class_index));
     }
     return check->violations == before;
 }

@@ -270,11 +270,11 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
 }
 
 struct huge *huge_find(uintptr_t address) {
-    const uint32_t entry = page_map_get(address);
+    const uint64_t entry = page_map_get(address);
     if (page_entry_kind(entry) != PAGE_KIND_HUGE) {
         return NULL;
     }
-    return huge_numbered(page_entry_number(entry));
+    return huge_numbered((uint32_t)page_entry_number(entry));
 }
 
 size_t huge_freed_bytes(uintptr_t address) {
@@ -295,7 +295,7 @@ size_t huge_freed_bytes(uintptr_t address) {
 
 bool huge_free(struct huge *huge, uintptr_t address) {
     // Not at huge->start: when another thread was first, that may be another block's by now.
-    const uint32_t entry = page_entry(huge->number, PAGE_KIND_HUGE);
+    const uint64_t entry = page_entry(huge->number, PAGE_KIND_HUGE);
     if (!page_map_claim(address, entry)) {
         return false;
     }
@@ -400,7 +400,7 @@ void huge_totals(struct huge_totals *totals) {
 
 // The entry of a block's page: its own, or none while the block is being freed.
 static void check_entry(struct check *check, const struct huge *huge, uintptr_t address) {
-    const uint32_t entry = page_map_get(address);
+    const uint64_t entry = page_map_get(address);
     check_that(check, entry == page_entry(huge->number, PAGE_KIND_HUGE) || entry == PAGE_ENTRY_NONE,
                "a live block's pages carry its number", entry, huge->number);
 }

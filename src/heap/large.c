@@ -44,7 +44,7 @@ struct run *large_find(uintptr_t address) {
 }
 
 bool large_free(struct run *run, uintptr_t address) {
-    const uint32_t entry = page_entry(0, PAGE_KIND_LARGE);
+    const uint64_t entry = page_entry(0, PAGE_KIND_LARGE);
     if (!page_map_claim(address, entry)) {
         return false;
     }

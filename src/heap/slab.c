@@ -68,8 +68,8 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
         atomic_store_release(&slab->remote_bits[w], 0);
     }
     atomic_store_relaxed(&slab->kind, RUN_SLAB);
-    page_map_set(slab->start, slab->page_count, page_entry_slab(heap_id, class_index));
-    event_record(EVENT_slab_created, slab->start, page_entry_slab(heap_id, class_index));
+    page_map_set(slab->start, slab->page_count, page_entry_slab(slab, class_index));
+    event_record(EVENT_slab_created, slab->start, page_owner(heap_id, class_index));
     return slab;
 }
 

@@ -36,16 +36,11 @@ unsigned slab_take(struct run *slab, unsigned want, void **blocks);
 // Takes one block chosen at random. The slab must hold at least one.
 void *slab_take_random(struct run *slab, uint64_t *random_state);
 
-// The slab that contains an address, or NULL.
+// The slab that contains an address below 2^ADDRESS_BITS, or NULL. Exact for an address in a block in use; for any other
+// address the answer is a claim to check.
 static inline struct run *slab_find(uintptr_t address) {
-    struct run *slab = arena_find(address);
-    return slab != NULL && run_is_slab(slab) ? slab : NULL;
-}
-
-// The same for where calls count.
-FAST_PATH struct run *slab_find_inline(uintptr_t address) {
-    struct run *slab = arena_find_inline(address);
-    return likely(slab != NULL) && run_is_slab(slab) ? slab : NULL;
+    const uint64_t entry = page_map_get(address);
+    return likely(page_entry_class(entry) < SIZE_CLASS_COUNT) ? page_entry_run(entry) : NULL;
 }
 
 // Index of the block that starts at `address` (within the slab's pages), or -1 when none does.

@@ -283,7 +283,13 @@ static void release_pages(struct superslab *superslab, uint64_t mask) {
 }
 
 struct run *arena_find(uintptr_t address) {
-    return arena_find_inline(address);
+    struct superslab *superslab = page_map_superslab(address);
+    if (superslab == NULL) {
+        return NULL;
+    }
+    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
+    const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
+    return starts == 0 ? NULL : superslab_run(superslab, bit_highest(starts));
 }
 
 uint64_t arena_purge_due(void) {

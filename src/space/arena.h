@@ -86,21 +86,6 @@ static inline struct run *superslab_run(const struct superslab *superslab, unsig
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);
 
-// The same for where calls count.
-FAST_PATH struct run *arena_find_inline(uintptr_t address) {
-    struct superslab *superslab = page_map_superslab(address);
-    if (unlikely(superslab == NULL)) {
-        return NULL;
-    }
-    const unsigned page = (unsigned)((address >> PAGE_SHIFT) % SUPERSLAB_PAGES);
-    const uint64_t starts = atomic_load_relaxed(&superslab->run_start) & bit_range(0, page + 1);
-    return starts == 0 ? NULL : superslab_run(superslab, bit_highest(starts));
-}
-
-static inline bool run_is_slab(const struct run *run) {
-    return atomic_load_relaxed(&((struct run *)(uintptr_t)run)->kind) == RUN_SLAB;
-}
-
 // Milliseconds (os_clock_ms) of the next due purge; UINT64_MAX when nothing is dirty.
 uint64_t arena_purge_due(void);
 

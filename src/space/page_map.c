@@ -5,7 +5,7 @@
 #include "os/os.h"
 #include "space/metadata.h"
 
-#define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint32_t))
+#define WINDOW_BYTES (WINDOW_PAGES * sizeof(uint64_t))
 
 page_entry_atomic *page_map_flat;
 _Atomic(struct window *) page_map_windows[WINDOW_COUNT];  // release and acquire: see page_map.h
@@ -51,7 +51,7 @@ bool page_map_cover(uintptr_t start, size_t bytes) {
     return covered;
 }
 
-void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
+void page_map_set(uintptr_t start, size_t page_count, uint64_t entry) {
     size_t page = start >> PAGE_SHIFT;
     for (size_t i = 0; i < page_count; i++, page++) {
         struct window *window = atomic_load_acquire(&page_map_windows[page / WINDOW_PAGES]);
@@ -59,22 +59,19 @@ void page_map_set(uintptr_t start, size_t page_count, uint32_t entry) {
     }
 }
 
-bool page_map_claim(uintptr_t address, uint32_t expected) {
+bool page_map_claim(uintptr_t address, uint64_t expected) {
     struct window *window = page_map_window(address);
     page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
     return atomic_cas_acquire(entry, &expected, PAGE_ENTRY_NONE);
 }
 
-void page_map_unclaim(uintptr_t address, uint32_t entry) {
+void page_map_unclaim(uintptr_t address, uint64_t entry) {
     struct window *window = page_map_window(address);
-    uint32_t none = PAGE_ENTRY_NONE;
+    uint64_t none = PAGE_ENTRY_NONE;
     atomic_cas_acquire(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES], &none, entry);
 }
 
-uint32_t page_map_get(uintptr_t address) {
-    if (likely(page_map_flat != NULL)) {
-        return atomic_load_relaxed(&page_map_flat[address >> PAGE_SHIFT]);
-    }
+uint64_t page_map_get_unflat(uintptr_t address) {
     struct window *window = page_map_window(address);
     return window == NULL
                ? PAGE_ENTRY_NONE

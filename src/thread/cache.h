@@ -185,7 +185,7 @@ FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, voi
     if (unlikely((uintptr_t)block > address_max)) {
         return false;
     }
-    const uint32_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
+    const uint64_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
     const uint64_t kind = page_entry_kind(entry);
     void **top = slot_load(cache->top, kind);
     if (unlikely(node_is_full(top))) {

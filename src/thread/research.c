@@ -84,8 +84,16 @@ static enum research_level small_level(const struct thread_cache *cache,
                                                                     : RESEARCH_NODE;
 }
 
+// The id of the heap that has the slab of an entry; 0: it is no slab's, or the slab has just gone.
+static uint32_t owner_of(uint64_t entry) {
+    const struct heap *heap = page_entry_class(entry) < SIZE_CLASS_COUNT
+                                  ? atomic_load_relaxed(&page_entry_run(entry)->heap)
+                                  : NULL;
+    return heap == NULL ? 0 : heap->id;
+}
+
 static enum research_level level(const struct thread_cache *cache, const struct research_mark *mark,
-                                 uint32_t entry) {
+                                 uint64_t entry, uint32_t heap_id) {
     switch (page_entry_kind(entry)) {
     case PAGE_KIND_LARGE:
         return RESEARCH_LARGE;
@@ -96,12 +104,11 @@ static enum research_level level(const struct thread_cache *cache, const struct 
     case PAGE_KIND_NONE:
         return RESEARCH_FAILED;
     default:
-        return page_entry_number(entry) == cache->heap.id ? small_level(cache, mark)
-                                                          : RESEARCH_REMOTE;
+        return heap_id == cache->heap.id ? small_level(cache, mark) : RESEARCH_REMOTE;
     }
 }
 
-static bool is_small(uint32_t entry) {
+static bool is_small(uint64_t entry) {
     return page_entry_class(entry) < SIZE_CLASS_COUNT;
 }
 
@@ -167,7 +174,7 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
                         const void *block, size_t bytes) {
     const uint64_t ticks = os_ticks();
     struct research *tables = tables_of(cache);
-    const uint32_t entry = block == NULL ? PAGE_ENTRY_NONE : page_map_get((uintptr_t)block);
+    const uint64_t entry = block == NULL ? PAGE_ENTRY_NONE : page_map_get((uintptr_t)block);
     heap_count(&cache->heap, COUNTER_mallocs_seen, 1);
     heap_count(&cache->heap, COUNTER_malloc_ticks, ticks - mark->ticks);
     histogram_add(&tables->alloc_ticks, ticks - mark->ticks);
@@ -175,10 +182,10 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
     if (is_small(entry)) {
         atomic_bump_owned(&tables->allocs[page_entry_class(entry)], 1u);
         atomic_bump_owned(&tables->requested_bytes[page_entry_class(entry)], bytes);
-        research_note_request(arena_find((uintptr_t)block), block, bytes);
+        research_note_request(page_entry_run(entry), block, bytes);
     }
     // A block that came from another heap's slab came through the magazine as well.
-    enum research_level at = level(cache, mark, entry);
+    enum research_level at = level(cache, mark, entry, owner_of(entry));
     at = at == RESEARCH_REMOTE ? small_level(cache, mark) : at;
     atomic_bump_owned(&tables->alloc_levels[at], 1u);
     if (block != NULL) {
@@ -205,6 +212,7 @@ void research_free_begin(const struct thread_cache *cache, struct research_mark 
                          const void *block) {
     const uintptr_t address = (uintptr_t)block;
     mark->entry = address >> ADDRESS_BITS == 0 ? page_map_get(address) : PAGE_ENTRY_NONE;
+    mark->heap_id = owner_of(mark->entry);
     // Before the block is anybody else's.
     end_life(tables_of(cache), address, os_ticks());
     begin(cache, mark);
@@ -216,12 +224,12 @@ void research_free_end(struct thread_cache *cache, const struct research_mark *m
     heap_count(&cache->heap, COUNTER_frees_seen, 1);
     heap_count(&cache->heap, COUNTER_free_ticks, ticks);
     histogram_add(&tables->free_ticks, ticks);
-    const enum research_level at = level(cache, mark, mark->entry);
+    const enum research_level at = level(cache, mark, mark->entry, mark->heap_id);
     atomic_bump_owned(&tables->free_levels[at], 1u);
     if (is_small(mark->entry)) {
         atomic_bump_owned(&tables->frees[page_entry_class(mark->entry)], 1u);
     }
     if (at == RESEARCH_REMOTE) {
-        add_flow(tables, page_entry_number(mark->entry));
+        add_flow(tables, mark->heap_id);
     }
 }

@@ -122,8 +122,8 @@ static void test_heap(void **state) {
     WITH(slab->class_index, (uint8_t)(slab->class_index + 1),
          "the class is that of its list: ", NULL);
     VIOLATED(page_map_set(slab->start, 1, PAGE_ENTRY_NONE),
-             page_map_set(slab->start, 1, page_entry_slab(heap->id, slab->class_index)),
-             "each page's entry is heap and class: 0, ", NULL);
+             page_map_set(slab->start, 1, page_entry_slab(slab, slab->class_index)),
+             "each page's entry is slab and class: 0, ", NULL);
 }
 
 static void test_superslab(void **state) {

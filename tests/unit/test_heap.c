@@ -513,7 +513,7 @@ static void test_slab_moves_to_another_heap(void **state) {
     assert_true(heap_move_slab(&other, &heap, SIZE_CLASS_64));
     assert_true(heap_has_blocks(&heap, SIZE_CLASS_64));
     assert_false(heap_has_blocks(&other, SIZE_CLASS_64));
-    assert_int_equal(page_map_get((uintptr_t)blocks[0]), page_entry_slab(heap.id, SIZE_CLASS_64));
+    assert_ptr_equal(atomic_load_relaxed(&slab_of(blocks[0])->heap), &heap);
     check();
     assert_int_equal(heap_check(&other), 0);
     // The former heap's owner frees one that it had cached, and hands the announcement on.

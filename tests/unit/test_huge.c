@@ -52,7 +52,7 @@ static void check_marked(const char *block, size_t bytes, char with) {
 
 static void check_entries(const char *block, size_t bytes, bool huge) {
     for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
-        const uint32_t entry = page_map_get((uintptr_t)block + at);
+        const uint64_t entry = page_map_get((uintptr_t)block + at);
         assert_int_equal(page_entry_kind(entry), huge ? PAGE_KIND_HUGE : PAGE_KIND_NONE);
         assert_int_equal(huge_find((uintptr_t)block + at + 100) != NULL, huge);
     }

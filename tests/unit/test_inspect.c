@@ -370,7 +370,7 @@ static void a_slab_that_moves_leaves_an_event(void **state) {
     lock_release(&from.lock);
     assert_int_equal(count_events("slab_moved", &event), 1);
     assert_int_equal(number(event, "event", "a"), (uintptr_t)block);
-    assert_int_equal(number(event, "event", "b"), page_entry_slab(101, 3));
+    assert_int_equal(number(event, "event", "b"), page_owner(101, 3));
 }
 
 static void frequent_events_are_recorded_when_asked_for(void **state) {

@@ -33,7 +33,7 @@ static size_t usable(const void *block) {
     return atomic_load_relaxed(&run_of(block)->large_bytes);
 }
 
-static void check_entries(const char *block, size_t bytes, uint32_t entry) {
+static void check_entries(const char *block, size_t bytes, uint64_t entry) {
     for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
         assert_int_equal(page_map_get((uintptr_t)block + at), entry);
     }

@@ -43,7 +43,7 @@ static void check_untouched(void) {
 
 static void check_set_and_get(void) {
     for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
-        const uint32_t entry = page_entry((uint32_t)i + 1, 7);
+        const uint64_t entry = page_entry(i + 1, 7);
         assert_true(page_map_cover(places[i], PAGE_BYTES));
         page_map_set(places[i], 1, entry);
         assert_int_equal(page_map_get(places[i]), entry);
@@ -52,7 +52,7 @@ static void check_set_and_get(void) {
         assert_int_equal(page_entry_kind(entry), 7);
     }
     for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
-        assert_int_equal(page_map_get(places[i]), page_entry((uint32_t)i + 1, 7));
+        assert_int_equal(page_map_get(places[i]), page_entry(i + 1, 7));
         page_map_set(places[i], 1, PAGE_ENTRY_NONE);
     }
     check_untouched();
@@ -63,10 +63,10 @@ static void check_long_range(void) {
     const uintptr_t start = 5 * WINDOW_BYTES - 3 * PAGE_BYTES;
     const size_t page_count = WINDOW_PAGES + 7;
     assert_true(page_map_cover(start, page_count * PAGE_BYTES));
-    page_map_set(start, page_count, 0x1234f1);
+    page_map_set(start, page_count, UINT64_C(0x123456789abcf1));
     assert_int_equal(page_map_get(start - 1), PAGE_ENTRY_NONE);
     for (size_t page = 0; page < page_count; page++) {
-        assert_int_equal(page_map_get(start + page * PAGE_BYTES), 0x1234f1);
+        assert_int_equal(page_map_get(start + page * PAGE_BYTES), UINT64_C(0x123456789abcf1));
     }
     assert_int_equal(page_map_get(start + page_count * PAGE_BYTES), PAGE_ENTRY_NONE);
 }
@@ -139,7 +139,7 @@ static void test_flat_costs_no_memory_until_covered(void **state) {
     assert_int_equal(fake_os_bytes(FAKE_READABLE), PAGE_MAP_BYTES);
     assert_int_equal(fake_os_bytes(FAKE_WRITABLE), 0);
     assert_true(page_map_cover(places[4], PAGE_BYTES));
-    assert_int_equal(fake_os_bytes(FAKE_READABLE), PAGE_MAP_BYTES - 64 * KIB);
+    assert_int_equal(fake_os_bytes(FAKE_READABLE), PAGE_MAP_BYTES - 128 * KIB);
     const uint64_t calls = fake_os_calls(OS_MPROTECT);
     assert_true(page_map_cover(places[4] + 5 * PAGE_BYTES, PAGE_BYTES));
     assert_int_equal(fake_os_calls(OS_MPROTECT), calls);
@@ -148,7 +148,7 @@ static void test_flat_costs_no_memory_until_covered(void **state) {
 // Of one window: a pointer to its entries and one per superslab, in pairs of cache lines; the entries, when not in the flat
 // map.
 #define DESCRIPTOR_BYTES align_up(8 + 8 * WINDOW_BYTES / SUPERSLAB_BYTES, 128)
-#define ENTRIES_BYTES (4 * WINDOW_BYTES / PAGE_BYTES)
+#define ENTRIES_BYTES (8 * WINDOW_BYTES / PAGE_BYTES)
 
 // Covering fails at each call it makes, and works when tried again.
 static void check_refused_cover(enum os_call kind, size_t second_bytes) {

@@ -200,9 +200,10 @@ static void test_page_map_entries(void **state) {
         const unsigned pages = slab->page_count;
         for (unsigned page = 0; page < pages; page++) {
             assert_int_equal(page_map_get(first + page * PAGE_BYTES),
-                             page_entry_slab(HEAP_ID, class_index));
+                             page_entry_slab(slab, class_index));
         }
         assert_ptr_equal(arena_find(first + pages * PAGE_BYTES - 1), slab);
+        assert_ptr_equal(slab_find(first + pages * PAGE_BYTES - 1), slab);
         assert_ptr_equal(atomic_load_relaxed(&slab->heap), &heap);
         slab_destroy(slab);
         for (unsigned page = 0; page < pages; page++) {

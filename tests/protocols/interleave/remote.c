@@ -38,8 +38,9 @@ void arena_trim(uint64_t least_bytes) {
     (void)least_bytes;
 }
 
-struct run *arena_find(uintptr_t address) {
-    return &runs[address / SUPERSLAB_BYTES - 1];
+uint64_t page_map_get_unflat(uintptr_t address) {
+    const struct run *slab = &runs[address / SUPERSLAB_BYTES - 1];
+    return page_entry_slab(slab, slab->class_index);
 }
 
 void misuse_report(enum misuse what, uintptr_t address) {
