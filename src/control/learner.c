@@ -179,6 +179,7 @@ static void begin(struct thread_cache *cache) {
 // What was seen so far says nothing of what comes.
 static void end(struct thread_cache *cache) {
     cache->learner_events = 0;
+    cache->learner_is_due = 0;
     cache->learner_window = LEARNER_WINDOW_EVENTS;
     if (cache->learner != NULL) {
         cache->learner->is_on = false;

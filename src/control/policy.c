@@ -28,8 +28,15 @@ struct step {
     const struct policy_limits *limits;
     const struct policy_audience *audience;
     unsigned count;
+    unsigned busy_count;
+    uint8_t busy[SIZE_CLASS_COUNT];       // the cached classes with slow paths, rising
     uint32_t capacity[SIZE_CLASS_COUNT];  // as decided so far
-    uint64_t spent_bytes;                 // what these cost
+    // Of the busy ones.
+    uint32_t density[SIZE_CLASS_COUNT];  // slow paths for each MiB of that
+    uint32_t wanted[SIZE_CLASS_COUNT];   // capacity after a raise; 0: none is due
+    bool is_tried[SIZE_CLASS_COUNT];     // had its turn at a raise
+    uint64_t spent_bytes;                // what the capacities cost
+    uint64_t idle_bytes;                 // what classes that are not in use would give of it
     uint64_t budget_bytes;
     uint64_t events;
 };
@@ -39,12 +46,11 @@ static uint32_t events_of(const struct policy_signals *signals) {
 }
 
 // 0 when nobody looked at the clock.
-static uint32_t rate_of(const struct step *step, const struct policy_signals *signals) {
-    if (step->window->cpu_ns == 0) {
+static uint32_t rate_of(const struct policy_window *window, uint32_t events) {
+    if (events == 0 || window->cpu_ns == 0) {
         return 0;
     }
-    const uint64_t rate = ((uint64_t)events_of(signals) << 30) / step->window->cpu_ns;
-    return (uint32_t)least_u64(rate, UINT32_MAX);
+    return (uint32_t)least_u64(((uint64_t)events << 30) / window->cpu_ns, UINT32_MAX);
 }
 
 static void decide(struct step *step, enum policy_knob knob, uint64_t class_index, uint64_t from,
@@ -81,13 +87,76 @@ static void end_trial(struct policy_class *class) {
     class->failures = 0;
 }
 
+static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
+    const uint64_t block_bytes = greatest_u64(1, size_classes[class_index].block_bytes);
+    return (uint32_t)greatest_u64(1, bytes / block_bytes);
+}
+
+// Whether the class reaches the slabs more often than it should, and may be helped.
+static bool is_short(const struct step *step, uint64_t class_index) {
+    const struct policy_class *class = &step->state->classes[class_index];
+    const struct policy_signals *signals = &step->window->classes[class_index];
+    const uint64_t events = events_of(signals);
+    const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
+    return class->raise.left == 0 && class->before == 0 && events * EVENTS_PART >= step->events &&
+           signals->refills != 0 && signals->flushes != 0 &&
+           events * 1000 > moved * step->limits->miss_permille[class_group_of(class_index)];
+}
+
+// What a raise would make of the class's capacity.
+static void note_wanted(struct step *step, uint64_t class_index) {
+    step->wanted[class_index] = 0;
+    if (step->is_tried[class_index] || !is_short(step, class_index)) {
+        return;
+    }
+    const enum class_group group = class_group_of(class_index);
+    const uint64_t capacity = step->capacity[class_index];
+    const uint64_t raised =
+        capacity + greatest_u64(1, capacity * step->limits->step_percent[group] / 100);
+    const uint64_t most = greatest_u64(blocks_in(step->limits->class_bytes_max[group], class_index),
+                                       step->window->classes[class_index].limit);
+    if (least_u64(raised, most) > capacity) {
+        step->wanted[class_index] = (uint32_t)least_u64(raised, most);
+    }
+}
+
+static void note_density(struct step *step, uint64_t class_index) {
+    const uint64_t events = events_of(&step->window->classes[class_index]);
+    const uint64_t cost = capacity_cost(class_index, step->capacity[class_index]);
+    step->density[class_index] =
+        (uint32_t)least_u64((events << 20) / greatest_u64(1, cost), UINT32_MAX);
+}
+
+// Has more than a class starts with, and may lose it.
+static bool may_give(const struct step *step, uint64_t class_index) {
+    const uint32_t capacity = step->capacity[class_index];
+    return step->state->classes[class_index].take.left == 0 && capacity > 1 &&
+           (uint64_t)capacity * size_classes[class_index].block_bytes > step->limits->start_bytes;
+}
+
+static bool is_idle(const struct step *step, uint64_t class_index) {
+    return step->state->classes[class_index].idle >= IDLE_WINDOWS && may_give(step, class_index);
+}
+
+// What the class would give because it is not in use.
+static uint64_t idle_bytes(const struct step *step, uint64_t class_index) {
+    if (!is_idle(step, class_index)) {
+        return 0;
+    }
+    return capacity_cost(class_index, step->capacity[class_index]) -
+           capacity_cost(class_index, blocks_in(step->limits->start_bytes, class_index));
+}
+
 // To another class's good.
 static void take(struct step *step, uint64_t class_index, uint32_t to, enum policy_signal signal,
                  uint64_t value) {
     struct policy_class *class = &step->state->classes[class_index];
+    step->idle_bytes -= idle_bytes(step, class_index);
     set_capacity(step, class_index, to, signal, value);
     pause_more(&class->take, PAUSE_WINDOWS);
     end_trial(class);
+    note_density(step, class_index);
+    note_wanted(step, class_index);
 }
 
 // Whether the class's raise is still on trial.
@@ -104,8 +173,7 @@ static bool judge(struct step *step, uint64_t class_index) {
         class->settling--;
         return true;
     }
-    const uint64_t percent =
-        100 * (uint64_t)rate_of(step, signals) / greatest_u64(1, class->rate_before);
+    const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
     if (percent <= GAIN_PERCENT_MAX || signals->capacity <= class->before) {
         end_trial(class);
         return false;
@@ -125,66 +193,16 @@ static bool is_soon_raised(const struct policy_class *class) {
     return class->raise.left != 0 && class->raise.left <= CHANGED_WINDOWS;
 }
 
-static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
-    const uint64_t block_bytes = greatest_u64(1, size_classes[class_index].block_bytes);
-    return (uint32_t)greatest_u64(1, bytes / block_bytes);
-}
-
-// What a raise would make of the class's capacity; no more than it is when there is no reason for one.
-static uint32_t wanted(const struct step *step, uint64_t class_index) {
-    const struct policy_class *class = &step->state->classes[class_index];
-    const struct policy_signals *signals = &step->window->classes[class_index];
-    const enum class_group group = class_group_of(class_index);
-    const uint32_t capacity = step->capacity[class_index];
-    const uint64_t events = events_of(signals);
-    const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
-    if (class->raise.left > 0 || class->before != 0 || events * EVENTS_PART < step->events ||
-        signals->refills == 0 || signals->flushes == 0 ||
-        events * 1000 <= moved * step->limits->miss_permille[group]) {
-        return capacity;
-    }
-    const uint64_t raised =
-        capacity + greatest_u64(1, (uint64_t)capacity * step->limits->step_percent[group] / 100);
-    const uint64_t most = blocks_in(step->limits->class_bytes_max[group], class_index);
-    return (uint32_t)least_u64(raised, greatest_u64(most, signals->limit));
-}
-
-// Slow paths in the window for each MiB of capacity.
-static uint64_t density(const struct step *step, uint64_t class_index) {
-    return ((uint64_t)events_of(&step->window->classes[class_index]) << 20) /
-           greatest_u64(1, capacity_cost(class_index, step->capacity[class_index]));
-}
-
-static bool may_give(const struct step *step, uint64_t class_index) {
-    return step->state->classes[class_index].take.left == 0 &&
-           step->capacity[class_index] > blocks_in(step->limits->start_bytes, class_index);
-}
-
-static bool is_idle(const struct step *step, uint64_t class_index) {
-    return step->state->classes[class_index].idle >= IDLE_WINDOWS && may_give(step, class_index);
-}
-
-// What classes that are not in use would give.
-static uint64_t idle_bytes(const struct step *step) {
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (is_idle(step, i)) {
-            bytes += capacity_cost(i, step->capacity[i]) -
-                     capacity_cost(i, blocks_in(step->limits->start_bytes, i));
-        }
-    }
-    return bytes;
-}
-
 // The class whose capacity saves least, if that is little beside what it would save for this one; or none:
 // SIZE_CLASS_COUNT.
 static uint64_t least_dense(const struct step *step, uint64_t class_index) {
     uint64_t found = SIZE_CLASS_COUNT;
-    uint64_t least = density(step, class_index) / DENSITY_RATIO;
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (i != class_index && may_give(step, i) && step->state->classes[i].before == 0 &&
-            events_of(&step->window->classes[i]) != 0 && density(step, i) < least) {
-            least = density(step, i);
+    uint64_t least = step->density[class_index] / DENSITY_RATIO;
+    for (unsigned n = 0; n < step->busy_count; n++) {
+        const uint64_t i = step->busy[n];
+        if (i != class_index && step->density[i] < least && step->state->classes[i].before == 0 &&
+            may_give(step, i)) {
+            least = step->density[i];
             found = i;
         }
     }
@@ -203,7 +221,7 @@ static bool fits(const struct step *step, uint64_t bytes) {
 static bool could_fit(const struct step *step, uint64_t bytes, uint64_t victim) {
     uint64_t room = greatest_u64(step->budget_bytes, step->limits->budget_bytes_max);
     if (step->spent_bytes + bytes > room) {
-        room += idle_bytes(step);
+        room += step->idle_bytes;
         room += victim == SIZE_CLASS_COUNT ? 0
                                            : capacity_cost(victim, step->capacity[victim]) -
                                                  capacity_cost(victim, half(step, victim));
@@ -244,7 +262,7 @@ static bool make_room(struct step *step, uint64_t class_index, uint64_t bytes) {
         raise_budget(step, bytes);
     }
     if (!fits(step, bytes)) {
-        take(step, victim, half(step, victim), POLICY_SIGNAL_density, density(step, victim));
+        take(step, victim, half(step, victim), POLICY_SIGNAL_density, step->density[victim]);
     }
     return true;
 }
@@ -266,63 +284,80 @@ static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
     set_capacity(step, class_index, to, POLICY_SIGNAL_churn,
                  (uint64_t)events_of(signals) * 1000 / greatest_u64(1, moved));
     class->before = from;
-    class->rate_before = (uint32_t)greatest_u64(rate_of(step, signals), class->rate_last);
     class->settling = SETTLING_WINDOWS;
 }
 
-// Those with the most slow paths for each byte first.
+static void look_at(struct step *step, uint64_t class_index) {
+    struct policy_class *class = &step->state->classes[class_index];
+    const struct policy_signals *signals = &step->window->classes[class_index];
+    const uint32_t events = events_of(signals);
+    const uint32_t rate_last = class->rate;
+    step->capacity[class_index] = signals->capacity;
+    step->spent_bytes += capacity_cost(class_index, signals->capacity);
+    step->events += events;
+    step->is_tried[class_index] = false;
+    class->rate = rate_of(step->window, events);
+    class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
+    pause_pass(&class->raise);
+    pause_pass(&class->take);
+    if (judge(step, class_index) || is_soon_raised(class)) {
+        step->state->is_settled = false;
+    }
+    if (class->before == 0) {
+        class->rate_before = (uint32_t)greatest_u64(class->rate, rate_last);
+    }
+    step->idle_bytes += idle_bytes(step, class_index);
+    if (events != 0 && signals->capacity != 0) {
+        step->busy[step->busy_count++] = (uint8_t)class_index;
+        note_density(step, class_index);
+    }
+}
+
+// Of those that want more, that with the most slow paths for each byte; or none: SIZE_CLASS_COUNT.
+static uint64_t most_dense(const struct step *step) {
+    uint64_t best = SIZE_CLASS_COUNT;
+    uint64_t highest = 0;
+    for (unsigned n = 0; n < step->busy_count; n++) {
+        const uint64_t i = step->busy[n];
+        if (step->density[i] > highest && step->wanted[i] != 0) {
+            best = i;
+            highest = step->density[i];
+        }
+    }
+    return best;
+}
+
 static void raise_classes(struct step *step) {
-    bool done[SIZE_CLASS_COUNT] = {false};
-    for (;;) {
-        uint64_t best = SIZE_CLASS_COUNT;
-        uint64_t highest = 0;
-        for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-            if (!done[i] && step->capacity[i] != 0 && density(step, i) > highest &&
-                wanted(step, i) > step->capacity[i]) {
-                best = i;
-                highest = density(step, i);
-            }
-        }
-        if (best == SIZE_CLASS_COUNT) {
-            return;
-        }
+    for (unsigned n = 0; n < step->busy_count; n++) {
+        note_wanted(step, step->busy[n]);
+    }
+    uint64_t class_index;
+    while ((class_index = most_dense(step)) != SIZE_CLASS_COUNT) {
         step->state->is_settled = false;
         if (step->window->cpu_ns == 0) {
             return;
         }
-        done[best] = true;
-        raise_class(step, best, wanted(step, best));
+        const uint32_t to = step->wanted[class_index];
+        step->wanted[class_index] = 0;
+        step->is_tried[class_index] = true;
+        raise_class(step, class_index, to);
     }
 }
 
 unsigned policy_step(struct policy_state *state, const struct policy_window *window,
                      const struct policy_limits *limits, const struct policy_audience *audience) {
-    struct step step = {
-        .state = state,
-        .window = window,
-        .limits = limits,
-        .audience = audience,
-        .budget_bytes = window->budget_bytes,
-    };
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        const struct policy_signals *signals = &window->classes[i];
-        step.capacity[i] = signals->capacity;
-        step.spent_bytes += capacity_cost(i, signals->capacity);
-        struct policy_class *class = &state->classes[i];
-        step.events += events_of(signals);
-        class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
-        pause_pass(&class->raise);
-        pause_pass(&class->take);
-    }
+    struct step step;
+    step.state = state;
+    step.window = window;
+    step.limits = limits;
+    step.audience = audience;
+    step.count = step.busy_count = 0;
+    step.spent_bytes = step.idle_bytes = step.events = 0;
+    step.budget_bytes = window->budget_bytes;
     state->is_settled = true;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (judge(&step, i) || is_soon_raised(&state->classes[i])) {
-            state->is_settled = false;
-        }
+        look_at(&step, i);
     }
     raise_classes(&step);
-    for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        state->classes[i].rate_last = rate_of(&step, &window->classes[i]);
-    }
     return step.count;
 }

@@ -83,7 +83,7 @@ struct policy_class {
     uint32_t before;  // capacity before the raise on trial; 0: none is
     uint32_t
         rate_before;  // slow paths for 2^30 ns then: the higher of two windows, in case of a pause in one
-    uint32_t rate_last;  // of the window before this one
+    uint32_t rate;  // of the latest window
     struct policy_pause raise, take;
     uint8_t settling;  // windows until the trial is judged
     uint8_t failures;  // judgements against it, one after another

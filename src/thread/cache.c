@@ -124,17 +124,29 @@ void cache_give_to_heap(struct thread_cache *cache, void *const *blocks, unsigne
     lock_release(&cache->heap.lock);
 }
 
+_Static_assert((LEARNER_WINDOW_EVENTS_MAX + LEARNER_PATIENCE_EVENTS) * NODE_BLOCKS_MAX <=
+                   UINT16_MAX,
+               "the signals count the blocks of the longest window");
+
+// One more refill or flush of the window, which it ends from `patience` events beyond its length on.
+static void note_event(struct thread_cache *cache, uint32_t patience) {
+    cache->learner_events++;
+    if (unlikely(cache->learner_events >= cache->learner_window + patience)) {
+        cache->learner_is_due = 1;
+    }
+}
+
 static void note_refill(struct thread_cache *cache, struct magazine *magazine, unsigned count) {
     magazine->refilled = 1;
     magazine->signals.refills++;
     magazine->signals.refilled_blocks += (uint16_t)count;
-    cache->learner_events++;
+    note_event(cache, 0);
 }
 
 static void note_flush(struct thread_cache *cache, struct magazine *magazine, unsigned count) {
     magazine->signals.flushes++;
     magazine->signals.flushed_blocks += (uint16_t)count;
-    cache->learner_events++;
+    note_event(cache, LEARNER_PATIENCE_EVENTS);
 }
 
 static uint64_t whole_refill(const struct magazine *magazine) {

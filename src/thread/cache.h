@@ -77,7 +77,7 @@ struct thread_cache {
     uint64_t budget_bytes;       // knob: most of that; 0: see capacity_allowed()
     struct learner *learner;     // control/learner.c's, or NULL
     uint32_t learner_events;     // refills and flushes since it looked last
-    uint32_t learner_window;     // how many of them make it look again
+    uint32_t learner_window;     // how many of them make it look again: see knobs.h
     uint32_t peak_pages_seen;    // arena_peak_pages at the last tick
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
@@ -89,6 +89,7 @@ struct thread_cache {
     uint8_t researched;       // 1: operations are counted and timed (research.h)
     uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
     uint8_t deletes_trusted;  // 1: operator delete may be free (api/delete.c)
+    uint8_t learner_is_due;   // 1: it looks at the end of this slow path
     uint8_t exit_rounds;      // times the thread's exit handler has run
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()

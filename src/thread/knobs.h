@@ -23,9 +23,12 @@ struct class_signals {
 };
 
 // The learner looks at a cache whenever it has refilled and flushed so many times; where there is nothing to decide more
-// seldom, as long as the signals can count.
+// seldom, as long as the signals can count. It looks after a refill, in malloc, whose longest calls ask the system for memory
+// anyway; nothing in a free takes as long as a look. Only when so many flushes more have come without a refill it looks after
+// one of those.
 #define LEARNER_WINDOW_EVENTS 128
-#define LEARNER_WINDOW_EVENTS_MAX 1024
+#define LEARNER_WINDOW_EVENTS_MAX 960
+#define LEARNER_PATIENCE_EVENTS 64
 
 struct thread_cache;
 

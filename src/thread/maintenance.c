@@ -218,7 +218,8 @@ bool maintenance_tick(struct thread_cache *cache) {
     if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
         cache_decay(cache);
     }
-    if (unlikely(cache->learner_events >= cache->learner_window)) {
+    if (unlikely(cache->learner_is_due)) {
+        cache->learner_is_due = 0;
         cache->learner_events = 0;
         knobs_call(&knobs_hooks.window, cache);
     }

@@ -401,6 +401,65 @@ static void test_diverted_operations_teach_nothing(void **state) {
     assert_true(recorded() > rows);
 }
 
+// ---- When it looks
+
+static unsigned looks;
+
+static void count_look(struct thread_cache *cache) {
+    (void)cache;
+    looks++;
+}
+
+static void start_counting_looks(void) {
+    start();
+    atomic_store_relaxed(&knobs_hooks.window, count_look);
+}
+
+// While blocks come and go no free waits for a look.
+static void test_looks_after_a_refill(void **state) {
+    (void)state;
+    start_counting_looks();
+    uint64_t random = 7;
+    for (unsigned i = 0; i < 100000; i++) {
+        void **slot = &slots[random_next(&random) % SLOTS];
+        if (*slot == NULL) {
+            *slot = alloc(2048 + random_next(&random) % 30000);
+            assert_non_null(*slot);
+        } else {
+            const unsigned before = looks;
+            dealloc(*slot);
+            assert_int_equal(looks, before);
+            *slot = NULL;
+        }
+    }
+    assert_in_range(looks, 4, 100000);
+    assert_in_range(slow_paths() / looks, LEARNER_WINDOW_EVENTS, LEARNER_WINDOW_EVENTS + 8);
+}
+
+// Where only frees come it waits a while, but not for ever.
+static void test_looks_after_many_flushes(void **state) {
+    (void)state;
+    start_counting_looks();
+    static void *blocks[1000];
+    for (unsigned i = 0; i < 1000; i++) {
+        blocks[i] = alloc(64);
+        assert_non_null(blocks[i]);
+    }
+    looks = 0;
+    thread_cache->learner_events = LEARNER_WINDOW_EVENTS;
+    for (unsigned i = 0; i < 500; i++) {
+        dealloc(blocks[i]);
+    }
+    assert_int_equal(looks, 0);
+    assert_in_range(thread_cache->learner_events, LEARNER_WINDOW_EVENTS + 1,
+                    LEARNER_WINDOW_EVENTS + LEARNER_PATIENCE_EVENTS - 1);
+    thread_cache->learner_events = LEARNER_WINDOW_EVENTS + LEARNER_PATIENCE_EVENTS - 1;
+    for (unsigned i = 500; i < 1000; i++) {
+        dealloc(blocks[i]);
+    }
+    assert_int_equal(looks, 1);
+}
+
 // ---- The knob of a class
 
 static uint64_t held(uint64_t class_index) {
@@ -481,6 +540,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),
         cmocka_unit_test(test_options_bind_what_was_learned),
         cmocka_unit_test(test_diverted_operations_teach_nothing),
+        cmocka_unit_test(test_looks_after_a_refill),
+        cmocka_unit_test(test_looks_after_many_flushes),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),
     };
