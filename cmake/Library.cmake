@@ -37,11 +37,16 @@ if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
   set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
 endif()
 
-# Segments of their own for what ordinary processes do not touch, where the linker can add to its script.
+# Where what ordinary processes touch lies, and what they do not, where the linker can add to its script.
 set(layout ${PROJECT_BINARY_DIR}/layout.ld)
-list(TRANSFORM untouched_sources REPLACE "^.*src(/[^/]*/[^/]*)$"
-  "    *\\1.o(.text .text.unlikely .text.unlikely.*)" OUTPUT_VARIABLE untouched_texts)
-list(JOIN untouched_texts "\n" untouched_texts)
+set(ordinary_list ${PROJECT_SOURCE_DIR}/cmake/ordinary_functions.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ordinary_list})
+file(STRINGS ${ordinary_list} ordinary_functions REGEX "^[^#]")
+list(TRANSFORM ordinary_functions REPLACE "^(.+)$" "    *(.text.\\1 .text.\\1.*)" OUTPUT_VARIABLE ordinary_texts)
+list(TRANSFORM ordinary_functions REPLACE "^(unlikely\\.|startup\\.|exit\\.)?(.+)$" "    *(.rodata.\\2 .rodata.\\2.*)"
+  OUTPUT_VARIABLE ordinary_constants)
+list(JOIN ordinary_texts "\n" ordinary_texts)
+list(JOIN ordinary_constants "\n" ordinary_constants)
 configure_file(cmake/layout.ld.in ${layout} @ONLY)
 check_linker_flag(C -Wl,-T,${layout} HAKMEM_LINKER_INSERTS)
 set(hakmem_layout "")

@@ -122,7 +122,7 @@ static void verify_frees(void) {
     lock_release(&cache->heap.lock);
 }
 
-IN_EVERY_PROCESS void start_finish(void) {
+void start_finish(void) {
     // Relaxed: exit handlers run in one thread; a second call finds it set. Pairs with nothing.
     static _Atomic(bool) finished;
     if (atomic_load_relaxed(&finished)) {

@@ -19,11 +19,6 @@
 #define FAST_PATH static inline __attribute__((always_inline))
 #define MIDDLE_PATH __attribute__((noinline))
 #define SLOW_PATH __attribute__((noinline, cold))
-// What every process runs, in files of which it runs nothing else: side by side, because the kernel maps the 64 KiB
-// around what is touched (docs/decisions/0031-a-smaller-start.md, 0047-segments.md).
-#define IN_EVERY_PROCESS __attribute__((section(".text.startup")))
-// What few processes run, in files that all run: away from the rest (cmake/layout.ld.in).
-#define SELDOM __attribute__((section(".text.seldom")))
 #define EXPORTED __attribute__((visibility("default")))
 // The entry points that hold a fast path: each in as few cache lines as it can be.
 #define EXPORTED_FAST EXPORTED __attribute__((aligned(CACHE_LINE_BYTES)))

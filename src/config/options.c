@@ -280,7 +280,7 @@ const char *options_string(enum option_id id) {
     return option_table[id].type == OPTION_TYPE_STRING ? *string_field(id) : NULL;
 }
 
-IN_EVERY_PROCESS enum option_origin options_origin(enum option_id id) {
+enum option_origin options_origin(enum option_id id) {
     // Relaxed, as declared.
     return (enum option_origin)__atomic_load_n(&origins[id], __ATOMIC_RELAXED);
 }

@@ -289,7 +289,7 @@ static bool on_succession(bool was_soon) {
     return keeps;
 }
 
-IN_EVERY_PROCESS void learner_start(void) {
+void learner_start(void) {
     atomic_store_relaxed(&space_hooks.growth, on_growth);
     atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);

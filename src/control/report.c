@@ -339,12 +339,12 @@ static void leave(void) {
 
 // The file, when it belongs to this process: a child of vfork shares its parent's memory, and a
 // bare clone() has run no fork handler.
-IN_EVERY_PROCESS static char *own_file(void) {
+static char *own_file(void) {
     char *file = atomic_load_relaxed(&report.file);
     return file != NULL && report.process_id == os_process_id() ? file : NULL;
 }
 
-IN_EVERY_PROCESS void report_refresh(void) {
+void report_refresh(void) {
     char *file = own_file();
     if (file == NULL || !enter(1)) {
         return;

@@ -372,7 +372,7 @@ static uint32_t queue_length(const struct guarded_slot *slots) {
     return count;
 }
 
-SELDOM size_t guarded_check(void) {
+size_t guarded_check(void) {
     const struct guarded_slot *slots = slots_if_any();
     struct check check = {"guarded pool", 0, 0};
     struct guarded_totals found = {0};

@@ -23,8 +23,8 @@ struct bin_totals {
 };
 
 // False when the slab is no slab of this heap and class, so that nothing more can be said of it.
-SELDOM static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
-                               uint64_t class_index) {
+static bool check_owner(struct check *check, const struct heap *heap, const struct run *slab,
+                        uint64_t class_index) {
     const size_t before = check->violations;
     const struct heap *owner = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
     check->where = slab->start;
@@ -42,8 +42,8 @@ SELDOM static bool check_owner(struct check *check, const struct heap *heap, con
 }
 
 // `class_index`: of a bin's list; SIZE_CLASS_COUNT: the list of full slabs, of any class.
-SELDOM static size_t check_list(const struct heap *heap, const struct list *head,
-                                uint64_t class_index, struct bin_totals *totals) {
+static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
+                         struct bin_totals *totals) {
     struct check check = {"slab", 0, 0};
     size_t violations = 0;
     const bool is_full_list = class_index == SIZE_CLASS_COUNT;
@@ -66,7 +66,7 @@ SELDOM static size_t check_list(const struct heap *heap, const struct list *head
     return violations + check.violations;
 }
 
-SELDOM size_t heap_check(const struct heap *heap) {
+size_t heap_check(const struct heap *heap) {
     struct check check = {"heap", heap->id, 0};
     struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0}};
     size_t violations = check_list(heap, &heap->full, SIZE_CLASS_COUNT, totals);

@@ -406,8 +406,8 @@ static void check_entry(struct check *check, const struct huge *huge, uintptr_t 
 }
 
 // The descriptors of a list; their mapped bytes and their seams are added up.
-SELDOM static uint64_t check_list(struct check *check, const struct list *head,
-                                  enum huge_state state, uint64_t *bytes, uint64_t *seams) {
+static uint64_t check_list(struct check *check, const struct list *head, enum huge_state state,
+                           uint64_t *bytes, uint64_t *seams) {
     uint64_t count = 0;
     for (const struct list *link = head->next; link != head; link = link->next) {
         const struct huge *huge = CONTAINER_OF(link, struct huge, link);
@@ -440,7 +440,7 @@ SELDOM static uint64_t check_list(struct check *check, const struct list *head,
     return count;
 }
 
-SELDOM size_t huge_check(void) {
+size_t huge_check(void) {
     struct check check = {"huge blocks", 0, 0};
     uint64_t live_bytes = 0;
     uint64_t kept_bytes = 0;

@@ -178,7 +178,7 @@ size_t slab_purge(struct run *slab, size_t bytes_min) {
     return purged_bytes;
 }
 
-SELDOM size_t slab_check(const struct run *slab) {
+size_t slab_check(const struct run *slab) {
     struct check check = {"slab", slab->start, 0};
     unsigned held = 0;
     const unsigned words = slab_words(slab);

@@ -16,7 +16,9 @@
 // does not map and unmap.
 #define SPARE_SUPERSLABS 1
 
-static struct arena arena = {.lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
+// In the section of the root for readers outside of the process (control/inspect.c).
+static struct arena arena __attribute__((section(".data"))) = {
+    .lock = LOCK_INITIAL(LOCK_RANK_ARENA), .purge_due_ms = UINT64_MAX};
 INSPECTABLE(arena, arena_state);
 
 static void prepare_lists(void) {
@@ -630,7 +632,7 @@ static size_t check_superslab(const struct superslab *superslab) {
     return check.violations;
 }
 
-SELDOM size_t arena_check(void) {
+size_t arena_check(void) {
     struct check check = {"arena", 0, 0};
     size_t violations = 0;
     uint64_t count = 0;

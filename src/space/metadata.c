@@ -200,7 +200,7 @@ static uint64_t list_bytes(const struct free_piece *piece, size_t units, uint64_
     return bytes;
 }
 
-SELDOM size_t metadata_check(void) {
+size_t metadata_check(void) {
     struct check check = {"metadata", 0, 0};
     lock_acquire(&metadata.lock);
     check_that(&check, metadata.fresh <= metadata.fresh_end, "fresh <= its chunk's end",

@@ -36,9 +36,10 @@ struct metadata {
     struct free_piece *recycled_aligned;
     // Every mapping there is. Release when a header is complete, acquire by whoever walks them.
     _Atomic(struct metadata_chunk *) chunks;
-    struct free_piece *recycled[METADATA_USE_COUNT][RECYCLED_UNITS_MAX + 1];
     // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
     _Atomic(uint64_t) bytes;
+    // Last: of the longest pieces it is on a page that few processes touch.
+    struct free_piece *recycled[METADATA_USE_COUNT][RECYCLED_UNITS_MAX + 1];
 };
 extern struct metadata metadata_state;  // for control/inspect.c
 

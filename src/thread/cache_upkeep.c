@@ -195,7 +195,7 @@ static void check_magazine(struct check *check, const struct thread_cache *cache
                magazine->depot_low, parked(magazine));
 }
 
-SELDOM size_t cache_check(const struct thread_cache *cache) {
+size_t cache_check(const struct thread_cache *cache) {
     struct check check = {"thread cache", cache->heap.id, 0};
     uint64_t capacity_bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {

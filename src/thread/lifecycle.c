@@ -63,7 +63,7 @@ static bool is_for_hakmem(const char *variable) {
 
 // Whether any option is set. Without one the options are what they are from the start, and their parser stays
 // untouched.
-IN_EVERY_PROCESS static bool are_options_set(char *const *envp) {
+static bool are_options_set(char *const *envp) {
     while (envp != NULL && *envp != NULL && !is_for_hakmem(*envp)) {
         envp++;
     }
@@ -110,7 +110,7 @@ void lifecycle_start(void) {
     }
 }
 
-IN_EVERY_PROCESS bool lifecycle_start_if_asked(void) {
+bool lifecycle_start_if_asked(void) {
     if (are_options_set(environ)) {
         lifecycle_start();
         return true;
@@ -243,7 +243,7 @@ static bool is_single_threaded(void) {
     return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
 
-IN_EVERY_PROCESS void lifecycle_when_attached(void (*function)(void)) {
+void lifecycle_when_attached(void (*function)(void)) {
     lock_acquire(&registry.lock);
     // Beside other threads (the library was loaded late) the first cache may be one's that forks do not wait for.
     const bool is_late = registry.last_id > LATE_HEAP_ID || !is_single_threaded();
@@ -423,7 +423,7 @@ uint32_t lifecycle_count_in_use(void) {
     return atomic_load_relaxed(&cache_count_in_use);
 }
 
-SELDOM size_t lifecycle_check(void) {
+size_t lifecycle_check(void) {
     struct check check = {"registry of threads", 0, 0};
     uint32_t count = 0;
     uint32_t in_use = 0;

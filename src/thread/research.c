@@ -43,7 +43,7 @@ static bool open_tables(struct thread_cache *cache) {
     return made != NULL;
 }
 
-IN_EVERY_PROCESS void research_follow(struct thread_cache *cache) {
+void research_follow(struct thread_cache *cache) {
     const bool wanted = option_live(research) != 0;
     if (likely(wanted == (cache->researched != 0))) {
         return;

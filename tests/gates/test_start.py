@@ -11,7 +11,7 @@ import pytest
 
 # What the loader relocates and what the library writes: pages of its own data, exact whatever the
 # addresses are. Not among them: thread cache and page map, which are mappings of their own.
-DIRTY_PAGES_MAX = 13
+DIRTY_PAGES_MAX = 9
 
 
 COPIES_A_FILE = ("/bin/cat", "/proc/self/smaps")
@@ -75,12 +75,14 @@ def test_a_page_more_is_noticed(library: Path) -> None:
 
 @pytest.mark.parametrize("command", [COPIES_A_FILE, WORKS], ids=["copies", "works"])
 def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
-    """Segments of their own (cmake/layout.ld.in): code of reports and options, unwinding tables,
-    and tables for readers outside, of which the loader writes the last page."""
+    """Segments of their own (cmake/layout.ld.in): code of reports and options, constants of that
+    code with unwinding tables, and tables for readers outside, of which the loader writes the last
+    page. If the code is touched, a function is missing in cmake/ordinary_functions.txt, and
+    `perf record -e page-faults:u -c 1 -d` names it."""
     resident: dict[str, list[int]] = {"r-xp": [], "r--p": [], "rw-p": [], "---p": []}
     for access, file, figures in mappings(library, {}, command):
         if file:
             resident[access].append(figures["Rss"])
-    (_, code), (_, _, unwinding, _), (_, tables), _ = resident.values()
-    assert (code, unwinding) == (0, 0)
+    (_, code), (_, constants, _), (_, tables), _ = resident.values()
+    assert (code, constants) == (0, 0)
     assert tables * 1024 == os.sysconf("SC_PAGE_SIZE")
