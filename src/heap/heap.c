@@ -361,8 +361,8 @@ static void flush_end(struct flush *flush, unsigned count) {
     event_record_if_asked(EVENT_flush, heap->id, count);
 }
 
-static MIDDLE_PATH unsigned put(struct heap *heap, void *const *blocks, unsigned count,
-                                unsigned words_max) {
+static MIDDLE_PATH unsigned put_blocks(struct heap *heap, void *const *blocks, unsigned count,
+                                       unsigned words_max) {
     struct flush flush;
     flush_begin(&flush, heap);
     unsigned words = 0;
@@ -375,11 +375,11 @@ static MIDDLE_PATH unsigned put(struct heap *heap, void *const *blocks, unsigned
 }
 
 void heap_put(struct heap *heap, void *const *blocks, unsigned count) {
-    put(heap, blocks, count, UINT32_MAX);
+    put_blocks(heap, blocks, count, UINT32_MAX);
 }
 
 unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count) {
-    return put(heap, blocks, count, WORDS_FEW);
+    return put_blocks(heap, blocks, count, WORDS_FEW);
 }
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
