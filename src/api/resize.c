@@ -16,6 +16,7 @@
 struct page_block {
     const struct size_class *size_class;  // NULL: another one, or the start of no block
     const struct run *slab;
+    uint64_t class_index;
     void *const *top;  // of the class's node
     uint32_t index;    // of the block in its slab
 };
@@ -40,12 +41,15 @@ FAST_PATH struct page_block page_block_find(const struct thread_cache *cache, ui
                  size_class->slab_pages != 1)) {
         return none;
     }
-    return (struct page_block){size_class, page_entry_run(entry), top, index};
+    return (struct page_block){size_class, page_entry_run(entry), kind - PAGE_KIND_SLAB, top,
+                               index};
 }
 
 // Whether the block is in use as far as its slab's bitmaps and the thread's last frees tell.
 FAST_PATH bool page_block_is_live(const struct page_block *block, uintptr_t address) {
-    return likely(!slab_is_free(block->slab, block->index)) &&
+    // Of a block in use the slab is of the class; another may have come in its place since the entry was read.
+    return likely(block->slab->class_index == block->class_index &&
+                  !slab_is_free(block->slab, block->index)) &&
            !cache_freed_lately(block->top, address);
 }
 

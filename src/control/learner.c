@@ -143,7 +143,9 @@ static void apply(void *context, const struct policy_decision *decision) {
 
 // Since the last look.
 static bool is_seldom(const struct thread_cache *cache, uint64_t now_ticks) {
-    return (now_ticks - cache->learner->window_start_ticks) / cache->learner_window > SELDOM_TICKS;
+    return (now_ticks - cache->learner->window_start_ticks) /
+               greatest_u64(1, cache->learner_events) >
+           SELDOM_TICKS;
 }
 
 // The end of a window is the beginning of the next: `now_ns` of both, 0 when nobody has looked. The clock runs while there is

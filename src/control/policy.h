@@ -43,6 +43,7 @@ enum policy_signal {
     POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest memory without huge pages
     POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
     POLICY_SIGNAL_successors,  // of 1000 threads that ended, those that had a successor soon
+    POLICY_SIGNAL_touch,       // nanoseconds of the first touch of a huge page
 };
 
 struct policy_limits {

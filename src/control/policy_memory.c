@@ -1,6 +1,7 @@
 #include "control/policy_memory.h"
 
 #include "base/bits.h"
+#include "space/huge_pages.h"
 
 // Bytes resident of 1000 in use, to begin with huge pages and to go on.
 #define BEGIN_PERMILLE 938
@@ -27,7 +28,10 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
                    struct policy_decision *decision) {
     const uint64_t permille = resident_permille(signals);
     const bool before = state->asks;
-    if (state->pause.left != 0) {
+    const bool is_slow = signals->touch_ns >= HUGE_PAGE_SLOW_NS;
+    if (is_slow) {
+        state->asks = false;
+    } else if (state->pause.left != 0) {
         state->pause.left--;
     } else {
         state->asks = permille >= (before ? CONTINUE_PERMILLE : BEGIN_PERMILLE);
@@ -37,9 +41,12 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
     }
     *decision = (struct policy_decision){0};
     if (before != state->asks) {
-        *decision =
-            (struct policy_decision){POLICY_KNOB_huge_pages, SIZE_CLASS_COUNT, before, state->asks,
-                                     POLICY_SIGNAL_resident, permille};
+        *decision = (struct policy_decision){POLICY_KNOB_huge_pages,
+                                             SIZE_CLASS_COUNT,
+                                             before,
+                                             state->asks,
+                                             is_slow ? POLICY_SIGNAL_touch : POLICY_SIGNAL_resident,
+                                             is_slow ? signals->touch_ns : permille};
     }
     return state->asks;
 }

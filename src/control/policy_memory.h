@@ -3,7 +3,8 @@
 // Huge pages: a superslab asks for them while nearly all of the memory in use in such as have none is resident: they
 // then cost no memory, and a fault for each 4 KiB becomes one for each 2 MiB. Programs with medium blocks that they
 // touch in part do not get them. It takes more to begin than to go on, and each end doubles the superslabs until the next
-// beginning.
+// beginning. It ends as well where the first touch of a huge page took HUGE_PAGE_SLOW_NS;
+// told of such a touch during a pause, it only waits one superslab longer.
 //
 // Delay: free pages inside the slabs of a heap go back after a sixteenth of slab_purge_delay_ms at first. Where what went so
 // is wanted again, more than a sixteenth of it, the delay doubles, up to the option's. It is halved after 32 rounds without; each

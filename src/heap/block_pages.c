@@ -53,7 +53,8 @@ static bool ask_learner(void) {
         return false;
     }
     look_at_newest();
-    struct growth_signals signals = {.superslab_count = 0};
+    struct growth_signals signals = {.touch_ns = looks->touch_ns};
+    looks->touch_ns = 0;
     for (unsigned i = 0; i < HUGE_LOOKS; i++) {
         signals.used_bytes += looks->block_bytes[i] != 0 ? HUGE_PAGE_BYTES : 0;
         signals.resident_bytes += looks->resident_bytes[i];
@@ -104,6 +105,24 @@ void block_pages_grow(struct huge *huge, bool asks) {
         }
     } else if (huge->asked != HUGE_ASKED_NOT) {
         tell(huge, OS_HUGE_PAGES_NEVER);
+    }
+}
+
+void *block_pages_first(const struct huge *huge, size_t from_bytes) {
+    const uintptr_t part = align_up(huge->start + from_bytes, HUGE_PAGE_BYTES);
+    return huge->asked == HUGE_ASKED_WHOLE && options.huge_pages == huge_pages_adaptive &&
+                   part + HUGE_PAGE_BYTES <= huge->start + huge->usable_bytes
+               ? (void *)part
+               : NULL;
+}
+
+void block_pages_touch(struct huge *huge, void *first) {
+    const uint64_t touch_ns = first == NULL ? 0 : os_touch_ns(first);
+    if (touch_ns >= HUGE_PAGE_SLOW_NS) {
+        lock_acquire(&table.lock);
+        table.looks.touch_ns = touch_ns;
+        tell(huge, OS_HUGE_PAGES_NEVER);
+        lock_release(&table.lock);
     }
 }
 

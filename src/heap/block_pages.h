@@ -4,7 +4,7 @@
 // much was resident of such memory as others took without huge pages: of one part of each, of 2 MiB, when the block is
 // freed, grows, or is among the newest when another one comes. A block far longer than any of those does not ask, nor does
 // one in BLOCK_PAGES_PROBE, nor a zeroed one while the program is not seen to fill such (heap/zeroing.h). All functions but
-// block_pages_split() want the lock of the table of huge blocks. Why: docs/decisions/0032-the-learner-of-memory.md.
+// block_pages_split() and block_pages_touch() want the lock of the table of huge blocks. Why: docs/decisions/0032-the-learner-of-memory.md.
 #pragma once
 
 #include "heap/huge_table.h"
@@ -30,6 +30,14 @@ void block_pages_map(struct huge *huge, bool asks);
 
 // A block has grown by memory of the system.
 void block_pages_grow(struct huge *huge, bool asks);
+
+// The first huge page of the memory that the block has of the system, from `from_bytes` on, if it asks because the learner says so; else
+// NULL. Such memory reads as zero, and nobody has touched it.
+void *block_pages_first(const struct huge *huge, size_t from_bytes);
+
+// Without the lock, by whose block it is alone: touches that huge page. Where that takes too long (HUGE_PAGE_SLOW_NS) the block asks
+// no more.
+void block_pages_touch(struct huge *huge, void *first);
 
 // The block's first `filled_bytes` are no longer memory of the system: the last of them came from `source`.
 void block_pages_fill(struct huge *huge, const struct huge *source, size_t filled_bytes);

@@ -191,11 +191,6 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
 }
 
-// Blocks came back: what looks for free pages has something to look at.
-static void note_put(struct heap *heap) {
-    heap->put_since_purge = heap->put_since_early = true;
-}
-
 // The last block of the slab came back. It stays for the next burst, or goes.
 static void file_empty(struct heap *heap, struct run *slab) {
     struct bin *bin = &heap->bins[slab->class_index];
@@ -215,6 +210,7 @@ static void file_empty(struct heap *heap, struct run *slab) {
 // Puts checked blocks back and files the slab where it now belongs. That may destroy it.
 static inline void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     const unsigned held = slab->free_count;
+    heap->put_since_purge = heap->put_since_early = true;
     if (unlikely(held == 0)) {
         list_remove(&slab->bin_link);
         list_push_back(&heap->bins[slab->class_index].partial, &slab->bin_link);
@@ -353,7 +349,6 @@ static void flush_begin(struct flush *flush, struct heap *heap) {
 static void flush_end(struct flush *flush, unsigned count) {
     struct heap *heap = flush->heap;
     send_waiting(flush);
-    note_put(heap);
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, count - flush->sent_count);
@@ -384,7 +379,6 @@ unsigned heap_put_few(struct heap *heap, void *const *blocks, unsigned count) {
 
 void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
     put_bits(heap, slab, index / 64, bit(index % 64));
-    note_put(heap);
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_flushes, 1);
     heap_count(heap, COUNTER_flushed_blocks, 1);
@@ -493,9 +487,6 @@ unsigned heap_collect(struct heap *heap) {
             forward_remote(slab, owner, summary);
         }
         slab = next;
-    }
-    if (count != 0) {
-        note_put(heap);
     }
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_remote_collected, count);

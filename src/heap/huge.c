@@ -192,7 +192,8 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
     }
 }
 
-static bool grow(struct huge *huge, size_t usable_bytes) {
+// *first: a huge page to touch, of what is new: block_pages_first().
+static bool grow(struct huge *huge, size_t usable_bytes, void **first) {
     const size_t before = huge->usable_bytes;
     block_pages_look(huge);
     const bool asks = block_pages_ask_grown(huge, usable_bytes);
@@ -200,7 +201,9 @@ static bool grow(struct huge *huge, size_t usable_bytes) {
         return false;
     }
     block_pages_grow(huge, asks);
-    excess_needed(&table.excess, usable_bytes - before - kept_fill(huge, before));
+    const size_t filled_bytes = kept_fill(huge, before);
+    *first = block_pages_first(huge, before + filled_bytes);
+    excess_needed(&table.excess, usable_bytes - before - filled_bytes);
     trim_kept();
     return true;
 }
@@ -255,11 +258,13 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     if (huge == NULL) {
         huge = take_new(usable_bytes, alignment, clean, &dirty_bytes);
     }
+    void *first = huge == NULL ? NULL : block_pages_first(huge, dirty_bytes);
     trim_kept();
     unlock_and_make_room(peak_bytes);
     if (huge == NULL) {
         return NULL;
     }
+    block_pages_touch(huge, first);
     count_event(COUNTER_huge_allocs, 1);
     event_record(EVENT_huge_alloc, huge->start, huge->usable_bytes);
     huge->probed_bytes = 0;
@@ -348,14 +353,16 @@ bool huge_resize(struct huge *huge, size_t bytes) {
         return false;  // a guard lies behind it: the caller copies
     }
     bool done = true;
+    void *first = NULL;
     lock_acquire(&table.lock);
     const uint64_t peak_bytes = table.peak_bytes;
     if (usable_bytes < huge->usable_bytes) {
         shrink(huge, usable_bytes);
     } else {
-        done = grow(huge, usable_bytes);
+        done = grow(huge, usable_bytes, &first);
     }
     unlock_and_make_room(peak_bytes);
+    block_pages_touch(huge, first);
     return done;
 }
 

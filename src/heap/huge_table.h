@@ -62,6 +62,7 @@ struct huge_looks {
     uint32_t count;
     uint64_t resident_bytes[HUGE_LOOKS];
     uint64_t block_bytes[HUGE_LOOKS];
+    uint64_t touch_ns;  // of the latest block whose first huge page was slow, until the next look
 };
 
 // All huge blocks. Used in huge_table.c, block_pages.c, kept.c, leaving.c and huge.c alone.

@@ -25,8 +25,8 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
 // The slab must hold all its blocks and be on no list.
 void slab_destroy(struct run *slab);
 
-// Words of bitmaps, each of 64 neighbouring blocks, that a refill or a flush touches in a slab: one costs as much as several
-// blocks of it, and a call that touches many takes long (docs/decisions/0056-few-words-at-a-time.md).
+// Words of bitmaps, each of 64 neighbouring blocks, that a refill touches in a slab, and stretches that a flush puts back: one costs as
+// much as several blocks of it, and a call that touches many takes long (docs/decisions/0056-few-words-at-a-time.md).
 #define WORDS_FEW 2
 
 // Takes up to `want` blocks of the first WORDS_FEW words that have any, the lowest addresses first, into blocks[]. Returns how
@@ -134,7 +134,7 @@ static inline bool slab_is_empty(const struct run *slab) {
     return slab->free_count == slab->block_count;
 }
 
-// Puts blocks back: `bits` of word `word`. None of them may be held already.
+// Puts blocks back: `bits` of word `word`, at least one. None of them may be held already.
 static inline void slab_put(struct run *slab, unsigned word, uint64_t bits) {
     const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
     atomic_store_relaxed(&slab->free_bits[word], before | bits);

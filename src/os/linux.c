@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -119,36 +120,45 @@ static void *map_aligned(size_t bytes, size_t alignment, int protection, int fla
     return start;
 }
 
-// At the multiple of `alignment` below an address, if the kernel takes the hint: two calls less than cutting it out.
-static char *map_below(const char *address, size_t bytes, size_t alignment) {
-    void *hint = (void *)align_down((uintptr_t)address, alignment);
-    char *start = map_anonymous(hint, bytes, PROT_READ | PROT_WRITE, 0);
-    if (start != NULL && ((uintptr_t)start & (alignment - 1)) != 0) {
-        os_unmap(start, bytes);
-        return NULL;
-    }
-    return start;
+static bool is_aligned(const char *start, size_t alignment) {
+    return ((uintptr_t)start & (alignment - 1)) == 0;
 }
 
 void *os_map(size_t bytes, size_t alignment) {
     // Mappings usually grow downward without gaps, so after one aligned mapping of a size that is
     // a multiple of the alignment the next fits below it at the first try.
     char *start = map_anonymous(NULL, bytes, PROT_READ | PROT_WRITE, 0);
-    if (start == NULL || ((uintptr_t)start & (alignment - 1)) == 0) {
+    if (start == NULL || is_aligned(start, alignment)) {
         return start;
     }
-    const bool gone = os_unmap(start, bytes);
-    char *aligned = map_below(start, bytes, alignment);
-    if (aligned == NULL) {
-        aligned = map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
+    bool gone = os_unmap(start, bytes);
+    if (gone) {
+        // The multiple below, if the kernel takes the hint: two calls less than cutting it out.
+        void *hint = (void *)align_down((uintptr_t)start, alignment);
+        start = map_anonymous(hint, bytes, PROT_READ | PROT_WRITE, 0);
+        if (start == NULL || is_aligned(start, alignment)) {
+            return start;
+        }
+        gone = os_unmap(start, bytes);
     }
+    char *aligned = map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
     if (unlikely(!gone)) {
         os_unmap(start, bytes);  // refused a moment ago: perhaps not for good
     }
     return aligned;
 }
 
+// Of a limited address space a reservation takes half at most: the program wants the rest.
+static bool may_reserve(size_t bytes) {
+    uint64_t limits[2] = {0, 0};  // soft and hard; all ones: none
+    const long error = system_call(__NR_prlimit64, 0, RLIMIT_AS, 0, (long)limits, 0, 0);
+    return is_error(error) || limits[0] == UINT64_MAX || bytes <= limits[0] / 2;
+}
+
 void *os_reserve(size_t bytes) {
+    if (!may_reserve(bytes)) {
+        return NULL;
+    }
     void *start = map_anonymous(NULL, bytes, PROT_READ, MAP_NORESERVE);
     if (start != NULL) {
         // Or gdb's gcore writes gigabytes of nothing. Without it all else works.
@@ -324,6 +334,12 @@ uint64_t os_thread_cpu_ns(void) {
     count_clock();
     system_call(__NR_clock_gettime, CLOCK_THREAD_CPUTIME_ID, (long)&used, 0, 0, 0, 0);
     return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+uint64_t os_touch_ns(void *start) {
+    const uint64_t before_ns = os_thread_cpu_ns();
+    *(volatile char *)start = 0;
+    return os_thread_cpu_ns() - before_ns;
 }
 
 uint64_t os_random(void) {

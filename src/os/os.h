@@ -49,7 +49,7 @@ size_t os_page_bytes(void);
 void *os_map(size_t bytes, size_t alignment);
 
 // Address space that reads as zero and cannot be written; costs neither memory nor commit charge, and is left
-// out of core files.
+// out of core files. NULL as well where the address space is limited and this would be more than half of it.
 void *os_reserve(size_t bytes);
 
 // Makes a part of a reservation, or a guarded range, readable and writable.
@@ -115,6 +115,10 @@ static inline uint64_t os_ticks(void);
 
 // Nanoseconds for which the calling thread has had a processor: a system call.
 uint64_t os_thread_cpu_ns(void);
+
+// Touches a page that reads as zero, and that nobody else touches: the system brings it, and it still reads as zero. Returns how long
+// the thread had a processor for that, in nanoseconds: two system calls.
+uint64_t os_touch_ns(void *start);
 
 // Tells threads that exist apart without a thread-local variable or a system call.
 static inline uintptr_t os_thread_pointer(void);

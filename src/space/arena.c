@@ -253,7 +253,8 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
         return NULL;
     }
     excess_needed(&arena.excess, bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES);
-    if (unlikely(is_spare(superslab))) {
+    const bool is_first = is_spare(superslab);
+    if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
     *zeroed = claim_pages(superslab, bit_range(place, span));
@@ -263,6 +264,9 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
     run->guarded = guard;
     atomic_bump_owned(&superslab->run_start, bit(place));
     lock_release(&arena.lock);
+    if (unlikely(is_first)) {
+        huge_pages_touch(superslab, (void *)run->start);
+    }
     // A guard the system refuses leaves an ordinary unused page there: weaker, but not wrong.
     if (guard) {
         os_guard((char *)run->start + page_count * PAGE_BYTES, PAGE_BYTES);

@@ -19,9 +19,16 @@ static void add(struct growth_signals *signals, const struct superslab *supersla
     signals->resident_bytes += resident_bytes - least_u64(resident_bytes, dirty_bytes);
 }
 
+// Of the latest superslab whose huge page was slow, until the next look. Relaxed: stored by who took it into use, taken by whoever looks next under
+// the arena's lock, a look later at worst; pairs with nothing.
+static _Atomic(uint64_t) touch_ns;
+
 static struct growth_signals signals_of(const struct superslab *newest,
                                         const struct list *superslabs, uint64_t count) {
-    struct growth_signals signals = {.superslab_count = count};
+    struct growth_signals signals = {
+        .superslab_count = count,
+        .touch_ns = atomic_exchange_relaxed(&touch_ns, 0),
+    };
     unsigned samples = 0;
     const struct list *link = superslabs->previous;
     for (unsigned i = 0; i < SAMPLES_AMONG && link != superslabs && samples < SAMPLES; i++) {
@@ -121,6 +128,18 @@ void huge_pages_advise(struct superslab *superslab, const struct list *superslab
     if (clear_hollow(superslab) || wish != superslab->huge_pages) {
         os_advise_huge_pages((void *)superslab->start, SUPERSLAB_BYTES, wish);
         superslab->huge_pages = (uint8_t)wish;
+    }
+}
+
+void huge_pages_touch(struct superslab *superslab, void *start) {
+    if (options.huge_pages != huge_pages_adaptive ||
+        superslab->huge_pages != OS_HUGE_PAGES_ALWAYS) {
+        return;
+    }
+    const uint64_t ns = os_touch_ns(start);
+    if (ns >= HUGE_PAGE_SLOW_NS) {
+        atomic_store_relaxed(&touch_ns, ns);
+        make_hollow(superslab);
     }
 }
 

@@ -23,6 +23,12 @@
 // number.
 #define HOLLOW_MOST 4096
 
+// The first touch of a huge page takes a fifth of a millisecond where 2 MiB are at hand. It takes several where the host of a virtual
+// machine has taken them back, or pages must be moved out of their way first; a fault for each machine page is then cheaper, at one
+// to two microseconds each. Who asks touches the first one itself, and asks no further where it took so long
+// (docs/decisions/0065-what-a-huge-page-costs.md).
+#define HUGE_PAGE_SLOW_NS UINT64_C(1000000)
+
 // What the option wishes for a mapping whose size the program chose.
 enum os_huge_pages huge_pages_wish_of_block(void);
 
@@ -38,6 +44,10 @@ void huge_pages_end(struct superslab *superslab);
 // Tells the system what is wished for a superslab that holds nothing. `superslabs` lists all of them, the newest
 // last; they are `count`. The arena's lock is held.
 void huge_pages_advise(struct superslab *superslab, const struct list *superslabs, uint64_t count);
+
+// Of a superslab that was just told so, by who has the first run of it: touches that run's start, which reads as zero, if the superslab
+// asks because the learner says so. Where that took too long it asks no more, as if a part of it had been given back (below HOLLOW_MOST).
+void huge_pages_touch(struct superslab *superslab, void *start);
 
 // The process is about to fork.
 void huge_pages_fork(void);

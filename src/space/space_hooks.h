@@ -12,6 +12,8 @@ struct purge_delay;
 struct growth_signals {
     uint64_t superslab_count;
     uint64_t used_bytes, resident_bytes;  // of the newest ones without huge pages
+    // Of the latest one whose first huge page was slow (HUGE_PAGE_SLOW_NS) since the last look; 0: none was.
+    uint64_t touch_ns;
 };
 
 // Whether it should ask for huge pages. The lock of whose memory it is, is held.

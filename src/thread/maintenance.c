@@ -220,8 +220,8 @@ bool maintenance_tick(struct thread_cache *cache) {
     }
     if (unlikely(cache->learner_is_due)) {
         cache->learner_is_due = 0;
-        cache->learner_events = 0;
         knobs_call(&knobs_hooks.window, cache);
+        cache->learner_events = 0;
     }
     const uint64_t ticks = os_ticks();
     if (likely(ticks - cache->pace_ticks < OS_TICKS_PACE)) {

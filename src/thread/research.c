@@ -194,7 +194,7 @@ void research_alloc_end(struct thread_cache *cache, const struct research_mark *
 }
 
 static void add_flow(struct research *tables, uint64_t heap_id) {
-    for (unsigned i = 0; i < RESEARCH_FLOWS; i++) {
+    for (unsigned i = 0; heap_id != 0 && i < RESEARCH_FLOWS; i++) {
         struct research_flow *flow = &tables->flows[(heap_id + i) % RESEARCH_FLOWS];
         const uint64_t found = atomic_load_relaxed(&flow->heap_id);
         if (found == 0) {

@@ -41,6 +41,7 @@ static struct {
     uint32_t last_mapping;
     uint64_t clock_ms;
     _Atomic(uint64_t) cpu_ns;
+    _Atomic(uint64_t) touch_ns;
     uint64_t random_state;
     size_t bytes_max, ranges_max;
     uint64_t purged_bytes, split_bytes;
@@ -582,6 +583,12 @@ uint64_t os_thread_cpu_ns(void) {
     return atomic_load_relaxed(&machine.cpu_ns);
 }
 
+uint64_t os_touch_ns(void *start) {
+    *(volatile char *)start = 0;
+    return fake_os_wish(start) == OS_HUGE_PAGES_ALWAYS ? atomic_load_relaxed(&machine.touch_ns)
+                                                       : 1000;
+}
+
 uint64_t os_random(void) {
     enter();
     const bool refused = refuse(OS_RANDOM);
@@ -636,6 +643,10 @@ void fake_os_pass_ms(uint64_t ms) {
     enter();
     machine.clock_ms += ms;
     leave();
+}
+
+void fake_os_touch_ns(uint64_t ns) {
+    atomic_store_relaxed(&machine.touch_ns, ns);
 }
 
 void fake_os_pass_cpu_ns(uint64_t ns) {

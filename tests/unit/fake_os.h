@@ -65,6 +65,9 @@ enum fake_state fake_os_state(const void *address);
 uint64_t fake_os_purged_bytes(void);
 // Bytes given to os_split_huge_pages() with success.
 uint64_t fake_os_split_bytes(void);
+// How long os_touch_ns() takes from now on where huge pages are wished for; elsewhere it takes 1,000.
+void fake_os_touch_ns(uint64_t ns);
+
 // The last wish about huge pages for the mapping of an address.
 enum os_huge_pages fake_os_wish(const void *address);
 

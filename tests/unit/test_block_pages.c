@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "heap/block_pages.h"
 #include "heap/huge.h"
+#include "space/huge_pages.h"
 #include "space/page_map.h"
 
 #define BLOCK_BYTES (16 * MIB)
@@ -74,6 +75,31 @@ static void test_blocks_ask_after_dense_ones(void **state) {
     assert_int_equal(atomic_load_relaxed(&row->knob), POLICY_KNOB_huge_block_pages);
     assert_int_equal(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_resident);
     assert_int_equal(atomic_load_relaxed(&row->value), 1000);
+}
+
+static void test_blocks_do_not_ask_where_huge_pages_are_slow(void **state) {
+    (void)state;
+    start();
+    make(BLOCK_BYTES, DENSE);
+    fake_os_touch_ns(HUGE_PAGE_SLOW_NS);
+    for (unsigned i = 0; i < 2 * BLOCK_PAGES_PROBE; i++) {
+        char *block = make(BLOCK_BYTES, DENSE);
+        assert_false(asks(block) || asks(block + BLOCK_BYTES - 1));
+    }
+    const struct decision *row = &decision_log.decisions[2];
+    assert_int_equal(atomic_load_relaxed(&row->knob), POLICY_KNOB_huge_block_pages);
+    assert_int_equal(atomic_load_relaxed(&row->to), 0);
+    assert_int_equal(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_touch);
+    // Of a block that grows, what is new is tried.
+    fake_os_touch_ns(1);
+    char *block = NULL;
+    for (unsigned i = 0; i < 4 * BLOCK_PAGES_PROBE && (block == NULL || !asks(block)); i++) {
+        block = make(BLOCK_BYTES, DENSE);
+    }
+    assert_true(asks(block));
+    fake_os_touch_ns(HUGE_PAGE_SLOW_NS);
+    block = resize(block, 2 * BLOCK_BYTES);
+    assert_false(asks(block + 2 * BLOCK_BYTES - 1));
 }
 
 static void test_sparse_blocks_never_ask(void **state) {
@@ -309,6 +335,7 @@ static void test_any_mixture(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_ask_after_dense_ones),
+        cmocka_unit_test(test_blocks_do_not_ask_where_huge_pages_are_slow),
         cmocka_unit_test(test_sparse_blocks_never_ask),
         cmocka_unit_test(test_freed_blocks_tell),
         cmocka_unit_test(test_blocks_that_grow),

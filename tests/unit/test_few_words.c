@@ -1,4 +1,5 @@
-// A refill and a flush touch few words of bitmaps, so that no malloc and no free takes long.
+// What a refill takes and a flush puts back: few words of bitmaps, so that no malloc and no free takes long; of other heaps' words all that
+// comes of them, together.
 #include "isolate.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "heap/slab.h"
 #include "space/page_map.h"
 
-static struct heap heap;
+static struct heap heap, other;
 
 static void begin(void) {
     page_map_init();
@@ -25,11 +26,21 @@ static void check(void) {
 }
 
 // Takes the blocks of `words` words of one slab of 64 bytes into blocks[].
-static void take_words(unsigned words, void **blocks) {
+static void take_words_of(struct heap *from, unsigned words, void **blocks) {
     for (unsigned got = 0; got < words * 64;) {
         const unsigned rest = words * 64 - got;
-        got += heap_take(&heap, SIZE_CLASS_64, rest < 63 ? rest : 63, blocks + got);
+        got += heap_take(from, SIZE_CLASS_64, rest < 63 ? rest : 63, blocks + got);
     }
+}
+
+static void take_words(unsigned words, void **blocks) {
+    take_words_of(&heap, words, blocks);
+}
+
+static void *take_one(struct heap *from) {
+    void *block;
+    assert_int_equal(heap_take(from, SIZE_CLASS_64, 1, &block), 1);
+    return block;
 }
 
 static void test_a_refill_of_scattered_blocks_touches_few_words(void **state) {
@@ -92,11 +103,84 @@ static void test_few_words_without_those_of_misuse(void **state) {
     check();
 }
 
+static uint64_t publishes(void) {
+    return atomic_load_relaxed(&heap.counters.value[COUNTER_remote_publishes]);
+}
+
+// Words of another heap wait for what comes later of them, eight of them; the heap's own between them do not.
+static void test_words_of_another_heap_wait(void **state) {
+    (void)state;
+    begin();
+    heap_init(&other, 3);
+    enum { WORDS = 9, EACH = 3 };
+    void *others[WORDS * 64], *own[WORDS * EACH];
+    take_words_of(&other, WORDS, others);
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_64, WORDS * EACH, own), WORDS * EACH);
+    void *batch[2 * (WORDS - 1) * EACH];
+    unsigned count = 0;
+    for (unsigned i = 0; i < EACH; i++) {
+        for (unsigned w = 0; w < WORDS - 1; w++) {
+            batch[count++] = others[w * 64 + i];
+            batch[count++] = own[i * WORDS + w];
+        }
+    }
+    heap_put(&heap, batch, count);
+    assert_int_equal(publishes(), WORDS - 1);
+    // With one more they are sent when that comes.
+    count = 0;
+    for (unsigned w = 0; w < WORDS; w++) {
+        batch[count++] = others[w * 64 + EACH];
+    }
+    batch[count++] = others[EACH + 1];
+    heap_put(&heap, batch, count);
+    assert_int_equal(publishes(), WORDS - 1 + WORDS + 1);
+    assert_int_equal(heap_collect(&other), (WORDS - 1) * EACH + count);
+    check();
+    assert_int_equal(heap_check(&other), 0);
+}
+
+// The second free meets the first one, which waits behind another word's.
+static void test_block_of_another_heap_twice_in_one_batch(void **state) {
+    (void)state;
+    begin();
+    heap_init(&other, 3);
+    options.abort = 0;
+    stderr_begin();
+    void *others[65];
+    for (unsigned i = 0; i < 65; i++) {
+        others[i] = take_one(&other);
+    }
+    void *batch[] = {others[0], others[64], others[1], others[0]};
+    heap_put(&heap, batch, 4);
+    assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_misuses]), 1);
+    assert_int_equal(heap_collect(&other), 3);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+}
+
+// Where it was put back tells what looks for free pages.
+static void test_only_blocks_of_its_own_make_a_heap_look_for_pages(void **state) {
+    (void)state;
+    begin();
+    heap_init(&other, 3);
+    void *own = take_one(&heap);
+    void *others[2] = {take_one(&other), take_one(&other)};
+    heap_put(&heap, others, 1);
+    assert_false(heap.put_since_purge || heap.put_since_early);
+    assert_false(other.put_since_purge || other.put_since_early);
+    assert_int_equal(heap_collect(&other), 1);
+    assert_true(other.put_since_purge && other.put_since_early);
+    heap_put(&heap, &own, 1);
+    assert_true(heap.put_since_purge && heap.put_since_early);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refill_of_scattered_blocks_touches_few_words),
         cmocka_unit_test(test_few_words_are_put_back),
         cmocka_unit_test(test_few_words_without_those_of_misuse),
+        cmocka_unit_test(test_words_of_another_heap_wait),
+        cmocka_unit_test(test_block_of_another_heap_twice_in_one_batch),
+        cmocka_unit_test(test_only_blocks_of_its_own_make_a_heap_look_for_pages),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -61,7 +61,7 @@ static void take_inherited(void) {
 }
 
 // The slab goes in the midst of a flush, and another thread has its place before the flush comes to a block of it that was
-// freed before: that one's blocks stay its own.
+// freed before: that one's blocks stay its own, where the freed one was not where one of them starts.
 static void test_double_free_while_the_slab_goes(void **state) {
     (void)state;
     options.retain_slabs = 0;

@@ -147,6 +147,56 @@ static void test_dense_heap_asks_once_it_is_large(void **state) {
     }
 }
 
+static bool was_tried(unsigned index) {
+    return page_map_superslab(runs[index]->start)->huge_pages == OS_HUGE_PAGES_ALWAYS;
+}
+
+// Where the first touch of a huge page takes long, the superslab that was tried refuses from then on, and others are tried ever more
+// seldom.
+static void test_slow_huge_pages_are_not_asked_for(void **state) {
+    (void)state;
+    start();
+    fake_os_touch_ns(HUGE_PAGE_SLOW_NS);
+    unsigned tried = 0;
+    for (unsigned i = 0; i < RUN_COUNT / 2; i++) {
+        take(i, 16);
+        assert_int_equal(wish_of(i), OS_HUGE_PAGES_NEVER);
+        assert_int_equal(fake_os_wish((char *)runs[i]->start + SUPERSLAB_BYTES - 1),
+                         OS_HUGE_PAGES_NEVER);
+        tried += was_tried(i);
+    }
+    assert_true(was_tried(SMALL));
+    assert_in_range(tried, 2, 5);
+    const struct decision *row = &decision_log.decisions[2];
+    assert_int_equal(atomic_load_relaxed(&row->knob), POLICY_KNOB_huge_pages);
+    assert_int_equal(atomic_load_relaxed(&row->to), 0);
+    assert_int_equal(atomic_load_relaxed(&row->signal), POLICY_SIGNAL_touch);
+    assert_int_equal(atomic_load_relaxed(&row->value), HUGE_PAGE_SLOW_NS);
+    // They come back once the pause is over and a try was fast.
+    fake_os_touch_ns(HUGE_PAGE_SLOW_NS - 1);
+    unsigned asked = 0;
+    for (unsigned i = RUN_COUNT / 2; i < RUN_COUNT; i++) {
+        take(i, 16);
+        asked += wish_of(i) == OS_HUGE_PAGES_ALWAYS;
+    }
+    assert_true(asked > 1);
+    assert_int_equal(wish_of(RUN_COUNT - 2), OS_HUGE_PAGES_ALWAYS);
+    assert_int_equal(arena_check(), 0);
+}
+
+// What the user wishes is not tried.
+static void test_huge_pages_that_the_user_wishes_are_not_timed(void **state) {
+    (void)state;
+    start();
+    options.huge_pages = huge_pages_always;
+    fake_os_touch_ns(HUGE_PAGE_SLOW_NS);
+    for (unsigned i = 0; i < HUGE_PAGES_PROBE; i++) {
+        take(i, 16);
+        assert_int_equal(wish_of(i), OS_HUGE_PAGES_ALWAYS);
+    }
+    assert_int_equal(atomic_load_relaxed(&decision_log.decided), 0);
+}
+
 static void test_sparse_heap_refuses(void **state) {
     (void)state;
     start();
@@ -390,6 +440,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_many_heaps_are_small_for_no_longer),
         cmocka_unit_test(test_decisions_are_logged),
         cmocka_unit_test(test_dense_heap_asks_once_it_is_large),
+        cmocka_unit_test(test_slow_huge_pages_are_not_asked_for),
+        cmocka_unit_test(test_huge_pages_that_the_user_wishes_are_not_timed),
         cmocka_unit_test(test_sparse_heap_refuses),
         cmocka_unit_test(test_looks_are_few_where_nothing_is_found),
         cmocka_unit_test(test_growth_that_becomes_sparse_is_noticed),

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "control/policy_memory.h"
+#include "space/huge_pages.h"
 
 // ---- Huge pages
 
@@ -15,7 +16,7 @@ static unsigned decided;
 
 // One superslab; what must always hold of what is decided.
 static bool grow_by(uint64_t used_bytes, uint64_t resident_bytes) {
-    const struct growth_signals signals = {++superslab_count, used_bytes, resident_bytes};
+    const struct growth_signals signals = {++superslab_count, used_bytes, resident_bytes, 0};
     struct policy_decision decision;
     const bool before = growth.asks;
     const bool asks = policy_growth(&growth, &signals, &decision);
@@ -70,6 +71,45 @@ static void test_each_end_doubles_the_pause(void **state) {
         }
     }
     assert_true(grow(1000));
+}
+
+// However dense the heap is: a huge page that took long ends it, for twice as long each time.
+static void test_slow_huge_pages_end_it(void **state) {
+    (void)state;
+    struct policy_decision decision;
+    struct growth_signals signals = {1, 1000 * 4096, 1000 * 4096, 0};
+    for (unsigned pause = 1; pause <= 64; pause *= 2) {
+        signals.touch_ns = HUGE_PAGE_SLOW_NS - 1;
+        assert_true(policy_growth(&growth, &signals, &decision));
+        signals.touch_ns = HUGE_PAGE_SLOW_NS;
+        assert_false(policy_growth(&growth, &signals, &decision));
+        assert_int_equal(decision.knob, POLICY_KNOB_huge_pages);
+        assert_int_equal(decision.from, 1);
+        assert_int_equal(decision.to, 0);
+        assert_int_equal(decision.signal, POLICY_SIGNAL_touch);
+        assert_int_equal(decision.value, HUGE_PAGE_SLOW_NS);
+        signals.touch_ns = 0;
+        for (unsigned i = 0; i < pause; i++) {
+            assert_false(policy_growth(&growth, &signals, &decision));
+            assert_int_equal(decision.knob, 0);
+        }
+    }
+}
+
+// One that another thread tells of late: the pause only ends a superslab later.
+static void test_slow_huge_page_during_a_pause(void **state) {
+    (void)state;
+    struct policy_decision decision;
+    struct growth_signals signals = {1, 1000 * 4096, 1000 * 4096, 0};
+    assert_true(policy_growth(&growth, &signals, &decision));
+    signals.touch_ns = HUGE_PAGE_SLOW_NS;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(policy_growth(&growth, &signals, &decision));
+        assert_int_equal(decision.knob != 0, i == 0);
+    }
+    signals.touch_ns = 0;
+    assert_false(policy_growth(&growth, &signals, &decision));
+    assert_true(policy_growth(&growth, &signals, &decision));
 }
 
 // Dense and sparse by turns, in step with the pauses or not: seldom asked, and seldom changed.
@@ -361,6 +401,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_begins_where_memory_is_dense),
         cmocka_unit_test(test_noise_between_the_borders_changes_nothing),
         cmocka_unit_test(test_each_end_doubles_the_pause),
+        cmocka_unit_test(test_slow_huge_pages_end_it),
+        cmocka_unit_test(test_slow_huge_page_during_a_pause),
         cmocka_unit_test(test_growth_that_alternates),
         cmocka_unit_test(test_extreme_growth),
         cmocka_unit_test(test_what_is_wanted_again_raises_the_bound),

@@ -13,7 +13,7 @@ from hakmem.inspect.model import Event
 
 KIND_BITS = 8
 NS_PER_MS = 1_000_000
-PAGE_ENTRY = "page entry"
+OWNER = "owner"
 
 
 def read_events(
@@ -54,7 +54,7 @@ def _arguments(kind: np.void, first: int, second: int, layout: Layout) -> dict[s
     found: dict[str, int] = {}
     for column, value in (("a_unit", first), ("b_unit", second)):
         unit = kind[column].decode("ascii", errors="replace")
-        if unit == PAGE_ENTRY:
+        if unit == OWNER:
             shift = layout.root.constant("heap_id_shift")
             found["heap"] = value >> shift
             index = (value & ((1 << shift) - 1)) - layout.class_tops.start
