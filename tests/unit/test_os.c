@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,22 +93,6 @@ static void test_impossible_maps_are_refused(void **state) {
     assert_null(os_reserve_aligned((size_t)1 << 60, 64 * KIB));
     assert_true(atomic_load_relaxed(&os_call_counters.failures) > failures);
     assert_int_equal(errno, 77);
-}
-
-// Of a limited address space half is the program's.
-static void test_reservation_leaves_half_of_a_limit(void **state) {
-    (void)state;
-    const pid_t child = fork();
-    if (child == 0) {
-        const struct rlimit limit = {(rlim_t)1 << 40, RLIM_INFINITY};
-        const bool is_limited = setrlimit(RLIMIT_AS, &limit) == 0;
-        const bool refused = os_reserve(((size_t)1 << 39) + os_page_bytes()) == NULL;
-        const bool granted = os_reserve((size_t)1 << 34) != NULL;
-        _exit(is_limited && refused && granted ? 0 : 1);
-    }
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
 }
 
 static void test_first_touch_is_timed(void **state) {
@@ -318,7 +301,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_page_size),
         cmocka_unit_test(test_map_is_zero_aligned_and_writable),
         cmocka_unit_test(test_impossible_maps_are_refused),
-        cmocka_unit_test(test_reservation_leaves_half_of_a_limit),
         cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_reservation_reads_as_zero_until_committed),
         cmocka_unit_test(test_guard_and_back),
