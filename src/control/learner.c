@@ -143,8 +143,8 @@ static void apply(void *context, const struct policy_decision *decision) {
 
 // Since the last look, which was a window's length of slow paths ago, or more if they were all flushes.
 static bool is_seldom(const struct thread_cache *cache, uint64_t now_ticks) {
-    const uint64_t events = greatest_u64(cache->learner_window, cache->learner_events);
-    return (now_ticks - cache->learner->window_start_ticks) / events > SELDOM_TICKS;
+    const uint64_t slow_paths = greatest_u64(cache->learner_window, cache->learner_events);
+    return (now_ticks - cache->learner->window_start_ticks) / slow_paths > SELDOM_TICKS;
 }
 
 // The end of a window is the beginning of the next: `now_ns` of both, 0 when nobody has looked. The clock runs while there is
