@@ -95,16 +95,6 @@ static void test_impossible_maps_are_refused(void **state) {
     assert_int_equal(errno, 77);
 }
 
-static void test_first_touch_is_timed(void **state) {
-    (void)state;
-    char *page = os_map(os_page_bytes(), os_page_bytes());
-    assert_non_null(page);
-    assert_int_equal(os_resident_bytes(page, os_page_bytes()), 0);
-    assert_true(os_touch_ns(page) < UINT64_C(10000000000));
-    assert_int_equal(os_resident_bytes(page, os_page_bytes()), os_page_bytes());
-    assert_int_equal(*page, 0);
-}
-
 static void test_reservation_reads_as_zero_until_committed(void **state) {
     (void)state;
     const size_t page = os_page_bytes();
@@ -301,7 +291,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_page_size),
         cmocka_unit_test(test_map_is_zero_aligned_and_writable),
         cmocka_unit_test(test_impossible_maps_are_refused),
-        cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_reservation_reads_as_zero_until_committed),
         cmocka_unit_test(test_guard_and_back),
         cmocka_unit_test(test_purged_memory_reads_as_zero),

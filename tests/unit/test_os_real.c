@@ -78,6 +78,19 @@ static void test_splits_at_the_ends(void **state) {
     assert_true(os_unmap(start, 8 * MIB));
 }
 
+static void test_first_touch_is_timed(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    char *start = os_map(2 * page, page);
+    assert_non_null(start);
+    os_advise_huge_pages(start, 2 * page, OS_HUGE_PAGES_NEVER);
+    assert_int_equal(os_resident_bytes(start, 2 * page), 0);
+    assert_true(os_touch_ns(start + page) < UINT64_C(10000000000));
+    assert_int_equal(os_resident_bytes(start, 2 * page), page);
+    assert_int_equal(start[page], 0);
+    assert_true(os_unmap(start, 2 * page));
+}
+
 static void test_resident_bytes(void **state) {
     (void)state;
     const size_t page = os_page_bytes();
@@ -153,6 +166,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
         cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_splits_at_the_ends),
+        cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_resident_bytes),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
