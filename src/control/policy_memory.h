@@ -6,7 +6,7 @@
 // beginning. It ends as well where the first touch of a huge page took HUGE_PAGE_SLOW_NS;
 // told of such a touch during a pause, it only waits one superslab longer.
 //
-// Delay: free pages inside the slabs of a heap go back after a sixteenth of slab_purge_delay_ms at first. Where what went so
+// Delay: free pages inside the slabs of a heap go back after a 64th of slab_purge_delay_ms at first. Where what went so
 // is wanted again, more than a sixteenth of it, the delay doubles, up to the option's. It is halved after 32 rounds without; each
 // doubling makes that twice as many, so that a program whose demand comes in waves pays ever more seldom.
 //

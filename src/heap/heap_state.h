@@ -18,7 +18,7 @@ struct bin {
 };
 
 // The shortest delay that a heap's free pages go back after: this part of slab_purge_delay_ms.
-#define PURGE_EARLY_PART 16
+#define PURGE_EARLY_PART 64
 
 // What the learner made of slab_purge_delay_ms for one heap; zeros at first. What is purged and wanted again is added as it
 // happens, the rest is the policy's (control/policy_memory.h).

@@ -87,7 +87,7 @@ static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
 // A slab half of which came back; `blocks` are those still out.
 static unsigned half_a_slab(void **blocks) {
     start();
-    options.slab_purge_delay_ms = 1600;
+    options.slab_purge_delay_ms = 6400;
     atomic_store_relaxed(&space_hooks.delay, note_delay);
     const unsigned half = size_classes[SIZE_CLASS_4096].block_count / 2;
     void *all[63];
@@ -108,7 +108,7 @@ static void test_early_purges_tell_what_is_wanted_again(void **state) {
     const unsigned half = half_a_slab(blocks);
     assert_int_equal(heap_purge_delay_ms(&heap), 100);  // nothing is known yet
     assert_false(heap_purge_early(&heap, false));       // aged
-    assert_int_equal(asked_ms, 1600);
+    assert_int_equal(asked_ms, 6400);
     assert_int_equal(heap_purge_delay_ms(&heap), 40);
     assert_int_equal(heap.purge_delay.early_bytes, 0);
     heap_purge_early(&heap, false);
@@ -159,17 +159,17 @@ static void test_a_heap_of_many_slabs_is_looked_through_at_leisure(void **state)
     half_a_slab(blocks);
     heap.purge_delay.ms = 40;
     heap.looked_through_count = 2048;
-    assert_int_equal(heap_purge_delay_ms(&heap), 800);
+    assert_int_equal(heap_purge_delay_ms(&heap), 3200);
     heap.looked_through_count = 10000;
-    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+    assert_int_equal(heap_purge_delay_ms(&heap), 6400);
     heap_purge_slabs(&heap, false);
     assert_int_equal(heap_purge_delay_ms(&heap), 40);
     // Without the learner the option's, whatever was learned.
     options.learn = 0;
-    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+    assert_int_equal(heap_purge_delay_ms(&heap), 6400);
     options.learn = 1;
     atomic_store_relaxed(&space_hooks.delay, NULL);
-    assert_int_equal(heap_purge_delay_ms(&heap), 1600);
+    assert_int_equal(heap_purge_delay_ms(&heap), 6400);
 }
 
 int main(int argument_count, char **arguments) {
