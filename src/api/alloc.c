@@ -105,7 +105,8 @@ static void *alloc_big_once(size_t bytes, size_t alignment, bool zero) {
 // Above SMALL_BYTES_MAX, or with an alignment above a page.
 static void *alloc_big(size_t bytes, size_t alignment, bool zero) {
     struct thread_cache *cache = lifecycle_attach();
-    if (bytes > REQUEST_BYTES_MAX) {
+    // Not for want of memory: giving back what there is would not help.
+    if (bytes > HUGE_BYTES_MAX || alignment > HUGE_BYTES_MAX) {
         return NULL;
     }
     void *block = alloc_big_once(bytes, alignment, zero);
@@ -130,8 +131,11 @@ static void *or_enomem(void *block) {
 // `zero` is asked of what is not small alone.
 static void *alloc_uncounted(size_t bytes, size_t alignment, bool zero) {
     const int saved_errno = errno;
+    struct thread_cache *cache = thread_cache;
+    const bool was_entered = cache_enter(cache);
     void *block = is_small(bytes, alignment) ? alloc_small_slow(bytes, alignment)
                                              : alloc_big(bytes, alignment, zero);
+    cache_leave(cache, was_entered);
     errno = saved_errno;
     return block;
 }
@@ -270,7 +274,8 @@ static void free_uncounted(void *block) {
         return;
     }
     const int saved_errno = errno;
-    struct thread_cache *cache = lifecycle_attach();
+    struct thread_cache *cache = lifecycle_attach_to_free();
+    const bool was_entered = cache != NULL && cache_enter(cache);
     const uintptr_t address = (uintptr_t)block;
     const struct place place = place_find(address);
     switch (place.kind) {
@@ -296,6 +301,7 @@ static void free_uncounted(void *block) {
     }
     if (likely(cache != NULL)) {
         tick(cache);
+        cache_leave(cache, was_entered);
     }
     errno = saved_errno;
 }
@@ -324,10 +330,12 @@ SLOW_PATH static void free_slowest(void *block) {
 // A block of a class whose magazine is full: whose slab it is from need not be known.
 static bool free_full(struct thread_cache *cache, uint64_t class_index, void *block) {
     const int saved_errno = errno;
+    const bool was_entered = cache_enter(cache);
     const bool pushed = cache_push_slow(cache, class_index, block);
     if (likely(pushed)) {
         tick(cache);
     }
+    cache_leave(cache, was_entered);
     errno = saved_errno;
     return pushed;
 }

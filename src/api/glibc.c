@@ -19,7 +19,7 @@ EXPORTED struct mallinfo2 mallinfo2(void) {
     stats_collect(&stats);
     const uint64_t *gauge = stats.gauge;
     struct mallinfo2 info = {0};
-    info.hblks = stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees];
+    info.hblks = gauge[GAUGE_huge_blocks];
     info.hblkhd = gauge[GAUGE_huge_bytes];
     info.uordblks = gauge[GAUGE_live_bytes] - gauge[GAUGE_huge_bytes];
     // Between the two counts other threads may have given memory back.
@@ -80,8 +80,7 @@ EXPORTED int malloc_info(int flags, FILE *stream) {
     fprintf(stream, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",
             (size_t)gauge[GAUGE_slab_free_bytes]);
     fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n",
-            (size_t)(stats.counter[COUNTER_huge_allocs] - stats.counter[COUNTER_huge_frees]),
-            (size_t)gauge[GAUGE_huge_bytes]);
+            (size_t)gauge[GAUGE_huge_blocks], (size_t)gauge[GAUGE_huge_bytes]);
     fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes]);
     fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes_max]);
 #define COUNTER(name, unit, help)                                                      \

@@ -15,8 +15,11 @@
 #include "control/snapshot.h"
 #include "control/stats.h"
 #include "heap/guarded_report.h"
+#include "heap/huge_table.h"
 #include "heap/quarantine.h"
 #include "os/os.h"
+#include "space/arena.h"
+#include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
 
@@ -107,9 +110,24 @@ __attribute__((constructor(101))) static void start(void) {
     }
 }
 
+// Whether a handler of a signal that interrupted malloc or free ends the process: what they change is half done, and locked by this
+// thread.
+static bool malloc_is_interrupted(void) {
+    const struct lock *locks[] = {&huge_table_state.lock, &registry_state.lock, &late_heap()->lock,
+                                  &arena_state.lock, &metadata_state.lock};
+    bool is_interrupted = thread_cache->entered;
+    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
+        is_interrupted = is_interrupted || lock_is_mine(locks[i]);
+    }
+    return is_interrupted;
+}
+
 // Brings what the main thread's cache still holds, and what ended threads left in theirs, to the bitmaps, where a double or
 // invalid free that nothing noticed so far shows up.
 static void verify_frees(void) {
+    if (malloc_is_interrupted()) {
+        return;
+    }
     lifecycle_empty_kept();
     struct thread_cache *cache = thread_cache;
     if (!cache_is_real(cache)) {

@@ -43,13 +43,20 @@ struct build_id build_id_read(const ElfW(Phdr) * headers, size_t count, uintptr_
 }
 
 struct build_id build_id_of_program(const ElfW(Phdr) * headers, size_t count) {
-    uintptr_t bias = 0;  // without a header that says where the headers are, nothing was moved
+    // The headers follow the file's own, which is where the file's first byte was loaded. A header that says where the headers are
+    // not every program has: a static one that may lie anywhere has none.
+    const uintptr_t file_start = (uintptr_t)headers - sizeof(ElfW(Ehdr));
     for (size_t i = 0; i < count; i++) {
         if (headers[i].p_type == PT_PHDR) {
-            bias = (uintptr_t)headers - headers[i].p_vaddr;
+            return build_id_read(headers, count, (uintptr_t)headers - headers[i].p_vaddr);
         }
     }
-    return build_id_read(headers, count, bias);
+    for (size_t i = 0; i < count; i++) {
+        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0) {
+            return build_id_read(headers, count, file_start - headers[i].p_vaddr);
+        }
+    }
+    return (struct build_id){0};
 }
 
 bool build_id_is(const struct build_id *one, const struct build_id *other) {

@@ -9,7 +9,7 @@
 struct control {
     // Relaxed, each: a state that stands alone; written by a process that no memory order reaches. Pairs with nothing.
     _Atomic(uint32_t) events;  // 1: events of kind ASKED wanted
-    // They differ: what hakmem_trim gives back is wanted. Relaxed, and taken by an acquire CAS; pairs with nothing.
+    // They differ: what hakmem_trim gives back is wanted, and not given back yet. Relaxed, and pairs with nothing.
     _Atomic(uint32_t) purge_wanted, purge_done;
 };
 

@@ -1,7 +1,7 @@
 // The learner: after each window of slow paths of a cache it asks the policy (policy.h), turns the knobs of that cache, and
-// writes down why. It runs in the thread whose cache it is, at the end of a slow path; no thread, clock or hot path
-// is involved. What it decides of memory itself (policy_memory.h) it is asked where superslabs are taken into use and free memory
-// is given back. What was decided, and the windows it was decided on, stay in two rings in static memory for readers
+// writes down why. It runs in the thread whose cache it is, at the end of a slow path; there is no thread of its own, no timer, and nothing in
+// a hot path. What it decides of memory itself (policy_memory.h) it is asked where superslabs and huge blocks take memory, where memory that was given back
+// is wanted again or has aged, and where a heap's slabs were looked through; of threads (policy_threads.h) where one takes a cache. What was decided, and the windows it was decided on, stay in two rings in static memory for readers
 // outside of the process (`hakmem inspect --decisions`, docs/LEARNING.md).
 #pragma once
 

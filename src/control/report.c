@@ -164,8 +164,11 @@ static uint64_t status_bytes(const char *status, size_t length, const char *key)
     return kib * KIB;
 }
 
+// The holder of `busy` calls it.
 static void put_memory(char *file) {
-    char status[1536];
+    static char
+        status[8 *
+               KIB];  // before what is looked for stand the user's groups, which may be hundreds
     const size_t length = os_file_read("/proc/self/status", status, sizeof status);
     put(file, FIELD_RSS_BYTES, status_bytes(status, length, "\nVmRSS:"));
     put(file, FIELD_PEAK_RSS_BYTES, status_bytes(status, length, "\nVmHWM:"));

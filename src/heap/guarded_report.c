@@ -178,3 +178,7 @@ static bool report_fault(const struct os_fault *fault) {
 void guarded_catch_faults(void) {
     os_fault_catch(report_fault);
 }
+
+void guarded_report_fork_child(void) {
+    atomic_store_relaxed(&report.busy, 0);
+}

@@ -16,3 +16,6 @@ void guarded_print_stack(int descriptor, const char *heading, const struct stack
 // From now on a fault in the pool is reported before it takes its course; with the option abort at 0 the
 // page is made accessible and the program goes on. A system that refuses leaves faults without a report.
 void guarded_catch_faults(void);
+
+// The process is the child of a fork: no other thread reports any more.
+void guarded_report_fork_child(void);

@@ -135,33 +135,55 @@ bool heap_has_blocks(const struct heap *heap, uint64_t class_index) {
 // A slab that holds less than this part of its blocks stays: it would soon be looked for again.
 #define MOVED_PART 8
 
+// Only so many are looked at from either end: both heaps are locked, and one may have 100,000 slabs that hold a block or two.
+// What came back last is behind.
+#define MOVED_LOOKS 16
+
+static bool is_worth_moving(const struct run *slab) {
+    return slab->free_count * MOVED_PART >= slab->block_count;
+}
+
+static struct run *slab_to_move(const struct bin *bin) {
+    const struct list *front = bin->partial.next;
+    const struct list *back = bin->partial.previous;
+    for (unsigned i = 0; i < MOVED_LOOKS && front != &bin->partial; i++, front = front->next) {
+        struct run *slab = CONTAINER_OF(front, struct run, bin_link);
+        if (is_worth_moving(slab)) {
+            return slab;
+        }
+    }
+    for (unsigned i = 0; i < MOVED_LOOKS && back != &bin->partial; i++, back = back->previous) {
+        struct run *slab = CONTAINER_OF(back, struct run, bin_link);
+        if (is_worth_moving(slab)) {
+            return slab;
+        }
+    }
+    return NULL;
+}
+
 bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
     struct bin *source = &from->bins[class_index];
     struct bin *target = &to->bins[class_index];
-    struct list *link = source->partial.next;
-    while (link != &source->partial) {
-        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        if (slab->free_count * MOVED_PART >= slab->block_count) {
-            list_remove(link);
-            list_push_front(&target->partial, link);
-            source->slab_count--;
-            target->slab_count++;
-            source->empty_count -= slab_is_empty(slab);
-            target->empty_count += slab_is_empty(slab);
-            heap_uncount_bytes(from, slab);
-            heap_count_bytes(to, slab);
-            to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
-            to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
-            atomic_store_relaxed(&slab->heap, to);
-            heap_tell_bytes(from);
-            heap_tell_bytes(to);
-            heap_count(to, COUNTER_slabs_moved, 1);
-            event_record(EVENT_slab_moved, slab->start, page_owner(to->id, class_index));
-            return true;
-        }
-        link = link->next;
+    struct run *slab = slab_to_move(source);
+    if (slab == NULL) {
+        return false;
     }
-    return false;
+    list_remove(&slab->bin_link);
+    list_push_front(&target->partial, &slab->bin_link);
+    source->slab_count--;
+    target->slab_count++;
+    source->empty_count -= slab_is_empty(slab);
+    target->empty_count += slab_is_empty(slab);
+    heap_uncount_bytes(from, slab);
+    heap_count_bytes(to, slab);
+    to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
+    to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
+    atomic_store_relaxed(&slab->heap, to);
+    heap_tell_bytes(from);
+    heap_tell_bytes(to);
+    heap_count(to, COUNTER_slabs_moved, 1);
+    event_record(EVENT_slab_moved, slab->start, page_owner(to->id, class_index));
+    return true;
 }
 
 // Destroys empty slabs of a class beyond `keep`; those used longest ago first. They are at the end of the list.
@@ -400,9 +422,12 @@ static uint64_t bits_not_out(const struct run *slab, unsigned word) {
 
 void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     // The heap is read before the bits are set: until then the blocks keep the slab alive. Only a
-    // block that was freed twice comes here after its slab's end.
+    // block that was freed twice comes here after its slab's end; where another slab begins meanwhile, the
+    // bitmap is not the one that has as many words.
+    _Atomic(uint64_t) *const remote_bits = whole_load(&slab->remote_bits);
     struct heap *heap = atomic_load_relaxed(&slab->heap);
-    if (unlikely(heap == NULL || word >= slab_words(slab))) {
+    if (unlikely(heap == NULL || word >= slab_words(slab) ||
+                 whole_load(&slab->remote_bits) != remote_bits)) {
         report_double_frees(slab, word, bits);
         return;
     }
@@ -414,7 +439,7 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
             return;
         }
     }
-    const uint64_t before = atomic_or_acq_rel(&slab->remote_bits[word], bits);
+    const uint64_t before = atomic_or_acq_rel(&remote_bits[word], bits);
     // Whoever found the word empty announces it; the others' bits go with that announcement.
     if (before == 0 && atomic_or_release(&slab->remote_summary, bit(word)) == 0) {
         push_remote(heap, slab);

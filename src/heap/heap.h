@@ -3,7 +3,7 @@
 //
 // Everything here is done under the heap's lock: by its thread when its cache runs dry or over, and
 // by any other thread that finds the heap idle (see thread/maintenance.c). The lock is uncontended
-// in the first case: one atomic per 8 to 63 operations of the program.
+// in the first case: one atomic per up to 63 operations of the program, 8 and more where free blocks lie together.
 //
 // Remote frees. A thread that frees a block of a foreign heap sets the block's bit in the slab's
 // remote_bits, then the word's bit in remote_summary; the one that turns the summary from zero

@@ -6,7 +6,7 @@
 #include "space/huge_pages.h"
 #include "space/space_hooks.h"
 
-struct heap_sums heap_sums;  // relaxed: see heap.h
+struct heap_sums heap_sums;  // relaxed: see heap_state.h
 
 // All heaps together may keep so many times excess_bytes, or as much as is in use; each this part of excess_bytes in any
 // case, and it tells the others when what it keeps or uses has changed by that part.

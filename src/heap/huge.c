@@ -237,8 +237,7 @@ static struct huge *take_new(size_t usable_bytes, size_t alignment, bool clean,
 
 void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     const size_t page_bytes = os_page_bytes();
-    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1)) ||
-        alignment > ((size_t)1 << (ADDRESS_BITS - 1))) {
+    if (bytes > HUGE_BYTES_MAX || alignment > HUGE_BYTES_MAX) {
         return NULL;
     }
     if (alignment < PAGE_BYTES) {
@@ -342,7 +341,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
 }
 
 bool huge_resize(struct huge *huge, size_t bytes) {
-    if (bytes > ((size_t)1 << (ADDRESS_BITS - 1))) {
+    if (bytes > HUGE_BYTES_MAX) {
         return false;
     }
     size_t usable_bytes = align_up(bytes, os_page_bytes());

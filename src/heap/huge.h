@@ -9,6 +9,9 @@
 
 #include "heap/huge_table.h"
 
+// Longer blocks, and greater alignments, are refused.
+#define HUGE_BYTES_MAX ((size_t)1 << (ADDRESS_BITS - 1))
+
 // `alignment` is a power of two. NULL when the system has no memory.
 void *huge_alloc(size_t bytes, size_t alignment, bool zero);
 

@@ -65,7 +65,7 @@ struct huge_looks {
     uint64_t touch_ns;  // of the latest block whose first huge page was slow, until the next look
 };
 
-// All huge blocks. Used in huge_table.c, block_pages.c, kept.c, leaving.c and huge.c alone.
+// All huge blocks. Changed in huge_table.c, block_pages.c, kept.c, leaving.c, zeroing.c and huge.c alone.
 struct huge_table {
     struct lock lock;
     bool ready;

@@ -3,8 +3,8 @@
 // comes as new memory. All functions want the lock of the table of huge blocks.
 //
 //   kept        AAAAAAAA  BBBBB  CCC          a block of 10 is wanted:
-//   the block   AAAAAAAABB                    A moves as a whole, then the end of B
-//   kept                  BBB    CCC
+//   the block   AAAAAAAACC                    A moves as a whole, then the end of C, the shortest that is long enough
+//   kept        BBBBB  C
 #pragma once
 
 #include "heap/huge_table.h"

@@ -198,12 +198,17 @@ static void describe_foreign(struct text *text, uintptr_t address) {
     }
 }
 
+// Of a slab that ended meanwhile: the one that is here now may have fewer blocks.
+static bool is_of_former_slab(const struct run *slab, unsigned index) {
+    return index >= slab->block_count;
+}
+
 static bool never_handed_out(const struct run *slab, unsigned index) {
-    return index >= slab->fresh_index && slab_holds(slab, index);
+    return !is_of_former_slab(slab, index) && index >= slab->fresh_index && slab_holds(slab, index);
 }
 
 static const char *state_of(const struct run *slab, unsigned index) {
-    if (slab_is_free(slab, index)) {
+    if (is_of_former_slab(slab, index) || slab_is_free(slab, index)) {
         return never_handed_out(slab, index) ? "never handed out" : "free";
     }
     switch (misuse_holder == NULL ? HOLDER_UNKNOWN : misuse_holder(slab, slab_block(slab, index))) {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "os/os.h"
 
 // Since Linux 5.14; the headers of Debian 11 do not have it yet.
@@ -48,6 +49,8 @@ static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *bac
 void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes, size_t *backed) {
     const int saved_errno = errno;
     void *start = NULL;
+    backed_bytes =
+        align_up(backed_bytes, os_page_bytes());  // what follows is backed from a page on
     const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
                                   O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file >= 0) {

@@ -35,15 +35,19 @@ bool lock_is_aborting(void) {
 // Another holder lets go within microseconds of its own time. One that does not is ending the process as well, forking, or kept
 // from running.
 #define ABORT_WAIT_MS 1000
+// Where a filter refuses the clock.
+#define ABORT_YIELDS_MOST 10000000
 
 // A thread that noticed misuse under a lock holds it and will never go on from there.
 static void wait_while_aborting(struct lock *lock) {
-    if (atomic_load_relaxed(&lock->holder) == lock_thread_mark()) {
+    if (lock_is_mine(lock)) {
         return;
     }
     const uint64_t begin = os_clock_ms_locked();
-    while (atomic_exchange_acquire(&lock->state, 2) != 0 &&
-           os_clock_ms_locked() - begin < ABORT_WAIT_MS) {
+    for (uint32_t yields = 0;
+         atomic_exchange_acquire(&lock->state, 2) != 0 &&
+         os_clock_ms_locked() - begin < ABORT_WAIT_MS && yields < ABORT_YIELDS_MOST;
+         yields++) {
         os_yield();
     }
 }

@@ -65,6 +65,12 @@ static inline uint32_t lock_thread_mark(void) {
     return (uint32_t)(os_thread_pointer() >> 4);
 }
 
+// Whether the calling thread holds it: what a handler of a signal interrupted, for one. Not told of one that it was about to take or
+// had all but given back.
+static inline bool lock_is_mine(const struct lock *lock) {
+    return atomic_load_relaxed(&((struct lock *)(uintptr_t)lock)->holder) == lock_thread_mark();
+}
+
 static inline void lock_note_taken(struct lock *lock) {
     atomic_store_relaxed(&lock->holder, lock_thread_mark());
     if (HAKMEM_CHECKS) {

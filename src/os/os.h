@@ -1,7 +1,9 @@
-// The operating system, as the rest of hakmem sees it. The only place with system calls.
+// The operating system, as the rest of hakmem sees it. The only place with system calls for memory, waiting and time (base/text.h writes,
+// config/profile_file.c and os/file.h read and write files by calls of their own).
 //
 // Contract: no function here allocates, takes a lock, or calls into the C library beyond a raw
-// system call. A failure is a returned false or NULL; errno is never touched. Every call is counted.
+// system call, clock_gettime and getauxval. A failure is a returned false or NULL; errno is never touched. The calls of enum os_call
+// are counted.
 // tests/unit/fake_os.c implements the same contract on a simulated machine, where each call can be
 // made to fail and the clock moves by hand.
 #pragma once

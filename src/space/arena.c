@@ -302,6 +302,12 @@ uint64_t arena_purge_due(void) {
     return atomic_load_relaxed(&arena.purge_due_ms);
 }
 
+bool arena_purge_is_due(uint64_t now_ms) {
+    const uint64_t due_ms = arena_purge_due();
+    return now_ms >= due_ms ||
+           (due_ms != UINT64_MAX && due_ms - now_ms > option_live(purge_delay_ms));
+}
+
 static bool lift_guard(const struct superslab *superslab, unsigned place) {
     return os_commit((char *)superslab->start + place * PAGE_BYTES, PAGE_BYTES);
 }
@@ -369,7 +375,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     superslab->dirty_young |= due & ~purged;
     count_dirty(bit_count(due & ~purged));
     refile(superslab);
-    if (is_spare(superslab)) {
+    if (due != 0 && is_spare(superslab)) {
         arena.spare_count++;
     }
     return bit_count(purged) * PAGE_BYTES;
@@ -395,16 +401,20 @@ static size_t purge_round(bool everything, uint64_t rest_pages) {
     size_t bytes = 0;
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back
     // of the list, and the first one already visited ends the round.
-    const uint32_t round = ++arena.purge_round;
+    const uint64_t round = ++arena.purge_round;
     while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || all_dirty_pages() > rest_pages)) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
-        if ((int32_t)(superslab->purge_round - round) >= 0) {
+        if (superslab->purge_round >= round) {
             break;
         }
         superslab->purge_round = round;
         list_remove(&superslab->dirty_link);
         list_push_back(&arena.dirty, &superslab->dirty_link);
         bytes += purge_superslab(superslab, everything);
+        // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
+        if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
+            unmap_superslab(superslab);
+        }
     }
     unmap_spares();
     return bytes;
@@ -416,7 +426,7 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
     if (!everything) {
         // Of the threads that found a purge due at the same time, one does it: a second one would
         // take the pages that the first has just aged.
-        if (now_ms < atomic_load_relaxed(&arena.purge_due_ms)) {
+        if (!arena_purge_is_due(now_ms)) {
             lock_release(&arena.lock);
             return 0;
         }
@@ -671,7 +681,6 @@ size_t arena_check(void) {
 
 void arena_fork_lock(void) {
     lock_acquire(&arena.lock);
-    huge_pages_fork();
 }
 
 void arena_fork_unlock(void) {

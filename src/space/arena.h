@@ -11,11 +11,11 @@
 //
 // Invariants (arena_check): run_start is disjoint from free; dirty_young, dirty_old and zero are
 // disjoint from each other and within free, and together equal free; every page in use belongs to
-// exactly one run or is stuck; longest == longest stretch of free; on the list of that length; the superslab is
+// exactly one run, or is stuck or being purged; longest == longest stretch of free; on the list of that length; the superslab is
 // on the dirty list exactly when a dirty or stuck bit is set.
 //
-// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age; all are, at once,
-// when they are too many (space/excess.h), and as many as huge blocks come to more than before (arena_make_room).
+// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age; at once, whatever their age, go those
+// beyond half of the bound when they are too many (space/excess.h), and as many as huge blocks come to more than before (arena_make_room).
 #pragma once
 
 #include "base/atomic.h"
@@ -29,7 +29,7 @@
 #include "space/size_class.h"
 #include "space/superslab.h"
 
-// All superslabs. Used in arena.c alone.
+// All superslabs. Changed in arena.c alone.
 struct arena {
     struct lock lock;
     bool ready;
@@ -39,7 +39,7 @@ struct arena {
     uint64_t lengths;
     struct list all, dirty;
     struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
-    uint32_t purge_round;
+    uint64_t purge_round;
     uint32_t spare_count;  // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
     uint64_t used_pages;  // in runs, their guards included
@@ -88,6 +88,9 @@ struct run *arena_find(uintptr_t address);
 
 // Milliseconds (os_clock_ms) of the next due purge; UINT64_MAX when nothing is dirty.
 uint64_t arena_purge_due(void);
+
+// Whether it is due; also where purge_delay_ms has become shorter than what is left until then.
+bool arena_purge_is_due(uint64_t now_ms);
 
 // Purges what has aged (everything dirty when `everything`) and unmaps superslabs that are wholly
 // free and clean, beyond one. Returns the bytes given back.

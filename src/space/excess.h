@@ -5,7 +5,7 @@
 // is wanted again within purge_delay_ms is told to the learner, which may raise the bound (control/policy_memory.h): so a
 // single spike goes at once, in portions that shrink with what is left in use; a program whose demand comes in waves
 // pays for the first ones, then keeps what a wave needs. Each user has its own lock. Empty runs and the slabs of a heap share a
-// part of what each may keep by itself (trim_runs, heap/heap.c).
+// part of what each may keep by itself (trim_runs, heap/heap_purge.c).
 #pragma once
 
 #include "base/base.h"

@@ -81,7 +81,7 @@ struct superslab {
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
     // whose bits do not change; pairs with nothing.
     _Atomic(uint64_t) run_start;
-    uint32_t purge_round;  // last round of arena_purge() that visited
+    uint64_t purge_round;  // last round of arena_purge() that visited
     uint8_t longest;       // length of the longest free stretch
     // enum os_huge_pages: what the system was told when the superslab was taken into use. Written under the arena's
     // lock while it holds nothing, read by who has pages of it.

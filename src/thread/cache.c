@@ -228,10 +228,14 @@ static bool is_time_to_tick(const struct thread_cache *cache) {
 }
 
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
-    return cache->magazines[class_index].depot == NULL || unlikely(cache_is_diverted(cache)) ||
-                   is_time_to_tick(cache)
-               ? NULL
-               : pop_depot(cache, class_index);
+    if (cache->magazines[class_index].depot == NULL || unlikely(cache_is_diverted(cache)) ||
+        is_time_to_tick(cache)) {
+        return NULL;
+    }
+    const bool was_entered = cache_enter(cache);
+    void *block = pop_depot(cache, class_index);
+    cache_leave(cache, was_entered);
+    return block;
 }
 
 // Parks the full node. False when there is no memory for one to replace it with.
@@ -257,13 +261,18 @@ static bool depot_has_room(const struct magazine *magazine) {
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
-        !depot_has_room(magazine) || !park_node(cache, class_index)) {
+        !depot_has_room(magazine)) {
         return false;
     }
-    magazine->node[1] = block;
-    set_top(cache, class_index, magazine->node + 2);
-    magazine->active = 1;
-    return true;
+    const bool was_entered = cache_enter(cache);
+    const bool parked_node = park_node(cache, class_index);
+    if (likely(parked_node)) {
+        magazine->node[1] = block;
+        set_top(cache, class_index, magazine->node + 2);
+        magazine->active = 1;
+    }
+    cache_leave(cache, was_entered);
+    return parked_node;
 }
 
 // A flush gives few blocks of few words back, so that no free takes long; while the thread does nothing but free, each gives
@@ -437,9 +446,12 @@ static bool free_to_own_heap(struct thread_cache *cache, struct run *slab, void 
     return is_own;
 }
 
+// What goes to another heap goes under the own one's lock, as in a flush: a fork waits for it, and so finds no free half announced.
 static void free_home(struct thread_cache *cache, struct run *slab, void *block) {
     if (!free_to_own_heap(cache, slab, block)) {
+        lock_acquire(&cache->heap.lock);
         heap_publish_block(slab, block);
+        lock_release(&cache->heap.lock);
         heap_count(&cache->heap, COUNTER_remote_publishes, 1);
         heap_count(&cache->heap, COUNTER_remote_blocks, 1);
     }

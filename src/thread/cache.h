@@ -90,6 +90,7 @@ struct thread_cache {
     uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
     uint8_t deletes_trusted;  // 1: operator delete may be free (api/delete.c)
     uint8_t learner_is_due;   // 1: it looks at the end of this slow path
+    bool entered;             // the thread is changing it: see cache_enter()
     uint8_t exit_rounds;      // times the thread's exit handler has run
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()
@@ -141,6 +142,25 @@ static inline bool cache_is_diverted(const struct thread_cache *cache) {
 
 static inline bool cache_is_real(const struct thread_cache *cache) {
     return cache->heap.id != 0;
+}
+
+// From here to cache_leave() the calling thread changes its cache, and takes locks: exit(), called by a handler of a signal that came
+// between, leaves both alone (api/start.c). Nested, as in such a handler: what was before is handed back.
+static inline bool cache_enter(struct thread_cache *cache) {
+    if (unlikely(!cache_is_real(cache))) {
+        return false;
+    }
+    const bool was_entered = cache->entered;
+    cache->entered = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    return was_entered;
+}
+
+static inline void cache_leave(struct thread_cache *cache, bool was_entered) {
+    atomic_signal_fence(memory_order_seq_cst);
+    if (likely(cache_is_real(cache))) {
+        cache->entered = was_entered;
+    }
 }
 
 static inline bool cache_may_hold_blocks(enum cache_state state) {

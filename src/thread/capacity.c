@@ -69,13 +69,15 @@ static uint64_t class_bytes_max(uint64_t class_index) {
     }
 }
 
+// As many nodes as a depot can count.
+#define CAPACITY_MOST (UINT16_MAX * (NODE_SLOTS - 1u))
+
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) {
     const uint64_t class_bytes = option_live(cache_class_bytes);
-    if (limit == 0) {
-        return blocks_in(in_proportion(class_bytes, allowed), class_index);
-    }
-    const uint64_t most = greatest_u64(class_bytes, class_bytes_max(class_index));
-    return (uint32_t)least_u64(limit, blocks_in(most, class_index));
+    const uint64_t bytes = limit == 0 ? in_proportion(class_bytes, allowed)
+                                      : greatest_u64(class_bytes, class_bytes_max(class_index));
+    const uint64_t most = least_u64(blocks_in(bytes, class_index), CAPACITY_MOST);
+    return (uint32_t)(limit == 0 ? most : least_u64(limit, most));
 }
 
 static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, uint32_t capacity) {

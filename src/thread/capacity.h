@@ -12,7 +12,7 @@
 // - where a share has no room for a block, its class is not cached;
 // - once the capacities of all caches have used up cache_total_bytes, because threads came when there
 //   were fewer, shares are a fraction of what they were;
-// - a cache with more than its share starts anew (cache_decay).
+// - a cache with more than twice its share starts anew (cache_adjust).
 #pragma once
 
 #include "base/atomic.h"

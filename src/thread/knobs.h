@@ -5,7 +5,7 @@
 #include "base/atomic.h"
 #include "space/size_class.h"
 
-// More than a node holds is reserved at the first use, and taken with the refills that follow.
+// For more than a node holds there is room once the class has its magazine; the refills that follow bring it.
 #define PREWARM_BLOCKS_MAX 4096
 
 struct knobs {

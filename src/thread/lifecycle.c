@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "config/profile.h"
 #include "heap/guarded.h"
+#include "heap/guarded_report.h"
 #include "heap/huge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
@@ -15,6 +16,7 @@
 #include "os/events.h"
 #include "os/file.h"
 #include "os/os.h"
+#include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/holder.h"
@@ -218,6 +220,7 @@ struct thread_cache *lifecycle_attach(void) {
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
+    cache->entered = false;
     cache->thread_id = os_thread_id();
     cache->thread_pointer = os_thread_pointer();
     event_record(EVENT_thread_attached, cache->heap.id, cache->thread_id);
@@ -234,6 +237,33 @@ struct thread_cache *lifecycle_attach(void) {
         on_first_attach();
     }
     return cache;
+}
+
+// glibc frees what belongs to a thread's stack after the thread's key destructors, in that thread or in one that ends later: one that
+// never called malloc would get a cache there that nobody takes from it any more. So few frees make no cache.
+#define FREES_WITHOUT_CACHE 64
+// By the lower bits of a thread's number; one that has the place of another begins anew.
+#define FREERS 256
+
+// Number of the thread, and how often it has freed without a cache. Relaxed: a thread looks for what it wrote itself. Pairs with
+// nothing.
+static _Atomic(uint64_t) freers[FREERS];
+
+static bool frees_without_cache(void) {
+    const uint32_t id = os_thread_id();
+    _Atomic(uint64_t) *place = &freers[id % FREERS];
+    const uint64_t found = atomic_load_relaxed(place);
+    const uint64_t count = found >> 32 == id ? (uint32_t)found + 1 : 1;
+    atomic_store_relaxed(place, (uint64_t)id << 32 | count);
+    return count <= FREES_WITHOUT_CACHE;
+}
+
+struct thread_cache *lifecycle_attach_to_free(void) {
+    struct thread_cache *cache = thread_cache;
+    if (likely(cache_is_real(cache))) {
+        return cache;
+    }
+    return frees_without_cache() ? NULL : lifecycle_attach();
 }
 
 // Of glibc: true while the process never had a second thread.
@@ -401,7 +431,10 @@ void *late_alloc(uint64_t class_index) {
 }
 
 void late_free(struct run *slab, void *block) {
+    // A fork waits for it.
+    lock_acquire(&shared_late_heap.lock);
     heap_publish_block(slab, block);
+    lock_release(&shared_late_heap.lock);
     count_event(COUNTER_late_operations, 1);
     count_event(COUNTER_remote_publishes, 1);
     count_event(COUNTER_remote_blocks, 1);
@@ -476,6 +509,7 @@ static bool fork_locked;
 
 void fork_prepare(void) {
     lifecycle_start();
+    huge_pages_fork();
     if (is_single_threaded()) {
         return;
     }
@@ -527,6 +561,8 @@ void fork_child(void) {
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
             atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
+            cache->heap.budget_bytes =
+                HEAP_BUDGET_ALL;  // the thread may have emptied it (empty_one)
             cache->passed_ticks = 0;
             cache->next_unused = registry.unused;
             registry.unused = cache;
@@ -535,5 +571,7 @@ void fork_child(void) {
     capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes + registry.kept_bytes);
     arena_fork_child();
     huge_fork_child();
+    guarded_report_fork_child();
+    research_fork_child();
     unlock_all();
 }

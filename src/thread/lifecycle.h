@@ -5,9 +5,9 @@
 // blocks for the next thread (docs/decisions/0048-threads-of-a-short-life.md). A life is short, and a successor comes
 // soon, within OS_TICKS_PACE. Who came soon and lived shortly leaves its blocks behind where the learner says so, as long
 // as all caches that keep some could hold no more than cache_heap_bytes, which is what one thread that sleeps may hold.
-// What nobody took within decay_interval_ms goes home with the next tick of any thread.
+// What nobody took within decay_interval_ms goes home with the next ticks of any thread, eight caches each.
 //
-// A thread gets its cache at its first slow path and gives it back in the last round of its key
+// A thread gets its cache at its first slow path of malloc, or after some frees, and gives it back in the third round of its key
 // destructors. What runs in it after that, and a thread for which there was no memory, uses the
 // late heap: one for all, under its lock, without magazines.
 #pragma once
@@ -52,6 +52,9 @@ bool lifecycle_start_if_asked(void);
 // The calling thread's cache, attached if need be; NULL when it has ended or there is no memory:
 // the caller then uses the late functions.
 struct thread_cache *lifecycle_attach(void);
+
+// The same for a thread that frees; NULL also for its first few frees while it has none.
+struct thread_cache *lifecycle_attach_to_free(void);
 
 // Calls the function once a thread has a cache: now if there is one or a second thread, else when the first gets it, in
 // that thread. To be called once.

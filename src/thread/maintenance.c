@@ -6,6 +6,7 @@
 #include "heap/huge.h"
 #include "heap/quarantine.h"
 #include "os/events.h"
+#include "os/file.h"
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/migration.h"
@@ -106,7 +107,7 @@ static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
 }
 
 static void purge_due(uint64_t now_ms) {
-    if (now_ms >= arena_purge_due()) {
+    if (arena_purge_is_due(now_ms)) {
         count_event(COUNTER_purged_bytes, arena_purge(now_ms, false));
     }
     if (huge_has_kept()) {
@@ -143,13 +144,29 @@ size_t maintenance_reclaim(void) {
     return purged + unmapped;
 }
 
-// What a reader outside of the process wishes.
-static void follow_control(void) {
+// The process, one of whose threads follows a wish; 0: none does. In the child of a fork, which may have lost that thread, it is
+// another's number. Acquire and release by that thread: the next one finds purge_done as it left it.
+static _Atomic(uint32_t) follower;
+
+SLOW_PATH static void follow_wish(void) {
+    const uint32_t self = (uint32_t)os_process_id();
+    uint32_t before = atomic_load_relaxed(&follower);
+    if (before == self || !atomic_cas_acquire(&follower, &before, self)) {
+        return;
+    }
     const uint32_t wanted = atomic_load_relaxed(&control.purge_wanted);
-    uint32_t done = atomic_load_relaxed(&control.purge_done);
-    // Of the threads that see the wish, one does it.
-    if (unlikely(wanted != done) && atomic_cas_acquire(&control.purge_done, &done, wanted)) {
+    if (wanted != atomic_load_relaxed(&control.purge_done)) {
         maintenance_reclaim();
+        atomic_store_relaxed(&control.purge_done, wanted);
+    }
+    atomic_store_release(&follower, 0);
+}
+
+// What a reader outside of the process wishes. Of the threads that see it, one does it.
+static void follow_control(void) {
+    if (unlikely(atomic_load_relaxed(&control.purge_wanted) !=
+                 atomic_load_relaxed(&control.purge_done))) {
+        follow_wish();
     }
 }
 

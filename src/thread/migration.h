@@ -2,10 +2,9 @@
 // blocks in heaps whose threads have ended or sleep. Without it each heap that ever was keeps its own
 // partly used slabs (the blow-up of Berger and others, "Hoard", ASPLOS 2000).
 //
-// A slab moves under the locks of both heaps. Whoever frees one of its blocks at that moment may still
-// see the former heap: as its own, and keeps the block in its magazine, from which it goes home by the
-// slab's descriptor (heap_put); or as another's, and announces it there, from where it is forwarded
-// (heap_collect).
+// A slab moves under the locks of both heaps. Whoever sends one of its blocks home at that moment may still
+// see the former heap: as its own, and looks again under that heap's lock (thread/cache.c); or as another's, and announces it
+// there, from where it is forwarded (heap_collect).
 #pragma once
 
 #include "thread/cache.h"

@@ -16,10 +16,16 @@ static struct research *tables_of(const struct thread_cache *cache) {
     return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->research);
 }
 
+// Who makes the table. Acquire and release: whoever fails leaves the try to the next. Relaxed in the child of a fork, which may have
+// lost it.
+static _Atomic(bool) claimed;
+
+void research_fork_child(void) {
+    atomic_store_relaxed(&claimed, false);
+}
+
 // Of threads that come first at the same time, one makes the table; the others follow at their next tick.
 static bool open_lives(void) {
-    // Acquire and release: whoever fails leaves the try to the next.
-    static _Atomic(bool) claimed;
     if (atomic_load_acquire(&research_lives) != NULL) {
         return true;
     }

@@ -70,6 +70,9 @@ extern _Atomic(struct research_lives *) research_lives;
 // At ticks and when a thread attaches: does what the option says. Without the memory for tables, nothing.
 void research_follow(struct thread_cache *cache);
 
+// The process is the child of a fork: nobody else is about to make a table.
+void research_fork_child(void);
+
 // With the option request_sizes: notes that a small block of a researched thread serves a request of so many
 // bytes from now on. Of an aligned request, the bytes are those of the block that it needs.
 void research_note_request(struct run *slab, const void *block, size_t bytes);

@@ -262,7 +262,7 @@ static void free_pairs(struct worker *worker) {
     for (unsigned i = 0; i < PAIRS; i++) {
         hakmem_dealloc(pairs[i]);
     }
-    if (!thread_cache->checked) {
+    if (cache_is_real(thread_cache) && !thread_cache->checked) {
         cache_empty(thread_cache);
     }
 }

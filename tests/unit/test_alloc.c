@@ -136,6 +136,18 @@ static void test_impossible_sizes(void **state) {
     check();
 }
 
+// What no memory could serve is no reason to give up what is kept.
+static void test_impossible_sizes_give_nothing_back(void **state) {
+    (void)state;
+    hakmem_dealloc(hakmem_alloc(5 * MIB));
+    assert_true(huge_has_kept());
+    assert_null(hakmem_alloc((size_t)1 << 50));
+    assert_null(hakmem_alloc_aligned((size_t)1 << 50, 1));
+    void *block = hakmem_alloc(100);
+    assert_null(hakmem_resize(block, (size_t)1 << 50));
+    assert_true(huge_has_kept());
+}
+
 // What is kept goes when the system refuses, and the request is made again.
 static void test_reclaims_when_refused(void **state) {
     (void)state;
@@ -543,6 +555,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_free_leaves_errno_alone),
         cmocka_unit_test(test_success_leaves_errno_alone),
         cmocka_unit_test(test_impossible_sizes),
+        cmocka_unit_test(test_impossible_sizes_give_nothing_back),
         cmocka_unit_test(test_reclaims_when_refused),
         cmocka_unit_test(test_growth_lets_kept_mappings_go),
         cmocka_unit_test(test_kept_mappings_go_before_a_larger_one_comes),

@@ -414,6 +414,33 @@ static void test_purge_by_the_clock(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+static void test_shorter_delay_holds_at_once(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 3600000;
+    struct run *run = take_plain(4);
+    take_plain(1);
+    arena_give(run);
+    assert_int_equal(arena_purge(10000, false), 0);  // starts the clock
+    assert_false(arena_purge_is_due(10500));
+    options.purge_delay_ms = 500;
+    assert_true(arena_purge_is_due(10500));
+    assert_int_equal(arena_purge(10500, false), 4 * PAGE_BYTES);
+    assert_false(arena_purge_is_due(3700000));
+}
+
+// Rounds are counted for as long as the process lives.
+static void test_purges_after_very_many_rounds(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    arena_state.purge_round = UINT64_C(0x80000001);
+    struct run *run = take_plain(4);
+    take_plain(1);
+    arena_give(run);
+    assert_int_equal(arena_purge(10000, true), 4 * PAGE_BYTES);
+}
+
 static void test_purge_in_few_calls(void **state) {
     (void)state;
     start();
@@ -768,6 +795,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_memory_that_is_still_there_first),
         cmocka_unit_test(test_find_knows_nothing_outside),
         cmocka_unit_test(test_purge_by_the_clock),
+        cmocka_unit_test(test_shorter_delay_holds_at_once),
+        cmocka_unit_test(test_purges_after_very_many_rounds),
         cmocka_unit_test(test_purge_in_few_calls),
         cmocka_unit_test(test_no_delay_purges_at_once),
         cmocka_unit_test(test_refused_purge_is_tried_again),

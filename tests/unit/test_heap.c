@@ -541,6 +541,27 @@ static void test_slab_with_few_blocks_stays(void **state) {
     check();
 }
 
+// Both heaps are locked meanwhile: one of very many slabs is looked for at both ends only.
+static void test_slab_to_move_is_looked_for_at_the_ends(void **state) {
+    (void)state;
+    start();
+    enum { SLABS = 50, BLOCKS = 8 };  // blocks of 8 KiB
+    void *blocks[SLABS * BLOCKS];
+    for (unsigned got = 0; got < SLABS * BLOCKS;) {
+        got += take(&other, SIZE_CLASS_8192, SLABS * BLOCKS - got, blocks + got);
+    }
+    // Only full slabs are on no list: each gives one block back, an eighth, but for one in the middle none has a fair part.
+    assert_int_equal(slab_of(blocks[0])->block_count, BLOCKS);
+    for (unsigned i = 0; i < SLABS; i++) {
+        heap_put(&other, &blocks[i * BLOCKS], 1);
+        slab_of(blocks[i * BLOCKS])->free_count = i == SLABS / 2;
+    }
+    assert_false(heap_move_slab(&other, &heap, SIZE_CLASS_8192));
+    slab_of(blocks[(SLABS - 1) * BLOCKS])->free_count = 1;
+    assert_true(heap_move_slab(&other, &heap, SIZE_CLASS_8192));
+    assert_ptr_equal(atomic_load_relaxed(&slab_of(blocks[(SLABS - 1) * BLOCKS])->heap), &heap);
+}
+
 static unsigned empty_slabs(void) {
     unsigned count = 0;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
@@ -725,6 +746,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_blocks_of_another_heap_go_there),
         cmocka_unit_test(test_slab_moves_to_another_heap),
         cmocka_unit_test(test_slab_with_few_blocks_stays),
+        cmocka_unit_test(test_slab_to_move_is_looked_for_at_the_ends),
         cmocka_unit_test(test_empty_slabs_of_the_last_classes_stay),
         cmocka_unit_test(test_published_twice),
         cmocka_unit_test(test_published_when_held),

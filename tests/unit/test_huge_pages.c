@@ -10,6 +10,7 @@
 #include "space/arena.h"
 #include "space/huge_pages.h"
 #include "space/space_hooks.h"
+#include "thread/fork.h"
 
 enum {
     SMALL = SMALL_HEAP_BYTES / SUPERSLAB_BYTES,
@@ -399,8 +400,8 @@ static void test_huge_pages_that_a_fork_shares_are_tried_again(void **state) {
     (void)state;
     struct run **quarters = take_quarters();
     assert_int_equal(split_for(quarters[0]), SUPERSLAB_BYTES / 4);
-    arena_fork_lock();
-    arena_fork_unlock();
+    fork_prepare();
+    fork_parent();
     assert_int_equal(split_for(quarters[1]), 0);  // was split before
     assert_int_equal(split_for(quarters[2]), SUPERSLAB_BYTES / 4);
     assert_int_equal(split_for(quarters[3]), SUPERSLAB_BYTES / 4);

@@ -391,16 +391,26 @@ static void frequent_events_are_recorded_when_asked_for(void **state) {
 
 static void a_purge_is_done_at_the_next_tick(void **state) {
     (void)state;
-    uint32_t one = 1;
+    uint32_t wish = 1;
     void *huge = hakmem_alloc(5 * MIB);
     hakmem_dealloc(huge);
     assert_true(huge_has_kept());
-    memcpy((char *)(uintptr_t)global("control") + field("control", "purge_wanted")->offset, &one,
-           sizeof one);
+    memcpy((char *)(uintptr_t)global("control") + field("control", "purge_wanted")->offset, &wish,
+           sizeof wish);
     thread_cache->pace_ticks -= OS_TICKS_PACE;
     assert_non_null(hakmem_alloc(200 * KIB));
     assert_false(huge_has_kept());
     assert_int_equal(number(global("control"), "control", "purge_done"), 1);
+    // And the next wish at the next.
+    hakmem_dealloc(hakmem_alloc(5 * MIB));
+    assert_true(huge_has_kept());
+    wish = 2;
+    memcpy((char *)(uintptr_t)global("control") + field("control", "purge_wanted")->offset, &wish,
+           sizeof wish);
+    thread_cache->pace_ticks -= OS_TICKS_PACE;
+    assert_non_null(hakmem_alloc(200 * KIB));
+    assert_false(huge_has_kept());
+    assert_int_equal(number(global("control"), "control", "purge_done"), 2);
 }
 
 static void ring_keeps_the_latest(void **state) {

@@ -492,6 +492,8 @@ static int use_orphan_in_child(void) {
     require(check_all() == 0);
     // The other thread is not here: its cache passes to the next one, without what was in it.
     require(atomic_load_relaxed(&others.cache->state) == CACHE_ORPHAN);
+    // Nor does it go on emptying it a part at a time.
+    require(others.cache->heap.budget_bytes == HEAP_BUDGET_ALL);
     require(lifecycle_count_in_use() == 1);
     const uint64_t used = used_blocks(&others.cache->heap);
     require(used >= others.count);
@@ -521,7 +523,9 @@ static void test_fork_beside_another_thread(void **state) {
     pthread_barrier_init(&barrier, NULL, 2);
     assert_int_equal(pthread_create(&thread, NULL, allocate_and_wait, &others), 0);
     pthread_barrier_wait(&barrier);
+    others.cache->heap.budget_bytes = 8 * MIB;
     assert_int_equal(in_fork_child(use_orphan_in_child), 0);
+    others.cache->heap.budget_bytes = HEAP_BUDGET_ALL;
     // The parent's other thread goes on as if nothing had been.
     check_contents(&others);
     assert_int_equal(atomic_load_relaxed(&others.cache->state), CACHE_IN_USE);
