@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "plain_runs.h"
 #include "space/arena.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -259,13 +260,6 @@ static void test_random_operations_large_machine_pages(void **state) {
 
 // ---- Placement ----
 
-static struct run *take_plain(unsigned page_count) {
-    bool zeroed;
-    struct run *run = arena_take(page_count, PAGE_BYTES, false, &zeroed);
-    assert_non_null(run);
-    return run;
-}
-
 static void test_every_length_at_every_alignment(void **state) {
     (void)state;
     start();
@@ -378,117 +372,6 @@ static void test_find_knows_nothing_outside(void **state) {
     assert_null(arena_find(run->start + SUPERSLAB_BYTES));
     arena_give(run);
     assert_null(arena_find(run->start));
-}
-
-// ---- Purging ----
-
-static uint64_t dirty_bytes(void) {
-    struct arena_totals totals;
-    arena_totals(&totals);
-    return totals.dirty_bytes;
-}
-
-static void test_purge_by_the_clock(void **state) {
-    (void)state;
-    start();
-    options.purge_delay_ms = 500;
-    struct run *first = take_plain(4);
-    struct run *second = take_plain(4);
-    take_plain(1);
-    assert_int_equal(arena_purge_due(), UINT64_MAX);
-    arena_give(first);
-    assert_int_equal(arena_purge_due(), 0);
-    uint64_t now_ms = 10000;
-    assert_int_equal(arena_purge(now_ms, false), 0);  // starts the clock
-    assert_int_equal(arena_purge_due(), 10500);
-    arena_give(second);
-    now_ms = 10500;
-    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
-    assert_int_equal(fake_os_purged_bytes(), 4 * PAGE_BYTES);
-    assert_int_equal(dirty_bytes(), 4 * PAGE_BYTES);
-    assert_int_equal(arena_purge_due(), 11000);
-    now_ms = 11000;
-    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
-    assert_int_equal(dirty_bytes(), 0);
-    assert_int_equal(arena_purge_due(), UINT64_MAX);
-    assert_int_equal(arena_check(), 0);
-}
-
-static void test_shorter_delay_holds_at_once(void **state) {
-    (void)state;
-    start();
-    options.purge_delay_ms = 3600000;
-    struct run *run = take_plain(4);
-    take_plain(1);
-    arena_give(run);
-    assert_int_equal(arena_purge(10000, false), 0);  // starts the clock
-    assert_false(arena_purge_is_due(10500));
-    options.purge_delay_ms = 500;
-    assert_true(arena_purge_is_due(10500));
-    assert_int_equal(arena_purge(10500, false), 4 * PAGE_BYTES);
-    assert_false(arena_purge_is_due(3700000));
-}
-
-// Rounds are counted for as long as the process lives.
-static void test_purges_after_very_many_rounds(void **state) {
-    (void)state;
-    start();
-    options.purge_delay_ms = 500;
-    arena_state.purge_round = UINT64_C(0x80000001);
-    struct run *run = take_plain(4);
-    take_plain(1);
-    arena_give(run);
-    assert_int_equal(arena_purge(10000, true), 4 * PAGE_BYTES);
-}
-
-static void test_purge_in_few_calls(void **state) {
-    (void)state;
-    start();
-    struct run *parts[16];
-    for (unsigned i = 0; i < 16; i++) {
-        parts[i] = take_plain(4);
-    }
-    for (unsigned i = 0; i < 16; i++) {
-        if (i != 7) {
-            arena_give(parts[i]);
-        }
-    }
-    const uint64_t calls = fake_os_calls(OS_MADVISE);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 60 * PAGE_BYTES);
-    assert_int_equal(fake_os_calls(OS_MADVISE) - calls, 2);
-}
-
-static void test_no_delay_purges_at_once(void **state) {
-    (void)state;
-    start();
-    options.purge_delay_ms = 0;
-    struct run *first = take_plain(4);
-    struct run *second = take_plain(4);
-    arena_give(first);
-    assert_int_equal(dirty_bytes(), 0);
-    arena_shorten(second, 1);
-    assert_int_equal(dirty_bytes(), 0);
-    assert_int_equal(fake_os_purged_bytes(), 7 * PAGE_BYTES);
-}
-
-static void test_refused_purge_is_tried_again(void **state) {
-    (void)state;
-    start();
-    struct run *run = take_plain(8);
-    memset((void *)run->start, 1, 8 * PAGE_BYTES);
-    take_plain(1);
-    arena_give(run);
-    fake_os_fail(OS_MADVISE, 1, false);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 0);
-    assert_int_equal(arena_check(), 0);
-    assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
-    assert_true(arena_purge_due() != UINT64_MAX);
-    bool zeroed = true;
-    run = arena_take(8, PAGE_BYTES, false, &zeroed);
-    assert_false(zeroed);
-    arena_give(run);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 8 * PAGE_BYTES);
-    assert_int_equal(arena_check(), 0);
 }
 
 // ---- Superslabs come and go ----
@@ -794,12 +677,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_best_fit_in_a_superslab),
         cmocka_unit_test(test_memory_that_is_still_there_first),
         cmocka_unit_test(test_find_knows_nothing_outside),
-        cmocka_unit_test(test_purge_by_the_clock),
-        cmocka_unit_test(test_shorter_delay_holds_at_once),
-        cmocka_unit_test(test_purges_after_very_many_rounds),
-        cmocka_unit_test(test_purge_in_few_calls),
-        cmocka_unit_test(test_no_delay_purges_at_once),
-        cmocka_unit_test(test_refused_purge_is_tried_again),
         cmocka_unit_test(test_one_spare_superslab_is_kept),
         cmocka_unit_test(test_descriptors_are_used_again),
         cmocka_unit_test(test_descriptors_of_large_runs_move),
