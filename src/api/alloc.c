@@ -81,8 +81,7 @@ static void *alloc_small_unguarded(struct thread_cache *cache, uint64_t class_in
     return block;
 }
 
-static void *alloc_small_slow(size_t bytes, size_t alignment) {
-    struct thread_cache *cache = lifecycle_attach();
+static void *alloc_small_slow(struct thread_cache *cache, size_t bytes, size_t alignment) {
     const uint64_t class_index = class_for(bytes, alignment);
     const size_t guarded_bytes =
         likely(alignment <= BLOCK_ALIGN) ? bytes : aligned_block_bytes(bytes, alignment);
@@ -103,8 +102,7 @@ static void *alloc_big_once(size_t bytes, size_t alignment, bool zero) {
 }
 
 // Above SMALL_BYTES_MAX, or with an alignment above a page.
-static void *alloc_big(size_t bytes, size_t alignment, bool zero) {
-    struct thread_cache *cache = lifecycle_attach();
+static void *alloc_big(struct thread_cache *cache, size_t bytes, size_t alignment, bool zero) {
     // Not for want of memory: giving back what there is would not help.
     if (bytes > HUGE_BYTES_MAX || alignment > HUGE_BYTES_MAX) {
         return NULL;
@@ -131,11 +129,13 @@ static void *or_enomem(void *block) {
 // `zero` is asked of what is not small alone.
 static void *alloc_uncounted(size_t bytes, size_t alignment, bool zero) {
     const int saved_errno = errno;
-    struct thread_cache *cache = thread_cache;
-    const bool was_entered = cache_enter(cache);
-    void *block = is_small(bytes, alignment) ? alloc_small_slow(bytes, alignment)
-                                             : alloc_big(bytes, alignment, zero);
-    cache_leave(cache, was_entered);
+    struct thread_cache *cache = lifecycle_attach();
+    const bool was_entered = cache != NULL && cache_enter(cache);
+    void *block = is_small(bytes, alignment) ? alloc_small_slow(cache, bytes, alignment)
+                                             : alloc_big(cache, bytes, alignment, zero);
+    if (likely(cache != NULL)) {
+        cache_leave(cache, was_entered);
+    }
     errno = saved_errno;
     return block;
 }

@@ -119,15 +119,16 @@ static bool malloc_is_interrupted(void) {
     for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
         is_interrupted = is_interrupted || lock_is_mine(locks[i]);
     }
+    for (const struct thread_cache *cache = lifecycle_caches(); cache != NULL;
+         cache = cache->next_all) {
+        is_interrupted = is_interrupted || lock_is_mine(&cache->heap.lock);
+    }
     return is_interrupted;
 }
 
 // Brings what the main thread's cache still holds, and what ended threads left in theirs, to the bitmaps, where a double or
 // invalid free that nothing noticed so far shows up.
 static void verify_frees(void) {
-    if (malloc_is_interrupted()) {
-        return;
-    }
     lifecycle_empty_kept();
     struct thread_cache *cache = thread_cache;
     if (!cache_is_real(cache)) {
@@ -147,6 +148,9 @@ void start_finish(void) {
         return;
     }
     atomic_store_relaxed(&finished, true);
+    if (malloc_is_interrupted()) {
+        return;
+    }
     // The books first, as the program left them.
     if (option_live(stats_at_exit)) {
         stats_print(exit_descriptor);
@@ -202,7 +206,7 @@ static void report_leaks(void) {
 
 __attribute__((destructor)) static void finish(void) {
     start_finish();
-    if (option_live(leaks)) {
+    if (option_live(leaks) && !malloc_is_interrupted()) {
         after_destructors(report_leaks);
     }
 }

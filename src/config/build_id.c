@@ -42,6 +42,9 @@ struct build_id build_id_read(const ElfW(Phdr) * headers, size_t count, uintptr_
     return id;
 }
 
+// The first page of a file begins a page in memory: where it does not, the headers are elsewhere.
+#define HEADERS_ALIGN 4096
+
 struct build_id build_id_of_program(const ElfW(Phdr) * headers, size_t count) {
     // The headers follow the file's own, which is where the file's first byte was loaded. A header that says where the headers are
     // not every program has: a static one that may lie anywhere has none.
@@ -52,7 +55,8 @@ struct build_id build_id_of_program(const ElfW(Phdr) * headers, size_t count) {
         }
     }
     for (size_t i = 0; i < count; i++) {
-        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0) {
+        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0 &&
+            file_start % HEADERS_ALIGN == 0) {
             return build_id_read(headers, count, file_start - headers[i].p_vaddr);
         }
     }

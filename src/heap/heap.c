@@ -423,7 +423,7 @@ static uint64_t bits_not_out(const struct run *slab, unsigned word) {
 void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     // The heap is read before the bits are set: until then the blocks keep the slab alive. Only a
     // block that was freed twice comes here after its slab's end; where another slab begins meanwhile, the
-    // bitmap is not the one that has as many words.
+    // bitmap is not the one that has as many words. (So where loads are made in order, as on x86-64.)
     _Atomic(uint64_t) *const remote_bits = whole_load(&slab->remote_bits);
     struct heap *heap = atomic_load_relaxed(&slab->heap);
     if (unlikely(heap == NULL || word >= slab_words(slab) ||

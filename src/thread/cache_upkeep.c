@@ -135,9 +135,11 @@ void cache_decay(struct thread_cache *cache) {
 }
 
 void cache_empty(struct thread_cache *cache) {
+    const bool was_entered = cache_enter(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         empty_magazine(cache, i);
     }
+    cache_leave(cache, was_entered);
 }
 
 uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_index) {

@@ -263,6 +263,9 @@ struct thread_cache *lifecycle_attach_to_free(void) {
     if (likely(cache_is_real(cache))) {
         return cache;
     }
+    if (cache == &cache_of_ended_thread) {
+        return NULL;
+    }
     return frees_without_cache() ? NULL : lifecycle_attach();
 }
 

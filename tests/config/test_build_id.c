@@ -12,7 +12,7 @@
 
 // The first page of a program's file, as it is loaded.
 struct image {
-    ElfW(Ehdr) file;
+    _Alignas(4096) ElfW(Ehdr) file;
     ElfW(Phdr) headers[3];
     ElfW(Nhdr) note;
     char owner[4];

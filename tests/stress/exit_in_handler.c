@@ -19,6 +19,10 @@ static void churn_until_the_end(uint64_t seed) {
         for (size_t i = 0; i < 500; i += 1 + random_below(&seed, 3)) {
             free(kept[i]);
             kept[i] = malloc(i % 50 == 0 ? bytes : bytes % 512);
+            kept[i] = i % 7 == 0 ? realloc(kept[i], bytes % 1000 + 1) : kept[i];
+        }
+        if (random_below(&seed, 20) == 0) {
+            malloc_trim(0);
         }
     }
 }

@@ -39,7 +39,7 @@ static void *begin(void *argument) {
 
 // One of the process's threads that it waits for.
 static bool is_alone(void) {
-    char status[4096];
+    static char status[64 * 1024];
     const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     require(file >= 0);
     const ssize_t length = read(file, status, sizeof status - 1);

@@ -265,11 +265,35 @@ static void *free_it(void *block) {
     return NULL;
 }
 
+enum { FREES = 64 };
+
+static void *free_until_there_is_a_cache(void *argument) {
+    void **blocks = argument;
+    for (unsigned i = 0; i < FREES; i++) {
+        hakmem_dealloc(blocks[i]);
+        require(!cache_is_real(thread_cache));
+    }
+    hakmem_dealloc(blocks[FREES]);
+    require(cache_is_real(thread_cache));
+    return NULL;
+}
+
+static void test_few_frees_make_no_cache(void **state) {
+    (void)state;
+    static void *blocks[FREES + 1];
+    for (unsigned i = 0; i <= FREES; i++) {
+        blocks[i] = hakmem_alloc(100);
+    }
+    run_thread(free_until_there_is_a_cache, blocks);
+    assert_int_equal(lifecycle_count_in_use(), 1);
+    check();
+}
+
 static void test_ended_thread_frees_to_others(void **state) {
     (void)state;
     void *block = hakmem_alloc(100);
     run_thread(free_it, block);
-    // It was in that thread's cache, which its end has emptied.
+    // That thread's first free: it got no cache for it.
     assert_true(heap_has_remote(&thread_cache->heap));
     lock_acquire(&thread_cache->heap.lock);
     assert_int_equal(heap_collect(&thread_cache->heap), 1);
@@ -563,6 +587,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_caches_pass_to_the_next_thread),
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
         cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
+        cmocka_unit_test(test_few_frees_make_no_cache),
         cmocka_unit_test(test_ended_thread_frees_to_others),
         cmocka_unit_test(test_ending_thread_takes_back_what_others_freed),
         cmocka_unit_test(test_key_destructors_find_a_heap),
