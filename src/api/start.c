@@ -113,12 +113,9 @@ __attribute__((constructor(101))) static void start(void) {
 // Whether a handler of a signal that interrupted malloc or free ends the process: what they change is half done, and locked by this
 // thread.
 static bool malloc_is_interrupted(void) {
-    const struct lock *locks[] = {&huge_table_state.lock, &registry_state.lock, &late_heap()->lock,
-                                  &arena_state.lock, &metadata_state.lock};
-    bool is_interrupted = thread_cache->entered;
-    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
-        is_interrupted = is_interrupted || lock_is_mine(locks[i]);
-    }
+    bool is_interrupted = thread_cache->entered || lock_is_mine(&huge_table_state.lock) ||
+                          lock_is_mine(&registry_state.lock) || lock_is_mine(&late_heap()->lock) ||
+                          lock_is_mine(&arena_state.lock) || lock_is_mine(&metadata_state.lock);
     for (const struct thread_cache *cache = lifecycle_caches(); cache != NULL;
          cache = cache->next_all) {
         is_interrupted = is_interrupted || lock_is_mine(&cache->heap.lock);
