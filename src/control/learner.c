@@ -64,10 +64,9 @@ static void log_decision(uint32_t heap, uint64_t now_ms, const struct policy_dec
     atomic_store_release(&row->number, number);
 }
 
-static void log_window(const struct thread_cache *cache, const struct policy_window *window,
-                       uint64_t class_index) {
+static void log_class(const struct thread_cache *cache, const struct policy_window *window,
+                      uint64_t class_index, uint64_t number) {
     const struct policy_signals *signals = &window->classes[class_index];
-    const uint64_t number = atomic_add_relaxed(&decision_log.recorded, 1) + 1;
     struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
     atomic_store_relaxed(&row->number, 0);
     atomic_fence_release();
@@ -84,6 +83,27 @@ static void log_window(const struct thread_cache *cache, const struct policy_win
     atomic_store_relaxed(&row->class_index, (uint8_t)class_index);
     atomic_store_relaxed(&row->used, signals->used);
     atomic_store_release(&row->number, number);
+}
+
+static bool is_logged(const struct policy_signals *signals) {
+    return signals->used && signals->capacity != 0;
+}
+
+// The numbers of all rows of a window at once: all threads write the word that they come from.
+static void log_window(const struct thread_cache *cache, const struct policy_window *window) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        count += is_logged(&window->classes[i]);
+    }
+    if (count == 0) {
+        return;
+    }
+    uint64_t number = atomic_add_relaxed(&decision_log.recorded, count);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (is_logged(&window->classes[i])) {
+            log_class(cache, window, i, ++number);
+        }
+    }
 }
 
 static struct policy_limits limits_now(void) {
@@ -125,10 +145,8 @@ static void collect(struct thread_cache *cache, struct policy_window *window, ui
                          : capacity_limit(window->budget_bytes, i, magazine->limit),
             .used = used,
         };
-        if (used && magazine->capacity != 0) {
-            log_window(cache, window, i);
-        }
     }
+    log_window(cache, window);
 }
 
 static void apply(void *context, const struct policy_decision *decision) {

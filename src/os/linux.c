@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/bits.h"
 #include "os/events.h"
@@ -340,6 +341,17 @@ uint64_t os_touch_ns(void *start) {
     const uint64_t before_ns = os_thread_cpu_ns();
     *(volatile char *)start = 0;
     return os_thread_cpu_ns() - before_ns;
+}
+
+unsigned os_processors(void) {
+    uint64_t allowed[128];  // a bit each: of more than the kernel can count
+    const long bytes =
+        system_call(__NR_sched_getaffinity, getpid(), sizeof allowed, (long)allowed, 0, 0, 0);
+    unsigned count = 0;
+    for (long i = 0; i < bytes / (long)sizeof *allowed; i++) {
+        count += bit_count(allowed[i]);
+    }
+    return count == 0 ? 1 : count;
 }
 
 uint64_t os_random(void) {

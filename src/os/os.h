@@ -104,6 +104,9 @@ void os_futex_wake_one(_Atomic(uint32_t) *word);
 // The kernel's number of the calling thread.
 uint32_t os_thread_id(void);
 
+// Processors that the first thread of the process may run on, 1 where the system does not tell: a system call.
+unsigned os_processors(void);
+
 // Milliseconds of a monotonic clock, in steps of a few.
 uint64_t os_clock_ms(void);
 

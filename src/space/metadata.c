@@ -114,11 +114,11 @@ static struct free_piece *pop(struct free_piece **list) {
     return piece;
 }
 
-static void push(struct free_piece **list, void *piece) {
-    struct free_piece *freed = piece;
+// Freed pieces, linked from the first to the last.
+static void push(struct free_piece **list, struct free_piece *first, struct free_piece *last) {
     lock_acquire(&metadata.lock);
-    freed->next = *list;
-    *list = freed;
+    last->next = *list;
+    *list = first;
     lock_release(&metadata.lock);
 }
 
@@ -149,21 +149,36 @@ static void give(enum metadata_use use, void *piece, size_t bytes) {
     if (units > RECYCLED_UNITS_MAX) {
         return;  // no structure of this size is ever freed
     }
-    push(&metadata.recycled[use][units], piece);
+    push(&metadata.recycled[use][units], piece, piece);
 }
 
-void *metadata_alloc_aligned(void) {
-    lock_acquire(&metadata.lock);
-    if (metadata.recycled_aligned != NULL) {
-        return reuse_and_unlock(&metadata.recycled_aligned, METADATA_ALIGNED_BYTES);
+// The first `most` of a list that is not empty, or all of it.
+static struct free_piece *pop_some(struct free_piece **list, unsigned most, unsigned *count) {
+    struct free_piece *first = *list;
+    struct free_piece *last = first;
+    for (*count = 1; *count < most && last->next != NULL; (*count)++) {
+        last = last->next;
     }
-    void *fresh = take_fresh_aligned();
-    lock_release(&metadata.lock);
-    return fresh;
+    *list = last->next;
+    last->next = NULL;
+    return first;
 }
 
-void metadata_free_aligned(void *piece) {
-    push(&metadata.recycled_aligned, piece);
+void *metadata_take_aligned(unsigned most, unsigned *count) {
+    lock_acquire(&metadata.lock);
+    void *first;
+    if (metadata.recycled_aligned != NULL) {
+        first = pop_some(&metadata.recycled_aligned, most, count);
+    } else {
+        first = take_fresh_aligned();
+        *count = 1;
+    }
+    lock_release(&metadata.lock);
+    return first;
+}
+
+void metadata_give_aligned(void *first, void *last) {
+    push(&metadata.recycled_aligned, first, last);
 }
 
 void *metadata_alloc(size_t bytes) {

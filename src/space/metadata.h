@@ -8,7 +8,7 @@
 
 #define RECYCLED_UNITS_MAX 256
 
-// Of a piece of metadata_alloc_aligned(), and what its address is a multiple of.
+// Of a piece of metadata_take_aligned(), and what its address is a multiple of.
 #define METADATA_ALIGNED_BYTES 512
 #define METADATA_ALIGNED_UNITS (METADATA_ALIGNED_BYTES / CACHE_LINE_BYTES)
 
@@ -54,9 +54,12 @@ void metadata_free(void *piece, size_t bytes);
 void *metadata_alloc_bitmaps(size_t bytes);
 void metadata_free_bitmaps(void *piece, size_t bytes);
 
-// The same of METADATA_ALIGNED_BYTES, at a multiple of as much.
-void *metadata_alloc_aligned(void);
-void metadata_free_aligned(void *piece);
+// Pieces of METADATA_ALIGNED_BYTES, at a multiple of as much, linked by their first words: `count` of them, 1 to `most`, of which more than
+// one only where they were in use before; these are not cleared. NULL when the system has no memory.
+void *metadata_take_aligned(unsigned most, unsigned *count);
+
+// Gives back the pieces from `first` to `last`, linked likewise.
+void metadata_give_aligned(void *first, void *last);
 
 // Bytes handed out so far, freed pieces and gaps between pieces included: as much as may be resident, to the machine's
 // next page in each mapping.

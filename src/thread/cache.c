@@ -56,21 +56,35 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
 
 _Static_assert(NODE_BYTES == METADATA_ALIGNED_BYTES, "a full node is told by its end's alignment");
 
-static void **take_node(struct magazine *magazine) {
-    void **node = magazine->spare;
-    if (node != NULL) {
-        magazine->spare = NULL;
-        return node;
+static void **take_node(struct thread_cache *cache) {
+    if (cache->empty_nodes == NULL) {
+        unsigned count;
+        cache->empty_nodes = metadata_take_aligned(EMPTY_NODES_MOVED, &count);
+        if (unlikely(cache->empty_nodes == NULL)) {
+            return NULL;
+        }
+        atomic_store_relaxed(&cache->empty_node_count, count);
     }
-    return metadata_alloc_aligned();
+    void **node = cache->empty_nodes;
+    cache->empty_nodes = (void **)node[0];
+    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-1);
+    return node;
 }
 
-static void give_node(struct magazine *magazine, void **node) {
-    if (magazine->spare == NULL) {
-        magazine->spare = node;
-    } else {
-        metadata_free_aligned(node);
+void cache_give_node(struct thread_cache *cache, void **node) {
+    node[0] = cache->empty_nodes;
+    cache->empty_nodes = node;
+    atomic_bump_owned(&cache->empty_node_count, 1u);
+    if (empty_node_count(cache) <= EMPTY_NODES_MOST) {
+        return;
     }
+    void **last = node;
+    for (unsigned i = 1; i < EMPTY_NODES_MOVED; i++) {
+        last = (void **)last[0];
+    }
+    cache->empty_nodes = (void **)last[0];
+    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-EMPTY_NODES_MOVED);
+    metadata_give_aligned(node, last);
 }
 
 // The class's first node; false when there is no memory for it, or the thread's share has no room.
@@ -81,7 +95,7 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     if (unlikely(capacity == 0)) {
         return false;
     }
-    void **node = take_node(magazine);
+    void **node = take_node(cache);
     if (unlikely(node == NULL)) {
         capacity_end(&cache->capacity_bytes, class_index, capacity);
         return false;
@@ -210,7 +224,7 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     if (left < magazine->depot_low) {
         magazine->depot_low = (uint16_t)left;
     }
-    give_node(magazine, magazine->node);
+    cache_give_node(cache, magazine->node);
     install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
     magazine->active = 1;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
@@ -241,7 +255,7 @@ void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
 // Parks the full node. False when there is no memory for one to replace it with.
 static bool park_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void **empty = take_node(magazine);
+    void **empty = take_node(cache);
     if (unlikely(empty == NULL)) {
         return false;
     }
@@ -325,7 +339,7 @@ void cache_flush_depot_node(struct thread_cache *cache, uint64_t class_index) {
     magazine->depot = (void **)full[0];
     atomic_bump_owned(&magazine->depot_count, (uint16_t)-1);
     cache_give_to_heap(cache, full + 1, NODE_BLOCKS_MAX);
-    give_node(magazine, full);
+    cache_give_node(cache, full);
 }
 
 // The magazine of a class that caches fewer than 63 blocks may now cache more: its blocks move down.
@@ -506,6 +520,8 @@ void cache_forget(struct thread_cache *cache) {
     }
     switch_tops_off(cache->top);
     switch_tops_off(cache->shadow_top);
+    cache->empty_nodes = NULL;
+    atomic_store_relaxed(&cache->empty_node_count, 0);
     cache->capacity_bytes = 0;
     cache->budget_bytes = 0;
 }

@@ -31,12 +31,16 @@
 
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 
+// Nodes that a cache keeps for depots that grow again, and how many it takes and gives at a time: metadata's lock is one for all
+// threads (docs/decisions/0068-what-threads-share.md).
+#define EMPTY_NODES_MOST 16
+#define EMPTY_NODES_MOVED 8
+
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
 struct magazine {
     void **node;        // the one top points into, or NULL
     void **depot;       // stack of full nodes
-    void **spare;       // an empty node, or NULL
     uint32_t capacity;  // blocks the class may cache, depot included
     uint32_t limit;     // knob: what the capacity may grow to; 0: see capacity_limit()
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
@@ -74,11 +78,15 @@ struct thread_cache {
     uint64_t clock_ms;                                 // what that look said
     uint64_t decay_ms, slab_purge_ms, early_purge_ms;  // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                           // sum of capacity_cost()
-    uint64_t budget_bytes;       // knob: most of that; 0: see capacity_allowed()
-    struct learner *learner;     // control/learner.c's, or NULL
-    uint32_t learner_events;     // refills and flushes since it looked last
-    uint32_t learner_window;     // how many of them make it look again: see knobs.h
-    uint32_t peak_pages_seen;    // arena_peak_pages at the last tick
+    uint64_t budget_bytes;  // knob: most of that; 0: see capacity_allowed()
+    void **
+        empty_nodes;  // stack of up to EMPTY_NODES_MOST nodes in no use, linked by their first slot
+    struct learner *learner;   // control/learner.c's, or NULL
+    uint32_t learner_events;   // refills and flushes since it looked last
+    uint32_t learner_window;   // how many of them make it look again: see knobs.h
+    uint32_t peak_pages_seen;  // arena_peak_pages at the last tick
+    // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with nothing.
+    _Atomic(uint32_t) empty_node_count;
     uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // One asleep, with empty slabs, that migration met in this slow path: maintenance_tick() takes some.
@@ -330,6 +338,11 @@ static inline unsigned parked(const struct magazine *magazine) {
     return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->depot_count);
 }
 
+// Nodes in no use.
+static inline unsigned empty_node_count(const struct thread_cache *cache) {
+    return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->empty_node_count);
+}
+
 // Floor of a node that holds `capacity` blocks, or as many as fit.
 static inline uint8_t floor_for(uint32_t capacity) {
     return (uint8_t)(capacity >= NODE_BLOCKS_MAX ? 0 : NODE_BLOCKS_MAX - capacity);
@@ -343,6 +356,9 @@ static inline void install_node(struct thread_cache *cache, uint64_t class_index
     node[floor_of(magazine)] = NULL;
     set_top(cache, class_index, node + floor_of(magazine) + 1 + count);
 }
+
+// A node in no use: kept for the next that a class of this cache needs, or given back.
+void cache_give_node(struct thread_cache *cache, void **node);
 
 // Blocks to their heaps.
 void cache_give_to_heap(struct thread_cache *cache, void *const *blocks, unsigned count);

@@ -78,12 +78,8 @@ static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     empty_magazine(cache, class_index);
     set_top(cache, class_index, NO_TOP);
-    metadata_free_aligned(magazine->node);
+    cache_give_node(cache, magazine->node);
     magazine->node = NULL;
-    if (magazine->spare != NULL) {
-        metadata_free_aligned(magazine->spare);
-        magazine->spare = NULL;
-    }
     capacity_end(&cache->capacity_bytes, class_index, magazine->capacity);
     magazine->capacity = 0;
 }
@@ -156,12 +152,10 @@ uint64_t cache_block_count(const struct thread_cache *cache, uint64_t class_inde
 }
 
 uint64_t cache_structure_bytes(const struct thread_cache *cache) {
-    uint64_t nodes = 0;
+    uint64_t nodes = empty_node_count(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        // A class with full nodes mostly has an empty one at hand as well.
-        const unsigned full = parked(&cache->magazines[i]);
         void **top = top_of((struct thread_cache *)(uintptr_t)cache, i);
-        nodes += top == NO_TOP ? 0 : 1 + full + (full != 0);
+        nodes += top == NO_TOP ? 0 : 1 + parked(&cache->magazines[i]);
     }
     return sizeof *cache + nodes * NODE_BYTES;
 }
@@ -208,6 +202,13 @@ size_t cache_check(const struct thread_cache *cache) {
     }
     check.structure = "thread cache";
     check.where = cache->heap.id;
+    unsigned empty_nodes = 0;
+    for (void **node = cache->empty_nodes; node != NULL && empty_nodes <= EMPTY_NODES_MOST;
+         node = (void **)node[0]) {
+        empty_nodes++;
+    }
+    check_equal(&check, "empty_node_count == nodes in no use", empty_node_count(cache),
+                empty_nodes);
     check_equal(&check, "capacity_bytes == bytes the magazines may cache", cache->capacity_bytes,
                 capacity_bytes);
     return check.violations;

@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "os/os.h"
 #include "thread/knobs.h"
 
 _Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
@@ -30,6 +31,14 @@ bool capacity_is_overdrawn(void) {
 void capacity_only(bool has_cache, uint64_t bytes) {
     atomic_store_relaxed(&cache_count_in_use, has_cache ? 1u : 0u);
     atomic_store_relaxed(&capacity_total, bytes);
+}
+
+void capacity_fit_to_processors(void) {
+    const uint64_t bytes = os_processors() * (uint64_t)CAPACITY_PROCESSOR_BYTES;
+    if (options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT &&
+        bytes > option_live(cache_total_bytes)) {
+        option_store_number(OPTION_cache_total_bytes, bytes, OPTION_ORIGIN_DEFAULT);
+    }
 }
 
 static uint64_t share_bytes(void) {

@@ -49,6 +49,15 @@ extern _Atomic(uint32_t) cache_count_in_use;
 void capacity_join(uint64_t bytes);
 void capacity_leave(uint64_t bytes);
 
+// Caches from which on cache_total_bytes counts by processors.
+#define CACHES_OF_A_LARGE_MACHINE 32
+// So much for each of them, or the option if that is more.
+#define CAPACITY_PROCESSOR_BYTES (1 * MIB)
+
+// To be called when there are so many: unless the option was set, it becomes what the machine's processors need. The
+// registry's lock is held.
+void capacity_fit_to_processors(void);
+
 // Whether all caches together may hold more than cache_total_bytes.
 bool capacity_is_overdrawn(void);
 

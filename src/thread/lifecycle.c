@@ -135,6 +135,9 @@ static struct thread_cache *make_cache(void) {
     cache->next_all = atomic_load_relaxed(&registry.all);
     atomic_store_release(&registry.all, cache);
     atomic_bump_owned(&registry.count, 1u);
+    if (unlikely(lifecycle_count() == CACHES_OF_A_LARGE_MACHINE)) {
+        capacity_fit_to_processors();
+    }
     count_event(COUNTER_heaps_created, 1);
     return cache;
 }
@@ -428,8 +431,8 @@ void *late_alloc(uint64_t class_index) {
     lock_acquire(&shared_late_heap.lock);
     heap_collect(&shared_late_heap);
     const unsigned got = heap_take(&shared_late_heap, class_index, 1, &block);
+    heap_count(&shared_late_heap, COUNTER_late_operations, 1);
     lock_release(&shared_late_heap.lock);
-    count_event(COUNTER_late_operations, 1);
     return got == 1 ? block : NULL;
 }
 
@@ -437,10 +440,10 @@ void late_free(struct run *slab, void *block) {
     // A fork waits for it.
     lock_acquire(&shared_late_heap.lock);
     heap_publish_block(slab, block);
+    heap_count(&shared_late_heap, COUNTER_late_operations, 1);
+    heap_count(&shared_late_heap, COUNTER_remote_publishes, 1);
+    heap_count(&shared_late_heap, COUNTER_remote_blocks, 1);
     lock_release(&shared_late_heap.lock);
-    count_event(COUNTER_late_operations, 1);
-    count_event(COUNTER_remote_publishes, 1);
-    count_event(COUNTER_remote_blocks, 1);
 }
 
 struct thread_cache *lifecycle_caches(void) {

@@ -12,7 +12,7 @@ import pytest
 
 from harness import scaling, scaling_model, store
 from harness.errors import MeasureError
-from harness.scaling_model import CHANGES, Load, Machine, Model, Station, chiplets, mesh, solve
+from harness.scaling_model import Load, Machine, Model, Station, chiplets, mesh, solve
 from tests.patience import HANG_SECONDS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ def test_a_line_takes_the_mean_of_all_ways() -> None:
 
 def test_fewer_shared_lines_are_never_slower(model: Model) -> None:
     """Of two changes that differ by what is private or sharded alone."""
-    base = CHANGES[0]
+    base = scaling_model.AS_IT_IS
     for workload in model.workloads:
         for cores in scaling_model.CORES:
             times = [
@@ -160,6 +160,16 @@ def test_fewer_shared_lines_are_never_slower(model: Model) -> None:
             ]
             # A shard of one core is the lock itself, nearer.
             assert times == sorted(times, reverse=True)
+
+
+def test_an_operation_of_another_name_is_told_of(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted as none, it would make a slow path look free."""
+    assert model.counts("remote_50", "default", 16).operations(scaling_model.PUBLISH) > 0
+    monkeypatch.setattr(scaling_model, "PUBLISH", "or_acq_rel &slab->bits")
+    with pytest.raises(ValueError, match="slab->bits"):
+        Model(store.newest(scaling.KIND))
 
 
 def test_the_document_shows_what_the_model_says(model: Model) -> None:

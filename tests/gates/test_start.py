@@ -36,7 +36,7 @@ def mappings(
     library: Path, settings: dict[str, str], command: tuple[str, ...] = COPIES_A_FILE
 ) -> list[tuple[str, str, dict[str, int]]]:
     """The library's mappings and those of no file that follow one of them, in a process that prints
-    its own, or does nothing and has them printed at its end: (access, file or "", figures in KiB)."""
+    its own, or does nothing and has them printed at its end: access, file or "", KiB by name."""
     preload = f"{library}:{LAST_WORDS}" if command == DOES_NOTHING else str(library)
     done = subprocess.run(
         command,
@@ -77,7 +77,9 @@ def test_a_page_more_is_noticed(library: Path) -> None:
     assert dirty_kib(library, {"HAKMEM_SNAPSHOT_DIRECTORY": "/tmp"}) > dirty_kib(library, {})
 
 
-@pytest.mark.parametrize("command", [COPIES_A_FILE, WORKS, DOES_NOTHING], ids=["copies", "works", "ends"])
+@pytest.mark.parametrize(
+    "command", [COPIES_A_FILE, WORKS, DOES_NOTHING], ids=["copies", "works", "ends"]
+)
 def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
     """Segments of their own (cmake/layout.ld.in): code of reports and options, constants of that
     code with unwinding tables, and tables for readers outside, of which the loader writes the last

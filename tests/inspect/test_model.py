@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hakmem.inspect import jsonform
+from hakmem.inspect import held, jsonform
 from hakmem.inspect.model import BlockState, RunKind, Snapshot
 from tests.inspect.support.synthetic import make_snapshot
 
@@ -89,3 +89,13 @@ def _damaged(**changes: object) -> dict[str, Any]:
 def test_other_json_is_refused_in_a_sentence(facts: object, words: str) -> None:
     with pytest.raises(jsonform.SchemaError, match=words):
         jsonform.decode(facts)
+
+
+def test_empty_nodes_of_a_cache_and_of_an_older_library() -> None:
+    """A cache counts them; in an older library each class has up to one."""
+    counted = np.zeros(2, [("empty_node_count", "<u4"), ("magazines", [("node", "<u8")], 3)])
+    counted["empty_node_count"] = [0, 5]
+    assert held.empty_nodes(counted).tolist() == [0, 5]
+    older = np.zeros(2, [("magazines", [("spare", "<u8")], 3)])
+    older["magazines"]["spare"][1] = [1 << 21, 0, 1 << 22]
+    assert held.empty_nodes(older).tolist() == [0, 2]

@@ -41,6 +41,7 @@ static struct {
     uint32_t last_mapping;
     uint64_t clock_ms;
     _Atomic(uint64_t) cpu_ns;
+    unsigned processors;
     _Atomic(uint64_t) touch_ns;
     uint64_t random_state;
     size_t bytes_max, ranges_max;
@@ -578,6 +579,10 @@ uint64_t os_clock_ms_locked(void) {
     return os_clock_ms();
 }
 
+unsigned os_processors(void) {
+    return machine.processors == 0 ? 1 : machine.processors;
+}
+
 uint64_t os_thread_cpu_ns(void) {
     atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
     return atomic_load_relaxed(&machine.cpu_ns);
@@ -647,6 +652,10 @@ void fake_os_pass_ms(uint64_t ms) {
 
 void fake_os_touch_ns(uint64_t ns) {
     atomic_store_relaxed(&machine.touch_ns, ns);
+}
+
+void fake_os_set_processors(unsigned count) {
+    machine.processors = count;
 }
 
 void fake_os_pass_cpu_ns(uint64_t ns) {

@@ -27,6 +27,9 @@ void fake_os_pass_ms(uint64_t ms);
 // Processor time of all threads.
 void fake_os_pass_cpu_ns(uint64_t ns);
 
+// Processors of the machine; 1 from the start.
+void fake_os_set_processors(unsigned count);
+
 // ---- Failures ----
 
 // Any kind of call that a request may end in NULL for. os_random() may be made to fail as well, but

@@ -177,6 +177,27 @@ static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
     assert_true(cache->capacity_bytes <= 32 * MIB / 1000);
 }
 
+static void test_all_caches_of_a_large_machine(void **state) {
+    (void)state;
+    const uint64_t initial = options.cache_total_bytes;
+    const struct machine {
+        unsigned processors;
+        enum option_origin origin;
+        uint64_t bytes;
+    } machines[] = {
+        {1, OPTION_ORIGIN_DEFAULT, initial},       {32, OPTION_ORIGIN_DEFAULT, initial},
+        {100, OPTION_ORIGIN_DEFAULT, 100 * MIB},   {256, OPTION_ORIGIN_DEFAULT, 256 * MIB},
+        {256, OPTION_ORIGIN_ENVIRONMENT, initial}, {256, OPTION_ORIGIN_MODE, initial},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(machines); i++) {
+        fake_os_set_processors(machines[i].processors);
+        option_store_number(OPTION_cache_total_bytes, initial, machines[i].origin);
+        capacity_fit_to_processors();
+        assert_int_equal(options.cache_total_bytes, machines[i].bytes);
+        assert_int_equal(options_origin(OPTION_cache_total_bytes), machines[i].origin);
+    }
+}
+
 // Threads came when they were few, and have it all.
 static void test_shares_of_what_is_used_up(void **state) {
     (void)state;
@@ -382,6 +403,49 @@ static void test_idle_magazine_shrinks(void **state) {
     check();
 }
 
+// A depot that shrinks and grows again by a few nodes asks nobody for them.
+static void test_empty_nodes_are_kept(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    enum { NODES = 2 * EMPTY_NODES_MOST, COUNT = NODES * NODE_BLOCKS_MAX };
+    static void *blocks[COUNT];
+    const struct range {
+        unsigned nodes;
+        bool stays;
+    } ranges[] = {{1, true}, {EMPTY_NODES_MOST - EMPTY_NODES_MOVED, true}, {NODES - 1, false}};
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(ranges); i++) {
+        const unsigned count = ranges[i].nodes * NODE_BLOCKS_MAX;
+        const uint32_t asked = metadata_state.lock.generation;
+        for (unsigned round = 0; round < 10; round++) {
+            for (unsigned j = 0; j < count; j++) {
+                blocks[j] = take(SIZE_CLASS_16);
+            }
+            assert_in_range(empty_node_count(cache), 0, EMPTY_NODES_MOST);
+            for (unsigned j = 0; j < count; j++) {
+                give(SIZE_CLASS_16, blocks[j]);
+            }
+        }
+        assert_true((metadata_state.lock.generation == asked) == ranges[i].stays);
+        check();
+    }
+    // Other classes take them as well.
+    for (unsigned i = 0; i < 3 * NODE_BLOCKS_MAX; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    const unsigned kept = empty_node_count(cache);
+    assert_true(kept != 0);
+    give(SIZE_CLASS_32, take(SIZE_CLASS_32));
+    assert_int_equal(empty_node_count(cache), kept - 1);
+    check();
+}
+
 static void test_depot_nodes_not_needed_go(void **state) {
     (void)state;
     options.cache_start_bytes = 256 * KIB;
@@ -424,6 +488,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_learned_limits),
         cmocka_unit_test(test_learned_budget),
         cmocka_unit_test(test_blocks_beyond_a_small_share_are_not_cached),
+        cmocka_unit_test(test_all_caches_of_a_large_machine),
         cmocka_unit_test(test_shares_of_what_is_used_up),
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
         cmocka_unit_test(test_prewarmed_capacity),
@@ -434,6 +499,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_depot_takes_what_the_magazine_cannot),
         cmocka_unit_test(test_alternating_at_the_border_of_a_node),
         cmocka_unit_test(test_idle_magazine_shrinks),
+        cmocka_unit_test(test_empty_nodes_are_kept),
         cmocka_unit_test(test_depot_nodes_not_needed_go),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

@@ -193,6 +193,32 @@ static void test_the_latest_left_is_the_first_taken(void **state) {
     assert_int_equal(lifecycle_count(), COUNT);
 }
 
+// With many threads all caches together may hold what the machine's processors need.
+static void test_caches_of_a_large_machine(void **state) {
+    (void)state;
+    lifecycle_start();
+    fake_os_set_processors(100);
+    const uint64_t initial = options.cache_total_bytes;
+    enum { COUNT = CACHES_OF_A_LARGE_MACHINE };
+    pthread_t threads[COUNT];
+    struct thread_cache *caches[COUNT];
+    for (unsigned count = COUNT - 1; count <= COUNT; count++) {
+        pthread_barrier_init(&barrier, NULL, count + 1);
+        for (unsigned i = 0; i < count; i++) {
+            assert_int_equal(pthread_create(&threads[i], NULL, attach_and_wait, &caches[i]), 0);
+        }
+        pthread_barrier_wait(&barrier);
+        assert_int_equal(lifecycle_count(), count);
+        assert_int_equal(options.cache_total_bytes, count < COUNT ? initial : 100 * MIB);
+        pthread_barrier_wait(&barrier);
+        for (unsigned i = 0; i < count; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        pthread_barrier_destroy(&barrier);
+    }
+    check();
+}
+
 // ---- A thread's end ----
 
 struct made {
@@ -586,6 +612,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_who_comes_after_the_first_cache_does_not_wait),
         cmocka_unit_test(test_caches_pass_to_the_next_thread),
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
+        cmocka_unit_test(test_caches_of_a_large_machine),
         cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
         cmocka_unit_test(test_few_frees_make_no_cache),
         cmocka_unit_test(test_ended_thread_frees_to_others),

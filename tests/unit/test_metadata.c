@@ -36,8 +36,15 @@ static size_t choose_bytes(uint64_t *random_state) {
     }
 }
 
+static void *take_aligned(void) {
+    unsigned count;
+    void *piece = metadata_take_aligned(1, &count);
+    assert_true(piece == NULL || count == 1);
+    return piece;
+}
+
 static unsigned char *take(size_t bytes, bool is_aligned) {
-    unsigned char *start = is_aligned ? metadata_alloc_aligned() : metadata_alloc(bytes);
+    unsigned char *start = is_aligned ? take_aligned() : metadata_alloc(bytes);
     assert_non_null(start);
     const size_t alignment = is_aligned ? METADATA_ALIGNED_BYTES : bytes > 64 ? 128 : 64;
     assert_int_equal((uintptr_t)start % alignment, 0);
@@ -54,14 +61,16 @@ static void test_random_pieces(void **state) {
             piece->is_aligned = random_next(&random_state) % 4 == 0;
             piece->bytes = piece->is_aligned ? METADATA_ALIGNED_BYTES : choose_bytes(&random_state);
             piece->start = take(piece->bytes, piece->is_aligned);
-            require_filled(piece->start, piece->bytes, 0);
+            if (!piece->is_aligned) {
+                require_filled(piece->start, piece->bytes, 0);
+            }
             piece->mark = (unsigned char)(n % 255 + 1);
             memset(piece->start, piece->mark, piece->bytes);
         } else {
             // Nobody else was given these bytes.
             require_filled(piece->start, piece->bytes, piece->mark);
             if (piece->is_aligned) {
-                metadata_free_aligned(piece->start);
+                metadata_give_aligned(piece->start, piece->start);
             } else {
                 metadata_free(piece->start, piece->bytes);
             }
@@ -76,7 +85,7 @@ static void test_gaps_serve(void **state) {
     (void)state;
     char *aligned[4];
     for (unsigned i = 0; i < 4; i++) {
-        aligned[i] = metadata_alloc_aligned();
+        aligned[i] = take_aligned();
         memset(aligned[i], 1, METADATA_ALIGNED_BYTES);
         metadata_alloc(640);
     }
@@ -93,10 +102,46 @@ static void test_gaps_serve(void **state) {
     assert_int_equal(metadata_check(), 0);
     for (unsigned i = 0; i < 4; i++) {
         require_filled((unsigned char *)aligned[i], METADATA_ALIGNED_BYTES, 1);
-        metadata_free_aligned(aligned[i]);
+        metadata_give_aligned(aligned[i], aligned[i]);
     }
-    assert_ptr_equal(metadata_alloc_aligned(), aligned[3]);
-    require_filled((unsigned char *)aligned[3], METADATA_ALIGNED_BYTES, 0);
+    assert_ptr_equal(take_aligned(), aligned[3]);
+    assert_int_equal(metadata_check(), 0);
+}
+
+static void *next_of(void *piece) {
+    return *(void **)piece;
+}
+
+// Several in one turn: of those that were in use, and no more than there are.
+static void test_aligned_pieces_come_and_go_together(void **state) {
+    (void)state;
+    enum { COUNT = 5 };
+    void *pieces[COUNT];
+    unsigned count;
+    for (unsigned i = 0; i < COUNT; i++) {
+        // Nothing is touched ahead.
+        pieces[i] = metadata_take_aligned(COUNT, &count);
+        assert_int_equal(count, 1);
+        require_filled(pieces[i], METADATA_ALIGNED_BYTES, 0);
+    }
+    const uint64_t bytes = metadata_bytes();
+    for (unsigned i = 0; i < COUNT; i++) {
+        memset(pieces[i], (int)i + 1, METADATA_ALIGNED_BYTES);
+        *(void **)pieces[i] = i + 1 < COUNT ? pieces[i + 1] : NULL;
+    }
+    metadata_give_aligned(pieces[0], pieces[COUNT - 1]);
+    assert_int_equal(metadata_check(), 0);
+    void *first = metadata_take_aligned(3, &count);
+    assert_int_equal(count, 3);
+    assert_ptr_equal(first, pieces[0]);
+    assert_ptr_equal(next_of(pieces[0]), pieces[1]);
+    assert_ptr_equal(next_of(pieces[1]), pieces[2]);
+    assert_null(next_of(pieces[2]));
+    assert_ptr_equal(metadata_take_aligned(3, &count), pieces[3]);
+    assert_int_equal(count, 2);
+    assert_ptr_equal(next_of(pieces[3]), pieces[4]);
+    assert_null(next_of(pieces[4]));
+    assert_int_equal(metadata_bytes(), bytes);
     assert_int_equal(metadata_check(), 0);
 }
 
@@ -158,7 +203,7 @@ static void test_refused_mapping(void **state) {
     fake_os_fail(OS_MMAP, 1, true);
     assert_null(metadata_alloc(64));
     assert_null(metadata_alloc(MIB));
-    assert_null(metadata_alloc_aligned());
+    assert_null(take_aligned());
     assert_int_equal(metadata_bytes(), 0);
     fake_os_mend();
     char *piece = metadata_alloc(64);
@@ -180,6 +225,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_pieces),
         cmocka_unit_test(test_gaps_serve),
+        cmocka_unit_test(test_aligned_pieces_come_and_go_together),
         cmocka_unit_test(test_short_pieces_share_a_pair),
         cmocka_unit_test(test_freed_piece_serves_the_next_of_its_size),
         cmocka_unit_test(test_bytes_are_counted),

@@ -1,6 +1,7 @@
 // What the simulated system has not: pieces of mappings that the program divides, and huge pages.
 #include "isolate.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -46,6 +47,23 @@ static void test_processor_time(void **state) {
     // And goes on while it works.
     while (os_thread_cpu_ns() - after_ns < 1000 * 1000) {
     }
+}
+
+static void test_processors_are_those_of_the_process(void **state) {
+    (void)state;
+    cpu_set_t before;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(os_processors(), CPU_COUNT(&before));
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (unsigned i = 0; CPU_COUNT(&one) == 0; i++) {
+        if (CPU_ISSET(i, &before)) {
+            CPU_SET(i, &one);
+        }
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(os_processors(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 static uint64_t madvise_calls(void) {
@@ -165,6 +183,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
         cmocka_unit_test(test_processor_time),
+        cmocka_unit_test(test_processors_are_those_of_the_process),
         cmocka_unit_test(test_splits_at_the_ends),
         cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_resident_bytes),

@@ -54,6 +54,13 @@ def _read_tops(
     return np.where(readable[:, None], now, before)
 
 
+def empty_nodes(caches: Caches) -> npt.NDArray[np.int64]:
+    """Nodes that each cache has beside those in use. An older library has up to one a class."""
+    if "empty_node_count" in (caches.dtype.names or ()):
+        return np.array(caches["empty_node_count"], np.int64)
+    return np.sum(caches["magazines"]["spare"] != 0, axis=1, dtype=np.int64)
+
+
 def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: Caches) -> Held:
     """`caches` are the rows read from `places`; only those in use, and those whose thread left its
     blocks behind, hold something."""
@@ -78,7 +85,7 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
     node_count = np.zeros(len(caches), np.int64)
     node_count[filled] = (
         has_node.sum(axis=1)
-        + (magazines["spare"] != 0).sum(axis=1)
+        + empty_nodes(chosen)
         + magazines["depot_count"].astype(np.int64).sum(axis=1)
     )
     after = _read_tops(layout, source, places[filled], chosen)

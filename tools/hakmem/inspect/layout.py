@@ -47,7 +47,7 @@ STRUCTURES = {
     ),
     "bin": ("slab_count",),
     "heap": ("lock", "id", "quarantine", "counters", "bins"),
-    "magazine": ("node", "depot", "spare", "depot_count", "floor"),
+    "magazine": ("node", "depot", "depot_count", "floor"),
     "thread_cache": (
         "top",
         "shadow_top",
