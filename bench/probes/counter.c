@@ -15,7 +15,9 @@ enum {
     PAGE_BYTES = 4096,
     PAGE_WORDS = PAGE_BYTES / sizeof(uint64_t),
     RESIDENT_PAGES = 256,
-    POINTERS_MAX = 128, /* followed; more would take a millisecond */
+    PAGES_MAX = 64,       /* read in one reading; a library may have thousands */
+    POINTERS_MAX = 128,   /* followed */
+    LOOKUPS_MAX = 1024,   /* of what a word points to; each goes through the loader's list */
     POINTED_BYTES = 16384,
     STACK_BYTES = 8 << 20,
     HAKMEM_TOTALS_WORDS = 7 /* struct hakmem_totals of hakmem.h */
@@ -38,8 +40,9 @@ static uint64_t hash_words(uint64_t hash, uint64_t place, const uint64_t *words,
 struct data {
     int memory; /* /proc/self/mem: reads what could not be touched, such as pages without access */
     uint64_t hash;
-    size_t pointers_left;
+    size_t pages_left, pointers_left, lookups_left;
     uintptr_t last_followed;
+    const struct module *module; /* whose words are read */
 };
 
 static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool follow);
@@ -49,13 +52,20 @@ static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool f
  * stack, which changes by itself. */
 static void data_follow(struct data *data, const uint64_t *words, size_t count) {
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    for (size_t i = 0; i < count && data->pointers_left > 0; i++) {
+    for (size_t i = 0; i < count && data->pointers_left > 0 && data->pages_left > 0; i++) {
         const uintptr_t target = words[i] / POINTED_BYTES * POINTED_BYTES;
         struct module module;
         if (target < PAGE_BYTES || words[i] % sizeof(void *) != 0 || words[i] >> 47 != 0 ||
             target == data->last_followed ||
             (target > here - STACK_BYTES && target < here + STACK_BYTES) ||
-            module_of(words[i], &module)) {
+            module_holds(data->module, words[i])) {
+            continue;
+        }
+        if (data->lookups_left == 0) {
+            return;
+        }
+        data->lookups_left--;
+        if (module_of(words[i], &module)) {
             continue;
         }
         data->last_followed = target;
@@ -67,6 +77,7 @@ static void data_follow(struct data *data, const uint64_t *words, size_t count) 
 static void data_page(struct data *data, uintptr_t from, uintptr_t to, bool follow) {
     uint64_t words[PAGE_WORDS];
     const ssize_t got = pread(data->memory, words, to - from, (off_t)from);
+    data->pages_left--;
     if (got > 0) {
         const size_t count = (size_t)got / sizeof *words;
         data->hash = hash_words(data->hash, from / sizeof *words, words, count);
@@ -81,11 +92,11 @@ static void data_page(struct data *data, uintptr_t from, uintptr_t to, bool foll
  * passed over as well. */
 static void data_range(struct data *data, uintptr_t start, uintptr_t end, bool follow) {
     unsigned char resident[RESIDENT_PAGES];
-    for (uintptr_t page = start / PAGE_BYTES * PAGE_BYTES; page < end;) {
+    for (uintptr_t page = start / PAGE_BYTES * PAGE_BYTES; page < end && data->pages_left > 0;) {
         const uintptr_t pages_left = (end - page + PAGE_BYTES - 1) / PAGE_BYTES;
         const uintptr_t pages = pages_left < RESIDENT_PAGES ? pages_left : RESIDENT_PAGES;
         const bool mapped = mincore((void *)page, pages * PAGE_BYTES, resident) == 0;
-        for (uintptr_t i = 0; i < pages; i++, page += PAGE_BYTES) {
+        for (uintptr_t i = 0; i < pages && data->pages_left > 0; i++, page += PAGE_BYTES) {
             if (mapped && (resident[i] & 1)) {
                 data_page(data, page < start ? start : page,
                           page + PAGE_BYTES > end ? end : page + PAGE_BYTES, follow);
@@ -102,7 +113,9 @@ static struct data data_start(void) {
     return (struct data){
         .memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
         .hash = 1,
+        .pages_left = PAGES_MAX,
         .pointers_left = POINTERS_MAX,
+        .lookups_left = LOOKUPS_MAX,
     };
 }
 
@@ -113,13 +126,20 @@ static uint64_t data_end(const struct data *data) {
     return data->hash;
 }
 
-/* The variables of the file, without and with what they point to. */
+/* The variables of the file, without and with what they point to. What the loader protects when it
+ * has relocated it (RELRO, at the beginning of its segment) cannot change and is left out. */
 static void data_variables(struct data *data, const struct module *module, bool follow) {
+    const ElfW(Phdr) *relro = module_header(module, PT_GNU_RELRO, NULL);
+    data->module = module;
     for (const ElfW(Phdr) *header = module_header(module, PT_LOAD, NULL); header != NULL;
          header = module_header(module, PT_LOAD, header)) {
         const uintptr_t start = module->base + header->p_vaddr;
+        const bool constant = relro != NULL && relro->p_vaddr == header->p_vaddr;
+        const uintptr_t variable =
+            constant ? (start + relro->p_memsz) / PAGE_BYTES * PAGE_BYTES : word_aligned(start);
         if (header->p_flags & PF_W) {
-            data_range(data, word_aligned(start), start + header->p_memsz, follow);
+            data_range(data, variable > start ? variable : word_aligned(start),
+                       start + header->p_memsz, follow);
         }
     }
 }
@@ -127,6 +147,7 @@ static void data_variables(struct data *data, const struct module *module, bool 
 static void data_module(struct data *data, const struct module *module) {
     /* What is the calling thread's own comes first: it leads to what changes most. */
     const ElfW(Phdr) *header = module_header(module, PT_TLS, NULL);
+    data->module = module;
     if (header != NULL && module->local != NULL) {
         const uintptr_t start = (uintptr_t)module->local;
         data_range(data, word_aligned(start), start + header->p_memsz, true);

@@ -22,6 +22,10 @@
 #include "slots.h"
 #include "text.h"
 
+/* Calls each function once. proof_before does so, too; a caller that measures what proof_before costs
+ * calls this before: an allocator that sets itself up at the first call does it here. */
+void proof_call_once(void);
+
 /* Reads the counter for the first time: as early as possible, before the first use of malloc. */
 void proof_before(void);
 

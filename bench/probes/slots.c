@@ -37,19 +37,26 @@ struct search {
     struct module *found;
 };
 
+bool module_holds(const struct module *module, uintptr_t address) {
+    for (const ElfW(Phdr) *header = module_header(module, PT_LOAD, NULL); header != NULL;
+         header = module_header(module, PT_LOAD, header)) {
+        const uintptr_t start = module->base + header->p_vaddr;
+        if (address >= start && address - start < header->p_memsz) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int module_step(struct dl_phdr_info *info, size_t bytes, void *argument) {
     (void)bytes;
     struct search *search = argument;
-    for (size_t i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-        const uintptr_t start = info->dlpi_addr + header->p_vaddr;
-        if (header->p_type == PT_LOAD && search->address >= start &&
-            search->address - start < header->p_memsz) {
-            *search->found = module_from(info);
-            return 1;
-        }
+    const struct module module = module_from(info);
+    if (!module_holds(&module, search->address)) {
+        return 0;
     }
-    return 0;
+    *search->found = module;
+    return 1;
 }
 
 bool module_of(uintptr_t address, struct module *module) {

@@ -21,6 +21,9 @@ struct module module_from(const struct dl_phdr_info *info);
 /* The next program header of that type after `previous`, or the first; NULL at the end. */
 const void *module_header(const struct module *module, uint32_t type, const void *previous);
 
+/* Whether the address lies in the object. */
+bool module_holds(const struct module *module, uintptr_t address);
+
 /* The object that an address lies in; false when it lies in none. */
 bool module_of(uintptr_t address, struct module *module);
 

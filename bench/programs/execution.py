@@ -25,6 +25,8 @@ from .stage import Stage, nobody
 
 COMMAND_SECONDS_MAX = 300.0
 SUMMARY_SECONDS_MAX = 20.0
+# Of all processes together; the witness's own share is taken off.
+COUNTS = ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches")
 # Debian links some programs to an allocator of their choice; the C library, preloaded, goes first.
 C_LIBRARY = "libc.so.6"
 
@@ -50,6 +52,8 @@ class Execution:
         self._preload = environment.get("LD_PRELOAD", C_LIBRARY)
         self._idle_ms = idle_ms
         self._usages: list[Usage] = []
+        # From before the start of a command to after its end, by time.monotonic_ns().
+        self._command_spans: list[tuple[int, int]] = []
         # Of the program started last on the allocator.
         self._series: sampling.Series = []
         # What runs on the allocator: process numbers, and the steps that started them.
@@ -72,10 +76,12 @@ class Execution:
         directory: Path | None = None,
     ) -> Finished:
         """Runs a program under the allocator to its end; it is part of the timed work."""
+        start_ns = time.monotonic_ns()
         running = self.stage.start(self._program(words, environment, directory, None), stdin)
         self._add_main(running.pid)
         with sampling.resident(running.pid) as self._series:
             done = self.stage.finish(running, timeout_s=COMMAND_SECONDS_MAX)
+        self._command_spans.append((start_ns, time.monotonic_ns()))
         self._usages.append(done.usage)
         self.wall_ns += done.usage.wall_ns
         return done
@@ -138,6 +144,11 @@ class Execution:
         Times, faults and switches are those of all processes. Memory is that of the largest one,
         which is the main one unless the program works through children; only then is there no
         "rss_series".
+
+        What the witness itself cost is taken off, since it depends on the allocator: processor time
+        (first from the kernel's, where most of it is), faults and switches of every process; wall
+        time of commands, whose processes wait for one another, as long as it worked in any of them.
+        The wall time of servers is their clients': there it works beside it or after it.
         """
         statements = witness.read(self._statements)
         mains = [witness.main_of(statements, pid) for pid in self._main_pids]
@@ -145,18 +156,23 @@ class Execution:
             witness.check(statements, main)
         largest = max(statements, key=operator.attrgetter("peak_rss_bytes"))
         total = functools.reduce(_add, self._usages)
+        own_wall_ns = sum(witness.own_wall_ns(statements, *span) for span in self._command_spans)
+        own_cpu_ns = sum(each.own_cpu_ns for each in statements)
+        cpu_ns = max(0, (total.user_us + total.system_us) * 1000 - own_cpu_ns)
+        system_ns = min(cpu_ns, max(0, total.system_us * 1000 - own_cpu_ns))
         row: dict[str, Any] = {
-            "wall_ns": self.wall_ns,
-            "user_ns": total.user_us * 1000,
-            "system_ns": total.system_us * 1000,
-            "cpu_ns": (total.user_us + total.system_us) * 1000,
+            "wall_ns": self.wall_ns - own_wall_ns,
+            "user_ns": cpu_ns - system_ns,
+            "system_ns": system_ns,
+            "cpu_ns": cpu_ns,
             "peak_rss_bytes": largest.peak_rss_bytes,
             "end_rss_bytes": largest.end_rss_bytes,
-            "minor_faults": total.minor_faults,
-            "major_faults": total.major_faults,
-            "voluntary_switches": total.voluntary_switches,
-            "involuntary_switches": total.involuntary_switches,
-            "extra": {"processes": len(statements)},
+            **{name: max(0, getattr(total, name) - _own(statements, name)) for name in COUNTS},
+            "extra": {
+                "processes": len(statements),
+                "witness_wall_ns": own_wall_ns,
+                "witness_cpu_ns": own_cpu_ns,
+            },
             "proof": self._original(mains[0].proof),
         }
         if largest is mains[-1]:
@@ -242,6 +258,11 @@ def _add(one: Usage, other: Usage) -> Usage:
     """What two programs cost together."""
     pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
     return Usage(*(a + b for a, b in pairs))
+
+
+def _own(statements: Sequence[witness.Statement], name: str) -> int:
+    """How many of these the witness itself caused in all processes."""
+    return sum(getattr(each, f"own_{name}") for each in statements)
 
 
 def _read(file: Path) -> str:

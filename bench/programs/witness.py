@@ -25,6 +25,13 @@ class Statement:
     strays: Sequence[str]
     importers: int
     proof: Mapping[str, Any]
+    # What the witness itself cost this process, and from when to when (CLOCK_MONOTONIC) it worked.
+    own_spans_ns: Sequence[Sequence[int]]
+    own_cpu_ns: int
+    own_minor_faults: int
+    own_major_faults: int
+    own_voluntary_switches: int
+    own_involuntary_switches: int
 
     @property
     def served_by(self) -> tuple[str, ...]:
@@ -47,6 +54,17 @@ def read(file: Path) -> list[Statement]:
         kept = {name: fields.get(name) for name in Statement.__dataclass_fields__}
         statements.append(Statement(**kept))
     return statements
+
+
+def own_wall_ns(statements: Sequence[Statement], start_ns: int, end_ns: int) -> int:
+    """How long, between two moments, the witness was at work in any of the processes."""
+    total_ns = 0
+    for span in sorted(span for each in statements for span in each.own_spans_ns):
+        from_ns, to_ns = max(span[0], start_ns), min(span[1], end_ns)
+        if to_ns > from_ns:
+            total_ns += to_ns - from_ns
+            start_ns = to_ns
+    return total_ns
 
 
 def main_of(statements: Sequence[Statement], pid: int) -> Statement:

@@ -188,7 +188,8 @@ def test_memory_over_time_is_seen(run_one: Any, tmp_path: Path, compile_c: Compi
     }"""
     row = run_one(compile_c(tmp_path / "grows", source, "-fno-builtin"))
     times, sizes = zip(*row["rss_series"], strict=True)
-    assert list(times) == sorted(times) and times[-1] < row["wall_ns"] / 1e6
+    whole_ns = row["wall_ns"] + row["extra"]["witness_wall_ns"]
+    assert list(times) == sorted(times) and times[-1] < whole_ns / 1e6
     assert len(sizes) >= 4 and sizes[0] < sizes[-1] - 4 * MIB
     assert 16 * MIB <= sizes[-1] <= row["peak_rss_bytes"] + MIB
 
@@ -210,6 +211,106 @@ def test_the_end_of_a_client_is_not_waited_for_in_steps(
     with execution.timed():
         execution.tool(["/bin/sleep", "0.2"])
     assert execution.wall_ns > 200e6
+
+
+COSTLY = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+static char pool[1 << 24]; static size_t used;
+static void burn_100_ms(void) {
+    struct timespec now, from;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    while ((now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec < 100000000L);
+}
+void *malloc(size_t n) {
+    if (used == 0) { used = 16; burn_100_ms(); }
+    used += (n + 15) & ~15ul;
+    return pool + used - n;
+}
+void free(void *p) { (void)p; }
+void *calloc(size_t a, size_t b) { return memset(malloc(a * b), 0, a * b); }
+void *realloc(void *p, size_t n) { (void)p; return malloc(n); }
+void hakmem_totals(uint64_t *totals) {
+    char *pages = mmap(0, 2000 * 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(pages, 2000 * 4096, MADV_NOHUGEPAGE);
+    memset(pages, 1, 2000 * 4096);
+    munmap(pages, 2000 * 4096);
+    burn_100_ms();
+    usleep(500000);
+    totals[0] = used;
+}
+"""
+
+
+def test_what_the_witness_costs_is_taken_off(
+    run_one: Any, tmp_path: Path, compile_c: Compile
+) -> None:
+    """The cost of reading the allocator's counter, 0.1 s of processor time, 0.5 s of sleep and 2000
+    faults each time; not what the allocator does at its first call, another 0.1 s."""
+    library = compile_c(tmp_path / "costly.so", COSTLY, "-shared", "-fPIC", "-fno-builtin")
+    program = compile_c(tmp_path / "plain", ALLOCATES, "-fno-builtin")
+    row = run_one(program, allocator=peers.Allocator("costly", library))
+    assert row["extra"]["witness_wall_ns"] >= 1.2e9
+    assert 0.2e9 <= row["extra"]["witness_cpu_ns"] < 0.3e9
+    assert 0.1e9 <= row["wall_ns"] < 1.1e9
+    assert 0.1e9 <= row["cpu_ns"] == row["user_ns"] + row["system_ns"] < 0.2e9
+    assert row["minor_faults"] < 2000
+
+
+def test_reading_an_allocators_data_has_a_limit(
+    run_one: Any, tmp_path: Path, compile_c: Compile
+) -> None:
+    """Of a library with 16 MiB of variables in memory, 64 pages are read each time; it moves."""
+    source = """
+    #include <stddef.h>
+    #include <string.h>
+    static char many[1 << 24]; static char pool[1 << 24]; static size_t used = 16;
+    void *malloc(size_t n) {
+        if (used == 16) memset(many, 1, sizeof many);
+        used += (n + 15) & ~15ul;
+        return pool + used - n;
+    }
+    void free(void *p) { (void)p; }
+    void *calloc(size_t a, size_t b) { return memset(malloc(a * b), 0, a * b); }
+    void *realloc(void *p, size_t n) { (void)p; return malloc(n); }
+    """
+    library = compile_c(tmp_path / "wide.so", source, "-shared", "-fPIC", "-fno-builtin")
+    program = compile_c(tmp_path / "plain", ALLOCATES, "-fno-builtin")
+    row = run_one(program, allocator=peers.Allocator("wide", library), count_calls=True)
+    assert row["proof"]["moved"]["counter"] == "data_hash"
+    assert row["syscalls"]["pread64"] < 200
+
+
+def test_a_child_made_by_fork_states_its_own_cost(
+    execution: Execution, tmp_path: Path, compile_c: Compile
+) -> None:
+    """The witness worked twice in the parent, and once, at its end, in the child."""
+    source = """
+    #include <stdlib.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(void) {
+        if (fork() != 0) wait(0);
+        free(malloc(1000));
+        return 0;
+    }"""
+    execution.command([str(compile_c(tmp_path / "forks", source, "-fno-builtin"))])
+    child, parent = witness.read(execution._statements)
+    assert [len(child.own_spans_ns), len(parent.own_spans_ns)] == [1, 2]
+    assert parent.own_spans_ns[0][1] <= child.own_spans_ns[0][0]
+    assert all(start < end for each in (child, parent) for start, end in each.own_spans_ns)
+
+
+def test_time_of_the_witness_counts_once_where_processes_overlap() -> None:
+    one = statement(1, own_spans_ns=[[10, 20], [50, 60]])
+    other = statement(2, own_spans_ns=[[15, 25], [90, 99]])
+    assert witness.own_wall_ns([one, other], 0, 80) == 15 + 10
+    assert witness.own_wall_ns([one, other], 18, 92) == 7 + 10 + 2
 
 
 @pytest.fixture(params=["with its descriptor", "without"])
@@ -368,6 +469,8 @@ def statement(pid: int, **changes: Any) -> witness.Statement:
         "pid": pid, "exe": f"/program{pid}", "peak_rss_bytes": 2, "end_rss_bytes": 1,
         "idle_rss_bytes": None, "strays": [], "importers": 1,
         "proof": {**files, "build_id": "00", "moved": counter},
+        "own_spans_ns": [], "own_cpu_ns": 0, "own_minor_faults": 0, "own_major_faults": 0,
+        "own_voluntary_switches": 0, "own_involuntary_switches": 0,
     }  # fmt: skip
     return witness.Statement(**{**fields, **changes})
 
