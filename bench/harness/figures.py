@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 RESAMPLES = 2000
 # Percentiles of the resampled figures: the ends of a 95 % interval.
 INTERVAL = (2.5, 97.5)
+# A paired interval holds the true median at least so often, where it has pairs enough.
+COVERAGE_LEAST = 0.95
 # Two allocators whose whole interval lies this close together are called the same.
 SAME_WITHIN = 0.03
 
@@ -32,12 +34,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the baseline's value, paired run by run, with a 95 % bootstrap interval."""
+    """How many times the baseline's value, with an interval.
+
+    `coverage`: the share of experiments like this one whose interval holds the true median, exactly
+    (paired_ratio). None: not known; a bootstrap that aims at 95 % (unpaired_ratio).
+    """
 
     median: float
     low: float
     high: float
     pairs: int
+    coverage: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -73,25 +80,53 @@ def spread(values: Sequence[float]) -> Spread:
     )
 
 
-def paired_ratio(values: Sequence[float], baseline: Sequence[float], seed: int = 1) -> Ratio:
-    """Median of value/baseline over blocks, and where it lies when the blocks are drawn anew (the
-    percentile bootstrap: Efron, "Bootstrap Methods", 1979).
+def coverage(count: int, outer: int = 1) -> float:
+    """How often the true median lies between the `outer`-th least and the `outer`-th largest of so
+    many independent values: unless fewer than `outer` of them fall on one side of it, which is a
+    matter of tossing coins (Thompson, "On confidence ranges for the median", 1936)."""
+    return 1 - 2 * sum(math.comb(count, few) for few in range(outer)) / 2**count
+
+
+def outer_values(count: int) -> int:
+    """The largest `outer` whose coverage is COVERAGE_LEAST; 1, the whole range, when none is."""
+    outer = 1
+    while coverage(count, outer + 1) >= COVERAGE_LEAST:
+        outer += 1
+    return outer
+
+
+def paired_ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio:
+    """Median of value/baseline over blocks, and its exact interval from the ordered ratios: of 5
+    blocks the whole range, which covers 93.8 %, of 7 as well (98.4 %), of 11 from the second to the
+    tenth (98.8 %). It supposes nothing of the noise but that blocks are independent.
 
     Both sequences hold one value per block, in the same order: what disturbed a whole block
     cancels out. One pair alone has an interval that says nothing: from 0 to infinity.
     """
-    logs = [math.log(value / base) for value, base in zip(values, baseline, strict=True)]
-    median = math.exp(statistics.median(logs))
-    if len(logs) == 1:
-        return Ratio(median=median, low=0.0, high=math.inf, pairs=1)
-    drawn = np.random.default_rng(seed).choice(logs, size=(RESAMPLES, len(logs)))
-    low, high = np.exp(np.percentile(np.median(drawn, axis=1), INTERVAL))
-    return Ratio(median=median, low=float(low), high=float(high), pairs=len(logs))
+    ratios = sorted(value / base for value, base in zip(values, baseline, strict=True))
+    median = math.exp(statistics.median(map(math.log, ratios)))
+    count = len(ratios)
+    if count == 1:
+        return Ratio(median=median, low=0.0, high=math.inf, pairs=1, coverage=1.0)
+    outer = outer_values(count)
+    low, high = ratios[outer - 1], ratios[-outer]
+    return Ratio(median, low, high, pairs=count, coverage=coverage(count, outer))
+
+
+def interval_words(ratios: Iterable[Ratio]) -> str:
+    """What the intervals of these ratios are: "interval of 98.4 % (7 pairs)"."""
+    exact = {ratio.pairs: ratio.coverage for ratio in ratios
+             if ratio.coverage is not None and ratio.pairs > 1}  # fmt: skip
+    if not exact:
+        return "95 % bootstrap interval"
+    shares = [f"{100 * share:.1f} % ({pairs} pairs)" for pairs, share in sorted(exact.items())]
+    return f"interval of {' or '.join(shares)}"
 
 
 def unpaired_ratio(values: Sequence[float], baseline: Sequence[float], seed: int = 1) -> Ratio:
-    """The ratio of two medians whose runs have nothing to do with each other; each side is drawn
-    anew by itself."""
+    """The ratio of two medians whose runs have nothing to do with each other, and where it lies
+    when each side is drawn anew by itself (the percentile bootstrap: Efron, "Bootstrap Methods",
+    1979)."""
     median = statistics.median(values) / statistics.median(baseline)
     pairs = min(len(values), len(baseline))
     if pairs == 1:

@@ -28,7 +28,7 @@ from hakmem.tune.proposal import Goal
 from . import cases, identity, machine, peers
 from .cases import RealProgram
 from .errors import BenchError
-from .figures import Ratio, paired_ratio
+from .figures import Ratio, interval_words, paired_ratio
 from .layout import TOP, display
 from .peers import Allocator
 from .report import markdown
@@ -151,8 +151,10 @@ def confirmed(rows: Sequence[Row]) -> list[str]:
 def text(rows: Sequence[Row], manifest: Mapping[str, Any]) -> str:
     """The table, and what it was measured with."""
     lines = []
+    ratios: list[Ratio] = []
     for row in rows:
         found = comparison(row)
+        ratios += [found.rss, found.time]
         usual = statistics.median(run["peak_rss_bytes"] for run in row["default"])
         lines.append([
             f"`{row['profile']}`", row["input"], "yes" if row["used"] else "no",
@@ -166,8 +168,8 @@ def text(rows: Sequence[Row], manifest: Mapping[str, Any]) -> str:
     header = ["profile", "input", "made with it", "default", "peak RSS", time, "pairs",
               "verdict"]  # fmt: skip
     return (
-        f"Peak RSS of the default, and what the profile changes: median and 95 % interval of "
-        f"interleaved pairs; {manifest['cpu']}, "
+        f"Peak RSS of the default, and what the profile changes, in interleaved pairs: median and "
+        f"{interval_words(ratios)}; {manifest['cpu']}, "
         f"{manifest['cpus']} CPUs, {str(manifest['at'])[:10]}, library "
         f"{str(manifest['library']['build_id'])[:12]}. {LEANER}, {FASTER}: by that much at least, "
         f"and no worse in the other.\n\n"

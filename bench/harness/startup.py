@@ -22,7 +22,7 @@ from . import identity, machine, strace, workshop
 from .counts import MEMORY_CALLS
 from .environment import CLEAN_ENVIRONMENT
 from .errors import BenchError, MeasureError, RefusedError
-from .figures import paired_ratio, spread
+from .figures import Ratio, interval_words, paired_ratio, spread
 from .layout import PROGRAMS, display
 from .measure import Row
 from .peers import Allocator
@@ -132,6 +132,10 @@ class Session:
                 batches.setdefault(int(row["block"]), []).append(float(row["wall_ns"]) / 1e6)
         return [statistics.median(batches[block]) for block in sorted(batches)]
 
+    def start_ratio(self, program: str, name: str, baseline: str) -> Ratio:
+        """Of the batches that were started side by side."""
+        return paired_ratio(self.start_times(program, name), self.start_times(program, baseline))
+
     def line(self, program: str, name: str, baseline: str) -> list[str]:
         """One allocator's row of a program's table."""
         cells = [name]
@@ -145,7 +149,7 @@ class Session:
         times = self.start_times(program, name)
         if times:
             figures = spread(times)
-            ratio = paired_ratio(times, self.start_times(program, baseline))
+            ratio = self.start_ratio(program, name, baseline)
             cells.append(f"{figures.median:.2f} (CV {figures.cv_percent:.0f} %)")
             cells.append(f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]")
         else:
@@ -165,9 +169,15 @@ class Session:
             if not names:
                 continue
             baseline = self.baseline if self.baseline in names else names[0]
+            times = [
+                self.start_ratio(program, name, baseline)
+                for name in names
+                if self.start_times(program, name)
+            ]
             parts.append(
                 f"### {shlex.join(command)}\n\nAt exit; in parentheses the difference to "
-                f"{baseline}. Less is better everywhere.\n\n"
+                f"{baseline}; x time: median and {interval_words(times)} over the batches of "
+                f"{BATCH} starts. Less is better everywhere.\n\n"
             )
             parts.append(
                 markdown.table(header, [self.line(program, name, baseline) for name in names])

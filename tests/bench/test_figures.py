@@ -25,30 +25,51 @@ def test_paired_ratio_removes_what_disturbs_a_whole_block() -> None:
     assert found.verdict == "faster"
 
 
-def test_interval_holds_the_truth_and_is_repeatable() -> None:
-    values = [1.9, 2.1, 2.0, 2.2, 1.8, 2.05, 1.95]
-    ones = [1.0] * len(values)
-    found = figures.paired_ratio(values, ones)
-    assert 1.8 <= found.low < 2 < found.high <= 2.2
-    assert found == figures.paired_ratio(values, ones)
+# Blocks, which of the ordered ratios are the ends, and how often they hold the true median: from
+# tables of the sign test.
+INTERVALS = [
+    (2, 1, 0.5), (3, 1, 0.75), (4, 1, 0.875), (5, 1, 0.9375), (6, 1, 0.96875), (7, 1, 0.984375),
+    (8, 1, 0.9921875), (9, 2, 0.9609375), (10, 2, 0.978515625), (11, 2, 0.98828125),
+    (12, 3, 0.96142578125), (20, 6, 0.95861053466796875),
+]  # fmt: skip
 
 
-def test_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """Over many experiments of eleven noisy blocks, the 95 % interval misses the true ratio
-    seldom, and is not so wide that it never could."""
+@pytest.mark.parametrize(("count", "outer", "coverage"), INTERVALS)
+def test_interval_lies_between_ordered_ratios(count: int, outer: int, coverage: float) -> None:
+    values = [1 + 0.01 * number for number in range(1, count + 1)]
+    random.Random(count).shuffle(values)
+    found = figures.paired_ratio(values, [1.0] * count)
+    assert (found.low, found.high) == (1 + 0.01 * outer, 1 + 0.01 * (count + 1 - outer))
+    assert found.coverage == coverage
+    assert found.pairs == count
+
+
+def test_interval_of_a_few_blocks_holds_the_truth_as_often_as_it_says() -> None:
+    """Over many experiments, also of noise that is far from symmetric."""
     source = random.Random(7)
-    missed = 0
-    for experiment in range(200):
-        values = [1.2 * math.exp(source.gauss(0, 0.05)) for _ in range(11)]
-        found = figures.paired_ratio(values, [1.0] * 11, seed=experiment)
-        missed += not found.low <= 1.2 <= found.high
-    assert 1 <= missed <= 24
+    for count, _, coverage in INTERVALS:
+        missed = 0
+        for _ in range(2000):
+            values = [source.expovariate(math.log(2)) for _ in range(count)]  # of median 1
+            found = figures.paired_ratio(values, [1.0] * count)
+            missed += not found.low <= 1 <= found.high
+        spread = 4 * math.sqrt(2000 * coverage * (1 - coverage))
+        assert abs(missed - 2000 * (1 - coverage)) < spread
 
 
 def test_one_pair_says_nothing() -> None:
     found = figures.paired_ratio([1.0], [2.0])
     assert found.median == pytest.approx(0.5)
     assert found.verdict == "inconclusive"
+
+
+def test_intervals_say_what_they_are() -> None:
+    seven, five, one = (figures.paired_ratio([1.0] * n, [1.0] * n) for n in (7, 5, 1))
+    assert figures.interval_words([seven, seven, one]) == "interval of 98.4 % (7 pairs)"
+    both = "interval of 93.8 % (5 pairs) or 98.4 % (7 pairs)"
+    assert figures.interval_words([seven, five]) == both
+    apart = figures.unpaired_ratio([1.0] * 5, [1.0] * 5)
+    assert figures.interval_words([apart]) == "95 % bootstrap interval"
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,15 @@ def test_relative_figures_and_losses(tmp_path: Path) -> None:
     assert "first in time on 0 of 1 rows (widest gap 1.20x, tiny_lifo)" in summary
 
 
+def test_an_interval_is_called_what_it_is(tmp_path: Path) -> None:
+    """Seven blocks: the interval is their whole range, which is more than 95 %."""
+    own = [1.30, 1.01, 1.20, 1.21, 1.22, 1.23, 1.24]
+    folder = folder_of(tmp_path, {"hakmem": own, "glibc": [1.0] * 7})
+    text = report.write([folder])
+    assert "interval of 98.4 % (7 pairs)" in text
+    assert "1.22 [1.01, 1.30]" in text
+
+
 def test_modes_and_the_floor_are_no_peers(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"hakmem": [10], "hakmem_lean": [8], "glibc": [11], "floor": [1]})
     loaded = results.load(folder)

@@ -2,7 +2,7 @@
 
 One process replaces blocks all the time, while the real `hakmem top` in a terminal is paused and
 not paused in turn. Each pair of phases, in changing order, gives the ratio of their times for an
-operation; the table has the median and its 95 % bootstrap interval. Two controls belong to it:
+operation; the table has the median and its exact interval. Two controls belong to it:
 pairs of which both are paused (what noise alone looks like), and looks that stop the process.
 Times are by the clock, and by the processor time of the process, from which the load of the machine
 is missing. The process has the first processors, what looks at it the last one, and both come

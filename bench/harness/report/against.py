@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BenchError
-from ..figures import SAME_WITHIN, Ratio, geometric_mean
+from ..figures import SAME_WITHIN, Ratio, geometric_mean, interval_words
 from . import derived, markdown, standing
 from .cells import Cell, Table, ratio_text, value_text
 from .compare import INCONCLUSIVE, NOISE_MOST, hidden, worse
@@ -118,9 +118,10 @@ def _table(found: Verdicts) -> Table:
                 Cell(pair.state(what)),
             ]
         rows.append([*line, Cell(pair.verdict)])
+    words = interval_words(ratio for pair in found.pairs for ratio in pair.ratios.values())
     note = (
         f"Medians of {METRIC_WORDS[found.results.metric]} and of peak RSS; ratio: {found.of} over "
-        f"{found.against} in the same block, median and 95 % interval; less is better. better: the "
+        f"{found.against} in the same block, median and {words}; less is better. better: the "
         f"whole interval is below 1, the median by {GAIN_LEAST['time']:.0%} in time or "
         f"{GAIN_LEAST['memory']:.0%} in memory. worse: above 1, the median by more than "
         f"{SAME_WITHIN:.0%}. unclear: the interval holds 1, and reaches above {1 + NOISE_MOST:.2f}."

@@ -80,7 +80,7 @@ def _table(found: list[Change], a: Results, b: Results) -> Table:
     return Table(
         f"{a.folder.name} to {b.folder.name}",
         f"Medians of {METRIC_WORDS[a.metric]} and of peak RSS, and the second over the first with "
-        f"its 95 % interval; less is better. Geometric means: {'; '.join(means)}.",
+        f"its 95 % bootstrap interval; less is better. Geometric means: {'; '.join(means)}.",
         ["row", "allocator", "time a", "time b", "b / a", "verdict", "RSS a", "RSS b", "b / a",
          "verdict"],
         rows,

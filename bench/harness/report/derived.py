@@ -20,6 +20,7 @@ def ratio(found: Ratio) -> dict[str, Any]:
         "low": found.low,
         "high": found.high if math.isfinite(found.high) else None,
         "pairs": found.pairs,
+        "coverage": found.coverage,
         "verdict": found.verdict,
     }
 

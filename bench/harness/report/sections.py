@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..figures import Ratio, geometric_mean, spread
+from ..figures import Ratio, geometric_mean, interval_words, spread
 from . import standing
 from .cells import Cell, Table, bytes_text, cells, factor_text, ratio_text, seconds_text, value_text
 from .results import GROUPS, METRIC_WORDS, CaseFacts, Results, Row
@@ -113,7 +113,7 @@ def losses(results: Results, what: str) -> Table:
         f"Where {subject} is not first in {what}",
         f"{len(behind)} of {len(all_rows)} rows, the widest first, against the best peer of each "
         f"row ({measure_words(results, what)}; factor of the medians, and the paired ratio with "
-        "its 95 % interval).",
+        f"its {interval_words(each.ratio for each in all_rows)}).",
         ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best"],
         rows,
         text_columns=3,

@@ -16,7 +16,7 @@ from hakmem.tune.profile_file import Profile, render
 from hakmem.tune.proposal import Change, Goal
 from hakmem.tune.recording import Moment, Recording
 from hakmem.tune.trial import Comparison, Screened
-from harness.figures import Ratio
+from harness.figures import Ratio, interval_words
 
 SCHEMA = "hakmem.tune/1"
 METRICS = {"cpu": "processor time", "wall": "time"}
@@ -86,7 +86,8 @@ def gain_text(found: Comparison, metric: str) -> str:
     """The figures of the verdict."""
     return (
         f"peak RSS {interval(found.rss)}, {METRICS[metric]} {interval(found.time)}, page faults "
-        f"{percent(found.faults)}, in {found.rss.pairs} interleaved pairs (median, 95 % interval)"
+        f"{percent(found.faults)}, in {found.rss.pairs} interleaved pairs (median and "
+        f"{interval_words([found.rss, found.time])})"
     )
 
 
@@ -119,6 +120,7 @@ def unmeasured_about(recording: Recording, goal: Goal) -> list[str]:
 def ratio_json(ratio: Ratio) -> Json:
     return {
         "median": ratio.median, "low": ratio.low, "high": ratio.high, "pairs": ratio.pairs,
+        "coverage": ratio.coverage,
     }  # fmt: skip
 
 
