@@ -82,6 +82,33 @@ def test_idling_shows_what_is_kept(built: Path, library: Callable[[str], Path]) 
     assert "idle_rss_bytes" not in without["extra"]
 
 
+# The kernel's high-water mark is late: here it says 4 KiB of every process.
+LATE_MARK = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int open(const char *path, int flags, ...) {
+    if (strcmp(path, "/proc/self/status") != 0) return syscall(SYS_openat, AT_FDCWD, path, flags);
+    static const char text[] = "Name:\\tlate\\nVmHWM:\\t       4 kB\\n";
+    int file = memfd_create("status", 0);
+    pwrite(file, text, sizeof text - 1, 0);
+    return file;
+}
+"""
+
+
+@pytest.mark.parametrize("program", ["random_mixed", "startup"])
+def test_the_peak_is_no_less_than_what_was_seen(
+    built: Path, library: Callable[[str], Path], program: str
+) -> None:
+    line = (program, "--ops", "4", "--warm", "1")
+    row = result(run(built, line, preload=library(LATE_MARK)))
+    assert row["peak_rss_bytes"] >= row["end_rss_bytes"] > MIB
+
+
 def test_frame_bytes_are_those_of_the_bookkeeping(built: Path) -> None:
     line = ("random_mixed", "--ops", "100", "--warm", "0", "--slots")
     few, many = (result(run(built, (*line, slots))) for slots in ("1000", "1001000"))

@@ -130,7 +130,7 @@ METHOD = (
     "A row counts only when the measured process proves, from inside, which file serves its "
     "malloc, free, realloc and calloc, that this file has the expected build id, and that its own "
     "counters moved. All others are listed under refused runs.",
-    "Memory is the process's own high-water mark (VmHWM), less what the workload's frame says it "
+    "Memory is the process's own high-water mark (VmHWM, or an exact count that was above it), less what the workload's frame says it "
     "maps for its own books.",
 )
 
