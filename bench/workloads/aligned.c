@@ -13,11 +13,13 @@ static const struct frame_workload aligned = {
                                              {NULL, NULL}},
 };
 
-/* A block of the stamp's size. aligned_alloc gets whole multiples of the alignment, as C11 wants. */
+/* A block of the stamp's size. aligned_alloc gets whole multiples of the alignment, as C11 wants.
+ * The alignment comes from the highest bits of the stamp, the function from another one: each
+ * function sees every alignment. */
 static unsigned char *block_take(size_t alignment, uint64_t stamp, bool check) {
     const size_t bytes = (uint32_t)stamp;
     void *block;
-    if ((stamp >> 63) == 0) {
+    if ((stamp >> 32 & 1) == 0) {
         block = aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
     } else if (posix_memalign(&block, alignment, bytes) != 0) {
         block = NULL;

@@ -82,6 +82,42 @@ def test_idling_shows_what_is_kept(built: Path, library: Callable[[str], Path]) 
     assert "idle_rss_bytes" not in without["extra"]
 
 
+# Tells at the end how often each of the two functions was asked for each alignment.
+ASKED = """
+#include <stddef.h>
+#include <stdio.h>
+void *__libc_memalign(size_t, size_t);
+static int asked[2][64];
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    asked[0][__builtin_ctzl(alignment)]++;
+    return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void **block, size_t alignment, size_t bytes) {
+    asked[1][__builtin_ctzl(alignment)]++;
+    *block = __libc_memalign(alignment, bytes);
+    return 0;
+}
+__attribute__((destructor)) static void tell(void) {
+    for (int i = 0; i < 64; i++)
+        if (asked[0][i] + asked[1][i] != 0)
+            fprintf(stderr, "%d %d %d\\n", 1 << i, asked[0][i], asked[1][i]);
+}
+"""
+
+
+def test_both_functions_are_asked_for_every_alignment(
+    built: Path, library: Callable[[str], Path]
+) -> None:
+    line = ("aligned", "--ops", "20000", "--warm", "0", "--slots", "100")
+    done = run(built, line, preload=library(ASKED))
+    result(done)
+    asked = [[int(word) for word in each.split()] for each in done.stderr.splitlines()]
+    assert [alignment for alignment, _, _ in asked] == [16, 32, 64, 128, 256]
+    assert sum(one + other for _, one, other in asked) == 20000
+    for _, one, other in asked:
+        assert 1800 < one < 2200 and 1800 < other < 2200
+
+
 # The kernel's high-water mark is late: here it says 4 KiB of every process.
 LATE_MARK = """
 #define _GNU_SOURCE
