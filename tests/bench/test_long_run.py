@@ -109,6 +109,37 @@ def test_results_are_kept(
     assert (tmp_path / "r" / "table.md").read_text().count("| floor |") == 1
 
 
+def test_a_library_that_changes_meanwhile_makes_the_run_unsound(
+    built: Path, shorter: int, tmp_path: Path, compile_c: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A build beside the measurement puts another file where the library was."""
+    library = compile_c(tmp_path / "own.so", CALLING, "-shared", "-fPIC", "-fno-builtin")
+    count_one = long_run.count_one
+
+    def build_anew(case: Case, allocator: Allocator) -> Any:
+        row = count_one(case, allocator)
+        if allocator.library == library:
+            compile_c(tmp_path / "own.so", CALLING + "int more;\n", "-shared", "-fPIC")
+        return row
+
+    monkeypatch.setattr(long_run, "count_one", build_anew)
+    assert long_run.main(options(tmp_path / "r", f"own={library}"), "a command") == 1
+    assert "FAILED own: its library changed" in capsys.readouterr().err
+    assert store.read_manifest(tmp_path / "r")["state"] == "unsound"
+
+
+def test_a_run_that_counted_nothing_is_not_complete(
+    built: Path, shorter: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(case: Case, allocator: Allocator) -> Any:
+        raise MeasureError(f"{allocator.name} does not run {case.name}")
+
+    monkeypatch.setattr(long_run, "count_one", refuse)
+    assert long_run.main(options(tmp_path / "r"), "a command") == 1
+    assert store.read_manifest(tmp_path / "r")["state"] == "unsound"
+
+
 def test_unproven_library_is_refused(
     built: Path, shorter: int, tmp_path: Path, compile_c: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
