@@ -175,6 +175,34 @@ def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
     assert "| jemalloc | 4.00 (1 rows) |" in report.summary([folder])
 
 
+def test_a_pair_that_failed_once_has_no_figures(tmp_path: Path) -> None:
+    """In block 2 of 3; a counting run that failed says nothing about the timed ones."""
+    times = {"hakmem": [10, 10, 10], "glibc": [1, 1], "jemalloc": [12, 12, 12]}
+    refused = [{"case": "tiny_lifo", "allocator": "glibc", "block": 2, "kind": "FAILED", "why": ""},
+               {"case": "tiny_lifo", "allocator": "jemalloc", "counting": True, "kind": "FAILED",
+                "why": ""}]  # fmt: skip
+    loaded = results.load(folder_of(tmp_path, times, refused=refused))
+    assert loaded.values("tiny_lifo", "glibc", "time") == []
+    assert loaded.values("tiny_lifo", "jemalloc", "time") == [12e6] * 3
+    assert loaded.allocators == ["hakmem", "jemalloc"]
+    assert "hakmem is first in time on 1 of 1 rows" in report.write([tmp_path])
+
+
+def test_a_row_that_the_subject_failed_is_one_it_is_not_first_in(tmp_path: Path) -> None:
+    rows = [made_up.row(case, name, 0, time) for case in ("burst", "gcc")
+            for name, time in (("hakmem", 1e6), ("glibc", 2e6))]  # fmt: skip
+    refused = [{"case": "gcc", "allocator": "hakmem", "block": 1, "kind": "FAILED", "why": "-11"}]
+    folder = made_up.write(tmp_path, rows, refused=refused)
+    says = "hakmem is first in time on 1 of 2 rows and in memory on 1 of 2 rows. It has no figures"
+    assert f"{says} on gcc." in report.summary([folder])
+    assert "0 of 2 rows, the widest first" in report.summary([folder])
+    refused.append({"case": "burst", "allocator": "hakmem", "kind": "FAILED", "why": "-11"})
+    folder = made_up.write(tmp_path, rows, refused=refused)
+    text = report.write([folder])
+    assert "hakmem has no figures on burst, gcc." in text
+    assert "| hakmem | - |" in text
+
+
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [({}, "no result folder"), ({"manifest.json": "{}"}, "no measured row"),

@@ -53,6 +53,16 @@ def test_rows(tmp_path: Path, own: Sequence[float], state: str) -> None:
     assert found.state == state, found
 
 
+def test_rows_fail_where_one_of_the_subject_is_missing(tmp_path: Path) -> None:
+    """A row that it failed is not left out of "every row"."""
+    cases = {"one": {"hakmem": 1.0, "glibc": 2.0}, "two": {"hakmem": 1.0, "glibc": 2.0},
+             "three": {"glibc": 2.0}}  # fmt: skip
+    found = outcome(folder_of(tmp_path, cases), kind="rows", figure="time", usual=1.0, most=1.05)
+    assert found.state == "FAIL"
+    assert found.measured.startswith("2 of 3 rows at most 1.00x; 0 above 1.05x")
+    assert found.measured.endswith("no figures of hakmem: three")
+
+
 def test_mean_is_against_the_best_single_peer(tmp_path: Path) -> None:
     """mimalloc is the best single peer, though another one is best in each row alone."""
     cases = {"redis_set": {"hakmem": 1.0, "mimalloc2": 1.2, "glibc": 1.0, "jemalloc": 3.0},

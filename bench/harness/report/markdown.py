@@ -45,7 +45,8 @@ def warning(results: Results) -> str:
 
 
 def headline(results: Results) -> str:
-    """One sentence about the subject."""
+    """One sentence about the subject. Rows that it has not are among those it is not first in."""
+    absent = [case.name for case in standing.absent(results)]
     parts = []
     for what in standing.WHAT:
         all_rows = standing.standings(results, what)
@@ -54,12 +55,14 @@ def headline(results: Results) -> str:
             worst = (
                 f" (widest gap {behind[0].factor:.2f}x, {behind[0].case.name})" if behind else ""
             )
-            parts.append(
-                f"in {what} on {len(all_rows) - len(behind)} of {len(all_rows)} rows{worst}"
-            )
+            count = len(all_rows) + len(absent)
+            parts.append(f"in {what} on {len(all_rows) - len(behind)} of {count} rows{worst}")
+    if not parts and absent:
+        return f"{results.subject} has no figures on {', '.join(absent)}.{_scales(results)}"
     if not parts:
         return f"{results.subject} was measured without any peer."
-    return f"{results.subject} is first " + " and ".join(parts) + f".{_scales(results)}"
+    missing = f" It has no figures on {', '.join(absent)}." if absent else ""
+    return f"{results.subject} is first " + " and ".join(parts) + f".{missing}{_scales(results)}"
 
 
 def _scales(results: Results) -> str:

@@ -157,22 +157,34 @@ def load(
                    if len(sessions) == 1 or case["name"] in names}  # fmt: skip
         for name, facts in own.get("allocators", {}).items():
             allocators.setdefault(name, facts)
+    # A pair that failed once is no longer run: what it had before is of fewer blocks than the others,
+    # and of an allocator that does not work there.
+    lost = {_pair(row) for row in refused if not row.get("counting")}
+    lines = [row for row in lines if _pair(row) not in lost]
+    if not lines:
+        raise BenchError(f"{folder} holds no row of a pair that never failed")
     manifest = {**sessions[0].manifest, "cases": list(listed.values()), "allocators": allocators}
     if baseline is not None:
         manifest["baseline"] = baseline
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(lines, key=lambda row: int(row["block"])):
-        rows.setdefault((str(row["case"]), str(row["allocator"])), []).append(row)
+        rows.setdefault(_pair(row), []).append(row)
+    # The subject is the subject, even where nothing is left of it.
+    own_losses = {name for _, name in lost} & {SUBJECT}
     return Results(
         sessions=sessions,
         metric=metric,
         manifest=manifest,
         cases=_cases(manifest, lines),
-        allocators=_allocators(manifest, (str(row["allocator"]) for row in lines)),
+        allocators=_allocators(manifest, {name for _, name in rows} | own_losses),
         rows=rows,
-        counts={(str(row["case"]), str(row["allocator"])): row for row in counts},
+        counts={_pair(row): row for row in counts if _pair(row) not in lost},
         refused=refused,
     )
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    return str(row.get("case")), str(row.get("allocator"))
 
 
 def _without(rows: list[Row], cases: frozenset[str]) -> list[Row]:

@@ -109,11 +109,13 @@ def losses(results: Results, what: str) -> Table:
         for each in behind
     ]
     subject = results.subject
+    absent = [case.name for case in standing.absent(results)]
+    missing = f" No figures of {subject}: {', '.join(absent)}." if absent else ""
     return Table(
         f"Where {subject} is not first in {what}",
-        f"{len(behind)} of {len(all_rows)} rows, the widest first, against the best peer of each "
+        f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best peer of each "
         f"row ({measure_words(results, what)}; factor of the medians, and the paired ratio with "
-        f"its {interval_words(each.ratio for each in all_rows)}).",
+        f"its {interval_words(each.ratio for each in all_rows)}).{missing}",
         ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best"],
         rows,
         text_columns=3,

@@ -118,6 +118,17 @@ def standings(results: Results, what: str) -> list[Standing]:
     return [each for each in found if each is not None]
 
 
+def absent(results: Results) -> list[CaseFacts]:
+    """The rows that a peer has and the subject has not: it failed or was refused there, or was
+    left out. It is not first in them, and no target is met in them."""
+    return [
+        case
+        for case in results.cases
+        if not results.of(case.name, results.subject)
+        and any(results.of(case.name, peer) for peer in results.peers)
+    ]
+
+
 def losses(results: Results, what: str) -> list[Standing]:
     """The rows in which a peer is ahead of the subject, the widest first."""
     behind = [each for each in standings(results, what) if not each.first]

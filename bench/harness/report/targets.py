@@ -75,19 +75,23 @@ def _absent(results: Results, target: Target) -> list[str]:
 
 
 def rows(evidence: Evidence, target: Target) -> Outcome:
-    """Every row against the best peer of that row."""
+    """Every row against the best peer of that row; one that the subject has not fails the line."""
     found = standing.standings(evidence.results, target["figure"])
+    absent = [case.name for case in standing.absent(evidence.results)]
     if not found:
         return _missing("no row has a peer")
+    count = len(found) + len(absent)
     within = sum(each.factor <= target["usual"] for each in found)
     above = [each for each in found if each.factor > target["most"]]
     worst = max(found, key=lambda each: each.factor)
     text = (
-        f"{within} of {len(found)} rows at most {target['usual']:.2f}x; "
+        f"{within} of {count} rows at most {target['usual']:.2f}x; "
         f"{len(above)} above {target['most']:.2f}x; "
         f"widest {worst.factor:.2f}x ({worst.case.name}, {worst.peer})"
     )
-    return _verdict(2 * within > len(found) and not above, text)
+    if absent:
+        text += f"; no figures of {evidence.results.subject}: {', '.join(absent)}"
+    return _verdict(2 * within > count and not above and not absent, text)
 
 
 def _best_single(results: Results, cases: Sequence[CaseFacts], what: str) -> str | None:
