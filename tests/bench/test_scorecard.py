@@ -186,10 +186,11 @@ def test_startup(tmp_path: Path, own: int, state: str) -> None:
 
 
 def soak_folder(folder: Path, state: str, at: str, **facts: Any) -> None:
+    beside = {key: facts.pop(key) for key in ("allocators", "commit") if key in facts}
     soak = {"allocator": "hakmem", "minutes": 60.0,
             "verdicts": [{"name": "RSS drift", "state": state, "text": "+0.1 %"}]}  # fmt: skip
     made_up.write(folder, [], kind="soak", at=at, controls=facts.pop("controls", {}),
-                  soak={**soak, **facts})  # fmt: skip
+                  soak={**soak, **facts}, **beside)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -210,6 +211,37 @@ def test_soak_takes_the_newest_of_the_subject_without_controls(
     assert outcome(folder, **line).state == expected
     soak_folder(tmp_path / "5", "PASS", "2026-01-05", minutes=3.0)
     assert "3 minutes only" in outcome(folder, **line).measured
+
+
+@pytest.mark.parametrize("build", ["11" * 20, "22" * 20])
+def test_results_beside_the_matrix_are_named_with_their_build(tmp_path: Path, build: str) -> None:
+    """A start, calls or a soak of another library are said to be of another one."""
+    matrix = {"hakmem": {"build_id": "11" * 20}}
+    own = {"allocators": {"hakmem": {"build_id": build}}, "commit": "c" * 40}
+    rows = [made_up.row("a", "hakmem", 0, 1e6)]
+    folder = made_up.write(tmp_path / "full", rows, allocators=matrix)
+    starts = [{"program": "true", "kind": "memory", "allocator": name, "rss_bytes": 1024}
+              for name in ("hakmem", "glibc")]  # fmt: skip
+    counts = [{"allocator": "hakmem", "ops": 10**9, "calls_total": 0}]
+    made_up.write(tmp_path / "startup", starts, kind="startup", **own)
+    made_up.write(tmp_path / "syscalls", [], counts, kind="syscalls", **own)
+    soak_folder(tmp_path / "soak", "PASS", "2026-01-01", **own)
+    file = tmp_path / "targets.toml"
+    lines = (
+        'kind = "startup"\nfigure = "rss_bytes"\nrows = "memory"\nmost = 1',
+        'kind = "os_calls"\nops_least = 1\nbelow = 1',
+        'kind = "soak"\nminutes_least = 60',
+    )
+    file.write_text("".join(f'[[target]]\nwhat = "w"\ntarget = "t"\n{line}\n' for line in lines))
+    text, passed = scorecard.text(results.load(folder), file)
+    assert passed
+    differs = f"(library {build[:12]}, not the matrix's)"
+    assert text.count(differs) == (3 if build != "11" * 20 else 0)
+    for name, command in (("startup", "bench startup"), ("syscalls", "bench syscalls"),
+                          ("soak", "soak")):  # fmt: skip
+        assert (
+            f"/{name} | `hakmem {command}` | - | - | 0.0 | - | cccccccccccc | {build[:12]}" in text
+        )
 
 
 @pytest.mark.parametrize(

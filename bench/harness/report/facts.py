@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..figures import spread
 from ..layout import display
+from ..store import read_manifest
 from . import standing
 from .cells import Cell, Table, bytes_text, cells
-from .results import CaseFacts, Results, Session, extra
+from .results import CaseFacts, Results, Session, build_id, extra, short_id
 
 LATENCY_POINTS = ("p50", "p90", "p99", "p99_9", "p99_99", "p99_999", "max")
 
@@ -243,9 +245,16 @@ def machine(results: Results) -> Table:
     return Table("Machine and run", "", ["", ""], rows, text_columns=2, anchor="machine")
 
 
-def sessions(results: Results) -> Table | None:
-    """Which rows come from which run, where there is more than one."""
-    if len(results.sessions) == 1:
+def _command(manifest: Mapping[str, Any]) -> str:
+    """What measures this kind of results."""
+    kind = str(manifest.get("kind", ""))
+    return kind if kind == "soak" else f"bench {kind}"
+
+
+def sessions(results: Results, beside: Sequence[Path] = ()) -> Table | None:
+    """Which rows come from which run, where there is more than one; and what was not measured by
+    the matrix but beside it."""
+    if len(results.sessions) == 1 and not beside:
         return None
     first = results.sessions[0].manifest.get("allocators") or {}
     rows = []
@@ -265,17 +274,35 @@ def sessions(results: Results) -> Table | None:
                 str(each.manifest.get("blocks", "-")),
                 f"{float(each.manifest.get('load_average') or 0.0):.1f}",
                 _loads(results, each),
-                str(each.manifest.get("commit", "-"))[:12],
+                short_id(each.manifest.get("commit")),
+                short_id(build_id(each.manifest, results.subject)),
                 " ".join(changed) or "-",
+            )
+        )
+    for folder in dict.fromkeys(beside):
+        manifest = read_manifest(folder)
+        rows.append(
+            cells(
+                display(folder.absolute()),
+                f"`hakmem {_command(manifest)}`",
+                "-",
+                "-",
+                f"{float(manifest.get('load_average') or 0.0):.1f}",
+                "-",
+                short_id(manifest.get("commit")),
+                short_id(build_id(manifest, results.subject)),
+                "-",
             )
         )
     return Table(
         "Sessions",
         "What a later session measured of a row replaces all of the row, so that its figures come "
-        "from one session; a mean over rows is of several.",
+        "from one session; a mean over rows is of several. Starts, calls and soaks are measured by "
+        "commands of their own, named in place of rows.",
         ["results", "rows", "scale", "repetitions", "load at the start",
-         "load while it ran: median, highest", "commit", "other builds than the first session's"],
+         "load while it ran: median, highest", "commit", f"build of {results.subject}",
+         "other builds than the first session's"],
         rows,
-        text_columns=8,
+        text_columns=9,
         anchor="sessions",
     )  # fmt: skip

@@ -127,6 +127,16 @@ def extra(row: Row, name: str) -> float | None:
     return None if value is None else float(value)
 
 
+def build_id(manifest: Mapping[str, Any], allocator: str) -> str:
+    """Of an allocator's library in a run of any kind; "" when the run does not say."""
+    return str(((manifest.get("allocators") or {}).get(allocator) or {}).get("build_id") or "")
+
+
+def short_id(text: object) -> str:
+    """The beginning of a commit or of a build id, enough to find it."""
+    return str(text or "-")[:12]
+
+
 def load(
     folder: Path,
     metric: str = "wall",

@@ -24,6 +24,7 @@ def judged(loaded: results.Results, file: Path = TARGETS) -> list[tuple[str, str
 def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
     """The document, and whether the run is sound and every line passed."""
     outcomes = judged(loaded, file)
+    beside = [outcome.beside for _, _, outcome in outcomes if outcome.beside is not None]
     states = [outcome.state for _, _, outcome in outcomes]
     tally = ", ".join(
         f"{states.count(state)} {state}"
@@ -39,7 +40,7 @@ def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
         facts.refused(loaded),
         facts.allocators(loaded),
         facts.machine(loaded),
-        facts.sessions(loaded),
+        facts.sessions(loaded, beside),
     ]
     folders = ", ".join(f"`{display(each.folder.absolute())}`" for each in loaded.sessions)
     parts = [

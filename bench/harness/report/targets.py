@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ..figures import geometric_mean
 from ..store import COUNTS, MANIFEST, read_manifest, read_rows
 from . import standing
 from .cells import KIB, MIB, bytes_text
-from .results import CaseFacts, Results, Row, extra
+from .results import CaseFacts, Results, Row, build_id, extra, short_id
 
 PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
 # A peer that has fewer of the rows than this is not the best single peer of a group.
@@ -25,10 +25,12 @@ Target = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line's verdict, with the figure it rests on."""
+    """One line's verdict, with the figure it rests on, and the folder beside the matrix that the
+    figure is from, if it is not the matrix's own."""
 
     state: str
     measured: str
+    beside: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -261,12 +263,12 @@ def metadata(evidence: Evidence, target: Target) -> Outcome:
 
 def os_calls(evidence: Evidence, target: Target) -> Outcome:
     """OS calls over a long steady run: the newest `hakmem bench syscalls` beside the matrix."""
-    counted = [row for folder in evidence.others.get("syscalls", ())
+    counted = [(row, folder) for folder in evidence.others.get("syscalls", ())
                for row in read_rows(folder, COUNTS)
                if row["allocator"] == evidence.results.subject]  # fmt: skip
     if not counted:
         return _missing("hakmem bench syscalls has not been run")
-    row = counted[0]
+    row, folder = counted[0]
     ops, calls = int(row["ops"]), int(row["calls_total"])
     if ops < target["ops_least"]:
         return _missing(f"only {ops:,} operations were counted")
@@ -274,7 +276,7 @@ def os_calls(evidence: Evidence, target: Target) -> Outcome:
     named = ", ".join(f"{name} {count}" for name, count in by_name.most_common())
     text = f"{calls} calls in {ops:,} operations: {calls / ops:.1e}"
     text += f" ({named})" if named else ""
-    return _verdict(calls / ops < target["below"], text)
+    return replace(_verdict(calls / ops < target["below"], text), beside=folder)
 
 
 def startup(evidence: Evidence, target: Target) -> Outcome:
@@ -297,7 +299,7 @@ def startup(evidence: Evidence, target: Target) -> Outcome:
         if target["rows"] == "memory"
         else f"{added / 1e3:+,.0f} us ({own / 1e3:,.0f} against {base / 1e3:,.0f})"
     )
-    return _verdict(added <= target["most"], text)
+    return replace(_verdict(added <= target["most"], text), beside=folders[0])
 
 
 def _startup_rows(folder: Path, kind: str) -> list[Row]:
@@ -307,19 +309,19 @@ def _startup_rows(folder: Path, kind: str) -> list[Row]:
 
 def soak(evidence: Evidence, target: Target) -> Outcome:
     """The newest soak of the subject, without any control: its own thresholds decide."""
-    runs = [manifest["soak"] for folder in evidence.others.get("soak", ())
+    runs = [(manifest["soak"], folder) for folder in evidence.others.get("soak", ())
             if not (manifest := read_manifest(folder))["controls"]]  # fmt: skip
-    own = [run for run in runs if run["allocator"] == evidence.results.subject]
+    own = [run for run in runs if run[0]["allocator"] == evidence.results.subject]
     if not own:
         return _missing("hakmem soak has not been run")
-    found = own[0]
+    found, folder = own[0]
     if found["minutes"] < target["minutes_least"]:
         return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
     text = "; ".join(f"{each['name']} {each['text']}" for each in found["verdicts"])
     if any(each["state"] == FAIL for each in found["verdicts"]):
-        return Outcome(FAIL, text)
+        return Outcome(FAIL, text, folder)
     whole = all(each["state"] == PASS for each in found["verdicts"])
-    return Outcome(PASS if whole else NOT_MEASURED, text)
+    return Outcome(PASS if whole else NOT_MEASURED, text, folder)
 
 
 KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
@@ -327,6 +329,17 @@ KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
     for judge in (rows, mean, throughput, bounded, idle, lowest, latency, metadata, os_calls,
                   startup, soak)
 }  # fmt: skip
+
+
+def _with_build(results: Results, found: Outcome) -> Outcome:
+    """Says so when what lies beside the matrix was measured with another library."""
+    if found.beside is None:
+        return found
+    own = build_id(read_manifest(found.beside), results.subject)
+    matrix = {build_id(each.manifest, results.subject) for each in results.sessions}
+    if own in matrix:
+        return found
+    return replace(found, measured=f"{found.measured} (library {short_id(own)}, not the matrix's)")
 
 
 def judge(evidence: Evidence, target: Target) -> Outcome:
@@ -337,4 +350,4 @@ def judge(evidence: Evidence, target: Target) -> Outcome:
     absent = _absent(evidence.results, target)
     if absent:
         return _missing(f"no row {', '.join(absent)}")
-    return KINDS[kind](evidence, target)
+    return _with_build(evidence.results, KINDS[kind](evidence, target))
