@@ -13,6 +13,7 @@ from typing import Any
 from . import cargo, cases, peers, setup, store
 from .cases import Case
 from .errors import BenchError, MeasureError
+from .interruption import like_ctrl_c
 from .layout import display
 from .peers import Allocator
 from .session import Plan, Session, say
@@ -40,7 +41,8 @@ def run_bench(options: argparse.Namespace) -> int:
         "setup": set_up,
     }
     try:
-        return verbs[options.verb](options)
+        with like_ctrl_c():
+            return verbs[options.verb](options)
     except BenchError as error:
         say(f"hakmem bench: {error}")
         return EXIT_USAGE

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import identity, machine, peers, setup, soak
 from .errors import BenchError, MeasureError, RefusedError
+from .interruption import like_ctrl_c
 from .layout import display
 from .peers import Allocator
 from .report import markdown, plots
@@ -26,7 +27,8 @@ CONTROLS = ("leak", "slowdown")
 def main(options: argparse.Namespace, command: str) -> int:
     """0 all thresholds hold, 1 one does not, 2 wrong usage, 3 too noisy to tell."""
     try:
-        return _main(options, command)
+        with like_ctrl_c():
+            return _main(options, command)
     except (RefusedError, MeasureError) as error:
         say(f"hakmem soak: {error}")
         return EXIT_STATUS[soak.FAIL]

@@ -210,12 +210,13 @@ class Execution:
     ) -> Program:
         variables = self._variables(environment or {}, preloaded=True)
         if self._count_calls:
-            # With -D the program keeps its parent; the tracer, itself not preloaded, stands aside.
+            # With -DD the program keeps its parent; the tracer, itself not preloaded, stands aside,
+            # in a group of its own: it writes when the program's has ended.
             preload = variables.pop("LD_PRELOAD")
             summary = self._summary(self.stage.steps + 1)
             summary.touch()
             summary.chmod(0o666)  # The tracer has the program's account.
-            tracer = ["strace", "-D", "-f", "-c", "-qq", "-o", str(summary)]
+            tracer = ["strace", "-DD", "-f", "-c", "-qq", "-o", str(summary)]
             words = [*tracer, "-E", f"LD_PRELOAD={preload}", *words]
         return Program(words, directory or self.directory, variables, account)
 

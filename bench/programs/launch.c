@@ -9,8 +9,8 @@
  * less than 60 MiB. This process is small, and so is the error. The NAME=VALUE words go into the
  * program's environment only, so that a preloaded library is not loaded here.
  *
- * The program dies with this process, and this process with its parent: a killed caller leaves no
- * server.
+ * The program dies with this process, and this process with its parent, whose end is a SIGTERM; with
+ * it goes its process group, the program's children among it: a killed caller leaves no server.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,6 +41,13 @@ static long long microseconds(struct timeval value) {
     return value.tv_sec * 1000000LL + value.tv_usec;
 }
 
+/* The caller has ended. It made this process the leader of a group, in which is what the program
+ * started, and nobody else. */
+static void end_all(int number) {
+    (void)number;
+    kill(getpgrp() == getpid() ? 0 : getpid(), SIGKILL);
+}
+
 static void run_program(char **words, char **program, int report_fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(report_fd);
@@ -64,7 +71,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: launch REPORT_FD [NAME=VALUE]... -- PROGRAM [ARGUMENT]...\n");
         return EXIT_LAUNCH_FAILED;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGTERM, end_all);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
 
     int report_fd = atoi(argv[1]);
     long long start_ns = now_ns();

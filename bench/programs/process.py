@@ -1,7 +1,7 @@
 """Real programs as processes: commands that end by themselves and servers that are stopped.
 
 Both are started through the launcher (launch.c), which gives the new environment to the program
-alone, measures it, and takes it along when the caller is killed.
+alone, measures it, and takes it along, with all that it started, when the caller is killed.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 120.0
 KILL_SECONDS_MAX = 60.0
 EXCERPT_BYTES = 3000
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ProgramFailedError(AssertionError):
@@ -134,19 +135,23 @@ def backtraces(pid: int) -> str:
 
 @contextlib.contextmanager
 def interrupt_held() -> Iterator[None]:
-    """Ctrl-C inside comes at the end of the block: nobody would know of a process half started."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    """Ctrl-C inside, and what is handled like it, comes at the end of the block: nobody would know
+    of a process half started."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    handlers = {number: signal.getsignal(number) for number in INTERRUPTIONS}
+    held = {number: handler for number, handler in handlers.items() if callable(handler)}
     came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    for number in held:
+        signal.signal(number, lambda number, _frame: came.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in held.items():
+            signal.signal(number, handler)
     if came:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(came[0])
 
 
 def await_end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
@@ -176,6 +181,7 @@ class Running:
 
     def __init__(self, launcher: Path, program: Program, scratch: Path, stdin: Path | None) -> None:
         self.program = program
+        self._gone = False
         self._stdout_path = scratch / "stdout"
         self._stderr_path = scratch / "stderr"
         try:
@@ -239,14 +245,24 @@ class Running:
         except BaseException:  # Ctrl-C, above all.
             self.kill()
             raise
+        self._end_group()
         lines = (line.split() for line in self._report.read().splitlines())
         report = {name: int(value) for name, value in lines}
         self._report.close()
         status = report.pop("status")
         return Finished(status, self.stdout(), self.stderr(), Usage(**report))
 
+    def _end_group(self) -> None:
+        """What the program left behind: it is in the launcher's group, unless it left that. A group
+        keeps its number as long as it has a member."""
+        self._gone = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._launcher.pid, signal.SIGKILL)
+
     def kill(self) -> None:
-        """End the program and what it started, however far it has come."""
+        """End the program and what it started, however far it has come; nothing after `finish`."""
+        if self._gone:
+            return
         # The launcher is left alone, so that it reaps its child and ends as well.
         members = process_tree(self._launcher.pid)[1:] if self.alive() else []
         for member in members:
@@ -257,6 +273,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self._launcher.kill()
             self._launcher.wait()
+        self._end_group()
         self._report.close()
         deadline = time.monotonic() + KILL_SECONDS_MAX
         while any(status_kib(member, "VmRSS") for member in members):
@@ -346,8 +363,7 @@ def serving(
         yield server
         server.stop(stop_signal)
     finally:
-        if running.alive():
-            running.kill()
+        running.kill()  # Also where it has crashed: its children may live.
 
 
 def in_threads(tasks: Sequence[Callable[[], None]], timeout_s: float) -> None:
