@@ -1,8 +1,8 @@
 /* larson: a server whose threads do not last (after Larson and Krishnan, "Memory allocation for
  * long-running server applications", ISMM 1998). Each chain owns an array of blocks. A thread
  * replaces random blocks of its chain by blocks of another size, `rounds` times per slot, then
- * starts its successor, hands the array over and ends: most blocks are freed by a thread that did
- * not allocate them. */
+ * starts its successor, hands the array over and ends. The first free of a slot in each generation
+ * is of a block that an ended thread allocated: one of `rounds`, 1 % with 100. */
 #include "frame.h"
 
 #include <pthread.h>
