@@ -98,6 +98,8 @@ class Session:
         }
         self.checksums: dict[str, dict[str, str]] = {}
         self.peaks: dict[Pair, int] = {}
+        # Of each case, from its short run before the first block.
+        self.warm_up_peaks: dict[str, int] = {}
         self.started = time.monotonic()
         self.progress = Progress("", {})
 
@@ -164,7 +166,8 @@ class Session:
             "load_average": machine.load(),
         }
         peaks = (bytes_ for (name, _), bytes_ in self.peaks.items() if name == case.name)
-        host_memory.bring(host_memory.bytes_for(max(peaks, default=0)))
+        peak_bytes = max(self.warm_up_peaks.get(case.name, 0), *peaks, 0)
+        host_memory.bring(host_memory.bytes_for(peak_bytes))
         try:
             row = measure.run(
                 case, allocator, self.folder, cpu=self.cpu, scale=case.scale(self.plan.scale)
@@ -195,18 +198,23 @@ class Session:
     def warm_up(self) -> None:
         """Brings every file into the page cache: each case once, each allocator once, briefly.
 
-        Nothing is concluded from these runs; what fails in them fails in the first block as well.
+        Nothing is concluded from these runs but how much memory the first timed run of a case will
+        need: cases whose working set is made of their operations run whole. What fails here fails
+        in the first block as well.
         """
         for case in self.cases:
             measure.prepare(case, self.plan.scale)
-        pairs = [(case, self.allocators_of(case)[0]) for case in self.cases]
-        pairs += [(self.cases[0], each) for each in self.allocators_of(self.cases[0])[1:]]
-        with self.bar("warm-up", [case for case, _ in pairs]):
-            for case, allocator in pairs:
+        share = self.plan.scale * WARM_UP_SHARE
+        first = self.cases[0]
+        runs = [(case, self.allocators_of(case)[0], case.scale(share)) for case in self.cases]
+        runs += [(first, each, share) for each in self.allocators_of(first)[1:]]
+        with self.bar("warm-up", [case for case, _, _ in runs]):
+            for case, allocator, scale in runs:
                 self.progress.begin(case.name)
                 with contextlib.suppress(RefusedError, MeasureError):
-                    scale = self.plan.scale * WARM_UP_SHARE
-                    measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
+                    row = measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
+                    known = self.warm_up_peaks.get(case.name, 0)
+                    self.warm_up_peaks[case.name] = max(known, int(row["peak_rss_bytes"]))
                 self.progress.end(case.name)
 
     def bar(self, what: str, cases: list[Case]) -> Progress:

@@ -61,6 +61,33 @@ def test_every_run_finds_the_memory_that_its_row_needs(
     assert made.manifest("complete")["memory_brought"] is True
 
 
+def test_the_first_run_finds_the_memory_that_the_warm_up_needed(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A case whose working set is made of its operations does all of them in the warm-up; the runs
+    that only bring an allocator's file into the page cache are short in any case."""
+    brought: list[int] = []
+    scales: list[tuple[str, str, float]] = []
+    peaks = {"tiny_lifo": 5 << 20, "phase_change": 300 << 20}
+
+    def run(case: Any, allocator: Any, *_: Any, scale: float, **__: Any) -> dict[str, Any]:
+        scales.append((case.name, allocator.name, scale))
+        return {"peak_rss_bytes": peaks[case.name], "checksum": None}
+
+    monkeypatch.setattr(host_memory, "bring", brought.append)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(measure, "run", run)
+    monkeypatch.setattr(measure, "prepare", lambda *_: None)
+    made = Session(plan(tmp_path, workloads=["tiny_lifo", "phase_change"], scale=0.5))
+    made.warm_up()
+    assert made.peaks == {}
+    assert scales == [("tiny_lifo", "glibc", 0.01), ("phase_change", "glibc", 1.0),
+                      ("tiny_lifo", "floor", 0.01)]  # fmt: skip
+    for case in made.cases:
+        assert made.attempt(case, peers.known()["glibc"], 0) is not None
+    assert brought == [68 << 20, 364 << 20]
+
+
 def test_blocks_hold_every_pair_once_in_random_order(built: Path, tmp_path: Path) -> None:
     runs = list(Session(plan(tmp_path / "a", blocks=8)).order())
     names = [(block, case.name, allocator.name) for block, case, allocator in runs]
