@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from hakmem import streams
 from hakmem.commands import (
     bench,
     diff,
@@ -49,6 +51,10 @@ class Parser(argparse.ArgumentParser):
         status = EXIT_FAILURE if self.prog.split()[-1] == "run" else EXIT_USAGE
         self.exit(status, f"hakmem: {message}\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        sys.stdout.flush()
+        super().exit(status, message)
+
 
 COMMANDS = (
     run,
@@ -83,20 +89,23 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    chosen, unknown = make_parser().parse_known_args(arguments)
-    if unknown:
-        chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    """The exit status. All output is written, or said to be lost, when this returns."""
+    streams.take_over()
+    failure_status = EXIT_USAGE
     try:
+        chosen, unknown = make_parser().parse_known_args(arguments)
+        if unknown:
+            chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        failure_status = int(chosen.failure_status)
         status: int = chosen.run(chosen)
+        sys.stdout.flush()
     except HakmemError as error:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         sys.stderr.write(f"hakmem: {error}\n")
         return error.status
-    except BrokenPipeError:
-        # Whoever read our output has had enough of it.
-        sys.stderr.close()
-        return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"hakmem: {where}{error.strerror}\n")
-        return int(chosen.failure_status)
+        return failure_status
     return status

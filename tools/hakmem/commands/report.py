@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         told = series.read(options.series)
     markup = page.render(snapshot, told)
     if options.output is None:
-        sys.stdout.write(markup)
+        sys.stdout.buffer.write(markup.encode())
         return 0
     try:
         options.output.write_text(markup, encoding="utf-8")
