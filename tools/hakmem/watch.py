@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROC = Path("/proc")
+ENDED = (b"Z", b"X")
 INTERVAL_FIRST_S = 0.004
 INTERVAL_LAST_S = 0.25
 INTERVAL_GROWTH = 1.4
@@ -68,9 +69,9 @@ class Watch:
         )
 
     def _look_at(self, pid: int, parent_exe: str | None) -> str | None:
-        place = PROC / str(pid)
         try:
-            start_time = (place / "stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+            start_time = _stat(PROC / str(pid))[19].decode()
+            place = PROC / str(running_thread(pid))
             exe = _exe(place)
             status = (place / "status").read_text(encoding="utf-8", errors="replace")
         except (OSError, IndexError):
@@ -82,7 +83,7 @@ class Watch:
         if image is None or image.exe != exe:
             if image is not None:
                 parent_exe = image.exe
-            image = Image(pid, _inner_pid(status, pid), parent_exe, exe, _preload(place))
+            image = Image(pid, _inner_pid(pid), parent_exe, exe, _preload(place))
             known.images.append(image)
         elif image.preload is None:
             image.preload = _preload(place) or ("" if _exe(place) == exe else None)
@@ -100,7 +101,11 @@ def _exe(place: Path) -> str | None:
         return None
 
 
-def _inner_pid(status: str, pid: int) -> int:
+def _inner_pid(pid: int) -> int:
+    try:
+        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return pid
     found = re.search(r"^NSpid:.*?(\d+)\s*$", status, re.MULTILINE)
     return int(found[1]) if found is not None else pid
 
@@ -128,9 +133,31 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def is_alive(pid: int) -> bool:
+def _stat(place: Path) -> list[bytes]:
+    """The words of a stat file from the third on, which is the state."""
+    return (place / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def has_ended(place: Path) -> bool:
+    """Of the folder of a thread, or of a process: its main thread."""
     try:
-        state = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        return _stat(place)[0] in ENDED
     except (OSError, IndexError):
-        return False
-    return state not in (b"Z", b"X")
+        return True
+
+
+def running_thread(pid: int) -> int | None:
+    """The main thread; when it has ended, another one that has not; None: the process has ended.
+    A process lives as long as one of its threads, and /proc says nothing about its memory in the
+    folder of one that has ended."""
+    if not has_ended(PROC / str(pid)):
+        return pid
+    try:
+        tasks = [task for task in (PROC / str(pid) / "task").iterdir() if not has_ended(task)]
+    except OSError:
+        return None
+    return min((int(task.name) for task in tasks), default=None)
+
+
+def is_alive(pid: int) -> bool:
+    return running_thread(pid) is not None

@@ -24,6 +24,7 @@ from hakmem.errors import HakmemError, UsageError
 from hakmem.inspect.model import Snapshot
 from hakmem.options import read_options
 from hakmem.project import Project
+from hakmem.watch import running_thread
 
 LIBRARY_STEM = "libhakmem"
 # Only hakmem's own library has this name.
@@ -39,9 +40,10 @@ NOT_TAKEN = (
 
 def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list[Finding]:
     """UsageError when there is no such process. `look` reads its heap, or raises HakmemError."""
-    proc = Path(f"/proc/{pid}")
-    if not proc.is_dir():
+    if not Path(f"/proc/{pid}").is_dir():
         raise UsageError(f"there is no process {pid}")
+    thread = running_thread(pid) or pid
+    proc = Path(f"/proc/{thread}")
     exe = _exe(proc)
     findings = [Finding("process", None, _who(pid, proc, exe))]
     snapshot, unreadable = None, None
@@ -50,8 +52,8 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     except HakmemError as error:
         unreadable = str(error)
     try:
-        with Memory(pid) as memory:
-            modules = read_modules(memory, auxiliary_vector(pid), exe)
+        with Memory(thread) as memory:
+            modules = read_modules(memory, auxiliary_vector(thread), exe)
             findings += _service(modules, snapshot, unreadable, proc, project)
     except BindingError as error:
         findings += _served_by_reader_alone(snapshot, unreadable, proc, project, error)

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hakmem.inspect.errors import GoneError, InspectError
+from hakmem.watch import has_ended
 
 PROC = Path("/proc")
 PTRACE_CONT, PTRACE_DETACH = 7, 17
@@ -59,6 +60,7 @@ class Freeze:
         self._code = code
         self._holds_lock = holds_lock
         self._threads: dict[int, _Thread] = {}
+        self._ended: set[int] = set()  # threads that do not move any more, still listed
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.argtypes = [ctypes.c_long] * 4
         self._libc.ptrace.restype = ctypes.c_long
@@ -97,7 +99,8 @@ class Freeze:
         """Until a look finds no thread that is not stopped: one that runs may start others."""
         deadline = time.monotonic() + STOP_SECONDS
         while True:
-            fresh = [number for number in self._task_numbers() if number not in self._threads]
+            known = self._threads.keys() | self._ended
+            fresh = [number for number in self._task_numbers() if number not in known]
             if not fresh and all(thread.stopped for thread in self._threads.values()):
                 if not self._threads:
                     raise GoneError(f"process {self.pid} has ended")
@@ -106,10 +109,15 @@ class Freeze:
                 self._seize(number)
             self._interrupt([number for number in fresh if number in self._threads], deadline)
 
+    def _place(self, number: int) -> Path:
+        return PROC / str(self.pid) / "task" / str(number)
+
     def _seize(self, number: int) -> None:
         problem = self._ptrace(PTRACE_SEIZE, number)
         if problem == 0:
             self._threads[number] = _Thread()
+        elif problem == errno.EPERM and has_ended(self._place(number)):
+            self._ended.add(number)
         elif problem == errno.EPERM:
             raise InspectError(
                 f"process {self.pid} cannot be stopped: a debugger has it already, or tracing it "
@@ -174,9 +182,8 @@ class Freeze:
 
     def _is_inside(self, number: int) -> bool:
         """Whether a stopped thread would go on in hakmem's code."""
-        place = PROC / str(self.pid) / "task" / str(number) / "syscall"
         try:
-            at = int(place.read_text(encoding="ascii").split()[-1], 16)
+            at = int((self._place(number) / "syscall").read_text(encoding="ascii").split()[-1], 16)
         except (OSError, ValueError, IndexError):
             return False
         return any(start <= at < end for start, end in self._code)

@@ -38,6 +38,7 @@ def describe_heaps(
     slab_count = sums(np.ones(len(slabs)))
     names = counter_names(layout)
     states = {value: name.replace("_", " ") for value, name in layout.cache_states.items()}
+    in_use = layout.root.constant("cache_state_in_use")
     heaps = []
     for row in np.argsort(ids, kind="stable"):
         number = int(ids[row])
@@ -45,7 +46,9 @@ def describe_heaps(
         if is_late and number not in slab_count:
             continue
         cache = None if is_late else picture.caches[row]
-        thread_id = 0 if cache is None else int(cache["thread_id"])
+        # Else it is that of the last thread, whose number may be another's by now.
+        has_thread = cache is not None and int(cache["state"]) == in_use
+        thread_id = int(cache["thread_id"]) if cache is not None and has_thread else 0
         counters = picture.heaps["counters"]["value"][row]
         heaps.append(
             Heap(

@@ -218,7 +218,8 @@ class GuardedBlock:
 @dataclass(frozen=True)
 class Event:
     """A slow-path event. `time_ns`: of the system's monotonic clock, None when the ticks could not
-    be related to it. `arguments` are named as docs/INSPECT_ABI.md says for the kind."""
+    be related to it. `thread_id` 0: of a thread that has ended, or never had a cache. `arguments`
+    are named as docs/INSPECT_ABI.md says for the kind."""
 
     ticks: int
     time_ns: int | None

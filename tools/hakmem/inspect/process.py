@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hakmem.inspect.errors import DamagedError, GoneError, InspectError, UnreadableError
 from hakmem.inspect.memory import GATHER_BYTES_MAX, Addresses, Area, Bytes, Mask, MemorySource
 from hakmem.inspect.model import Origin
+from hakmem.watch import running_thread
 
 PROC = Path("/proc")
 # UIO_MAXIOV: parts of one process_vm_readv.
@@ -53,31 +54,50 @@ def parse_areas(text: str) -> tuple[Area, ...]:
 
 
 class ProcessSource(MemorySource):
+    """`thread` is the main one, or another when that has ended: in its folder, `place`, /proc tells
+    of the memory that all threads of the process share."""
+
     origin = Origin.PROCESS
     changes = True
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.place = PROC / str(pid)
+        self.pid = self.thread = pid
         if not self.place.is_dir():
             raise InspectError(f"there is no process {pid}")
         self.name = self._text("comm").strip()
-        self._refuse_without_memory()
+        if not self._is_there():
+            raise GoneError(f"process {pid} ({self.name}) has ended")
+        self._pagemap: int | None = None
+        self._memory = self._open("mem", os.O_RDONLY)
         try:
-            self._memory = os.open(self.place / "mem", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._refusal(error) from None
-        try:
-            self.exe = str((self.place / "exe").readlink())
+            self.exe = os.fsencode((self.place / "exe").readlink()).decode(errors="replace")
         except OSError:
             self.exe = ""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._vm_readv_works = hasattr(self._libc, "process_vm_readv")
 
-    def _refuse_without_memory(self) -> None:
-        state = re.search(r"^State:\s*(\S)", self._text("status"), re.MULTILINE)
-        if state is not None and state[1] in "ZX":
-            raise GoneError(f"process {self.pid} ({self.name}) has ended")
+    @property
+    def place(self) -> Path:
+        return PROC / str(self.thread)
+
+    def _is_there(self) -> bool:
+        """Whether any thread has not ended; `thread` is one of those then."""
+        thread = running_thread(self.pid)
+        self.thread = self.thread if thread is None else thread
+        return thread is not None
+
+    def _has_moved(self) -> bool:
+        """Whether another thread's folder has to be looked into than before."""
+        before = self.thread
+        return self._is_there() and self.thread != before
+
+    def _open(self, name: str, flags: int) -> int:
+        while True:
+            try:
+                return os.open(self.place / name, flags | os.O_CLOEXEC)
+            except OSError as error:
+                if not self._has_moved():
+                    raise self._refusal(error) from None
 
     def _refusal(self, error: OSError) -> InspectError:
         if error.errno in (errno.EACCES, errno.EPERM):
@@ -100,10 +120,14 @@ class ProcessSource(MemorySource):
             return None
 
     def _text(self, name: str) -> str:
-        try:
-            return (self.place / name).read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise self._refusal(error) from None
+        while True:
+            try:
+                text = (self.place / name).read_text(encoding="utf-8", errors="replace")
+                if text or not self._has_moved():
+                    return text
+            except OSError as error:
+                if not self._has_moved():
+                    raise self._refusal(error) from None
 
     def areas(self) -> tuple[Area, ...]:
         areas = parse_areas(self._text("maps"))
@@ -128,8 +152,8 @@ class ProcessSource(MemorySource):
 
     def is_alive(self) -> bool:
         try:
-            return bool((self.place / "maps").read_bytes())
-        except OSError:
+            return bool(self._text("maps"))
+        except InspectError:
             return False
 
     def read(self, address: int, count: int) -> bytes:
@@ -155,10 +179,7 @@ class ProcessSource(MemorySource):
 
     def write(self, address: int, data: bytes) -> None:
         """All of it, with one call; InspectError when that is not permitted."""
-        try:
-            memory = os.open(self.place / "mem", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._refusal(error) from None
+        memory = self._open("mem", os.O_RDWR)
         try:
             written = os.pwrite(memory, data, address)
         except OSError as error:
@@ -194,14 +215,17 @@ class ProcessSource(MemorySource):
         remote = np.empty(len(addresses), IOVEC)
         remote["base"], remote["bytes"] = addresses, count
         local = np.array([(rows.ctypes.data, rows.nbytes)], IOVEC)
-        got = self._libc.process_vm_readv(
-            self.pid,
-            ctypes.c_void_p(local.ctypes.data),
-            ctypes.c_ulong(1),
-            ctypes.c_void_p(remote.ctypes.data),
-            ctypes.c_ulong(len(remote)),
-            ctypes.c_ulong(0),
-        )
+        while True:
+            got = self._libc.process_vm_readv(
+                self.thread,
+                ctypes.c_void_p(local.ctypes.data),
+                ctypes.c_ulong(1),
+                ctypes.c_void_p(remote.ctypes.data),
+                ctypes.c_ulong(len(remote)),
+                ctypes.c_ulong(0),
+            )
+            if got >= 0 or ctypes.get_errno() != errno.ESRCH or not self._has_moved():
+                break
         if got < 0:
             if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
                 self._vm_readv_works = False
@@ -230,23 +254,26 @@ class ProcessSource(MemorySource):
     def stack_pointers(self) -> list[int]:
         """Of the threads that are in a system call; the kernel does not tell of those that run."""
         found: list[int] = []
-        try:
-            for task in (self.place / "task").iterdir():
+        for task in self._tasks():
+            try:
                 words = (task / "syscall").read_text(encoding="ascii").split()
                 if len(words) >= 3:
                     found.append(int(words[-2], 16))
-        except (OSError, ValueError):
-            pass
+            except (OSError, ValueError):
+                continue
         return found
+
+    def _tasks(self) -> list[Path]:
+        """The folders of its threads; none when it has ended."""
+        try:
+            return list((self.place / "task").iterdir())
+        except OSError:
+            return []
 
     def thread_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
-        try:
-            tasks = list((self.place / "task").iterdir())
-        except OSError:
-            return names
         nested = len(self._inner_numbers(self.place)) > 1
-        for task in tasks:
+        for task in self._tasks():
             try:
                 number = self._inner_numbers(task)[-1] if nested else int(task.name)
                 names[number] = (task / "comm").read_text(errors="replace").rstrip("\n")

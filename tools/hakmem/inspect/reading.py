@@ -163,7 +163,8 @@ class Session:
         )
 
     def _events(self, picture: Picture) -> tuple[tuple[Event, ...], int]:
-        caches = picture.caches[picture.caches["thread_id"] != 0]
+        in_use = self.layout.root.constant("cache_state_in_use")
+        caches = picture.caches[picture.caches["state"] == in_use]
         pointers = "thread_pointer" in (caches.dtype.names or ())
         threads = (
             {int(row["thread_pointer"]): int(row["thread_id"]) for row in caches}

@@ -367,7 +367,7 @@ def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:
             when = f"{event.ticks:>14} ticks"
         else:
             when = f"{(event.time_ns - last) / 1e6:>12.3f} ms"
-        who = plain(names.get(event.thread_id, "")) or str(event.thread_id)
+        who = plain(names.get(event.thread_id, "")) or str(event.thread_id or "-")
         words = ", ".join(
             f"{name} {value:#x}" if name == "address" else f"{name.replace('_', ' ')} {value:,}"
             for name, value in event.arguments.items()

@@ -255,7 +255,7 @@ def events(snapshot: Snapshot) -> str:
         [
             Cell("-" if event.time_ns is None else f"{(event.time_ns - last_ns) / 1e9:.6f}",
                  None if event.time_ns is None else float(event.time_ns)),
-            count(event.thread_id), text(event.kind),
+            count(event.thread_id) if event.thread_id else text("-", ""), text(event.kind),
             text(", ".join(f"{name} {_argument(name, value)}"
                            for name, value in event.arguments.items()), "name"),
         ]

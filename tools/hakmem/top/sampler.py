@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hakmem.errors import HakmemError
 from hakmem.inspect.model import Snapshot
-from hakmem.watch import is_alive
+from hakmem.watch import is_alive, running_thread
 
 HISTORY_LOOKS_MAX = 512
 # Processes come and go; and those that are only a line of the list are looked at as rarely.
@@ -59,7 +59,7 @@ class View:
 def resident_bytes(pid: int) -> int:
     """Resident memory as the kernel counts it; 0 for a process that has ended."""
     try:
-        words = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        words = Path(f"/proc/{running_thread(pid)}/statm").read_text(encoding="ascii").split()
         return int(words[1]) * PAGE_BYTES_OF_SYSTEM
     except (OSError, IndexError, ValueError):
         return 0
