@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hakmem.inspect import jsonform
 from hakmem.inspect.findings import Finding, Severity, findings
 from hakmem.inspect.model import Option, RunKind, Snapshot, Waterfall, WaterfallRow
 from tests.inspect.support.synthetic import make_snapshot
@@ -149,6 +151,22 @@ def test_empty_slabs_are_weighed_by_what_of_them_is_resident() -> None:
     (found,) = of_kind(snapshot, "empty_slabs")
     assert found.bytes == 60_000 * count
     assert f"{count} slabs without a live block" in found.text
+
+
+def test_a_class_is_a_share_of_all_that_is_live() -> None:
+    """Also in a line of a series, which has the totals of large blocks alone."""
+    made = make_snapshot()
+    runs = made.runs.copy()
+    runs["large_bytes"][runs["kind"] == RunKind.LARGE] = 12 * MIB
+    gauges = {**made.gauges, "large_blocks": 3, "large_bytes": 36 * MIB}
+    blocks = 24 * MIB // 16
+    whole = changed_class(replace(made, runs=runs, gauges=gauges), live_blocks=blocks)
+    assert of_kind(whole, "dominant_class") == []
+    totals = jsonform.decode(json.loads(json.dumps(jsonform.encode(whole, "totals"))))
+    assert totals.live_bytes == whole.live_bytes
+    assert of_kind(totals, "dominant_class") == []
+    (found,) = of_kind(replace(totals, gauges={}), "dominant_class")
+    assert "Class 16 B is 7" in found.text
 
 
 def test_one_block_that_is_most_of_the_heap() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 
 from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
+from hakmem.render import Style
 from hakmem.report.growth import GREW, INCONCLUSIVE, PASSED, Limits, compare, judge
+from hakmem.report.growthtext import render
 from tests.cli.support import HAKMEM, Outcome, call
 from tests.inspect.support.synthetic import make_snapshot
 from tests.report.support.grower import Grower
 
 MIB = 1 << 20
+PLAIN = Style(io.StringIO(), {})
 
 
 def grown(snapshot: Snapshot, blocks: int) -> Snapshot:
@@ -99,6 +103,24 @@ def test_new_blocks_are_named_and_kept_mappings_are_none() -> None:
     ]
 
 
+def test_blocks_of_another_process_are_not_told_by_their_addresses() -> None:
+    before, other = make_snapshot(), make_snapshot(pid=77)
+    moved = tuple(replace(block, start=block.start + MIB) for block in other.huge)
+    another_program = replace(before, exe="/usr/bin/other", huge=moved)
+    for after in (replace(other, huge=moved), another_program):
+        growth = compare(before, after)
+        assert growth.new_blocks is None
+        assert growth.live.bytes_growth == 0
+        said = render(before, after, growth, Limits(), PLAIN)
+        assert "of two processes" in said and "are new" not in said
+    assert "server" in {change.name for change in compare(before, another_program).heaps}
+    for exe in ("/usr/bin/server (deleted)", ""):
+        after = replace(before, exe=exe, huge=moved)
+        growth = compare(before, after)
+        assert growth.new_blocks is not None and len(growth.new_blocks) == 1
+        assert "of two processes" not in render(before, after, growth, Limits(), PLAIN)
+
+
 def test_other_process_is_compared_by_names_of_threads() -> None:
     before = make_snapshot()
     after = replace(
@@ -136,6 +158,18 @@ def test_uncertain_counts_are_no_verdict_near_the_limit() -> None:
     assert judge(growth, Limits(bytes=160_000)) == INCONCLUSIVE
     assert judge(growth, Limits(bytes=160_000 + off)) == PASSED
     assert judge(growth, Limits(bytes=159_999 - off)) == GREW
+
+
+def test_uncertainty_is_what_the_reader_says_of_bytes() -> None:
+    before = replace(make_snapshot(), unsettled_share=0.0001, unsettled_bytes=3 * MIB)
+    growth = compare(before, grown(make_snapshot(), 10_000))
+    assert growth.uncertain_bytes == 3 * MIB
+    assert judge(growth, Limits(bytes=1000)) == INCONCLUSIVE
+    again = jsonform.decode(json.loads(json.dumps(jsonform.encode(before, "totals"))))
+    assert again.unsettled_bytes == 3 * MIB
+    earlier = jsonform.encode(before, "totals")
+    del earlier["unsettled_bytes"]
+    assert jsonform.decode(json.loads(json.dumps(earlier))).unsettled_bytes is None
 
 
 def test_growth_from_nothing_passes_every_percentage() -> None:

@@ -301,10 +301,9 @@ def slack(snapshot: Snapshot) -> Iterator[Finding]:
 
 def dominant(snapshot: Snapshot) -> Iterator[Finding]:
     """One size class, or one block, that is a large part of all that is live."""
-    huge = [block for block in snapshot.huge if block.live]
-    blocks = [(block.usable_bytes, block.start) for block in huge]
+    blocks = [(block.usable_bytes, block.start) for block in snapshot.huge if block.live]
     blocks += [(int(run["large_bytes"]), int(run["start"])) for run in snapshot.large]
-    live = sum(row.live_bytes for row in snapshot.classes) + sum(each for each, _ in blocks)
+    live = snapshot.live_bytes
     if live < 8 * WORTH_BYTES:
         return
     for row in snapshot.classes:

@@ -35,6 +35,8 @@ DETAILS = ("totals", "runs", "blocks")
 
 Json = dict[str, Any]
 
+# What earlier versions did not write.
+ADDED = "unsettled_bytes"
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
 # 64 TiB of the smallest blocks; more is no heap.
 PLANE_BYTES_MAX = 1 << 40
@@ -90,6 +92,8 @@ def decode(facts: object) -> Snapshot:
         values: dict[str, Any] = {}
         hints = typing.get_type_hints(Snapshot)
         for field in fields(Snapshot):
+            if field.name == ADDED and field.name not in facts:
+                continue
             value = facts[field.name]
             if field.name in TABLES:
                 values[field.name] = _table(TABLES[field.name], value)

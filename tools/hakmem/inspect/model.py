@@ -355,9 +355,10 @@ class Waterfall:
 @dataclass(frozen=True)
 class Snapshot:
     """`unsettled_share`: the share of blocks that may have moved while they were looked at, at
-    most; 0.0 when `frozen`. `planes` maps FREE, CACHED, REMOTE and QUARANTINED to their words,
-    all of one length; a state nobody is in may be missing, and no planes at all means that only the
-    counts were kept. `counters` and `gauges` are named as in counters.def."""
+    most; 0.0 when `frozen`. `unsettled_bytes`: what live bytes may be off by for that, at most;
+    None in what an earlier version wrote. `planes` maps FREE, CACHED, REMOTE and QUARANTINED to
+    their words, all of one length; a state nobody is in may be missing, and no planes at all means
+    that only the counts were kept. `counters` and `gauges` are named as in counters.def."""
 
     origin: Origin
     pid: int
@@ -381,6 +382,7 @@ class Snapshot:
     guarded: tuple[GuardedBlock, ...]
     counters: Mapping[str, int]
     gauges: Mapping[str, int]
+    unsettled_bytes: int | None = None
     events: tuple[Event, ...] = ()
     events_lost: int = 0
     decisions: tuple[Decision, ...] = ()
@@ -401,6 +403,21 @@ class Snapshot:
     def large(self) -> Table:
         chosen: Table = self.runs[self.runs["kind"] == RunKind.LARGE]
         return chosen
+
+    @cached_property
+    def large_totals(self) -> tuple[int, int]:
+        """Large blocks and their bytes, also where the runs were not kept."""
+        if len(self.runs):
+            return len(self.large), int(self.large["large_bytes"].sum(dtype=np.int64))
+        return self.gauges.get("large_blocks", 0), self.gauges.get("large_bytes", 0)
+
+    @cached_property
+    def live_bytes(self) -> int:
+        """All that the program holds: small, large, huge and guarded blocks, rounding included."""
+        huge = sum(block.usable_bytes for block in self.huge if block.live)
+        guarded = sum(block.bytes for block in self.guarded if block.state == "live")
+        small = sum(row.live_bytes for row in self.classes)
+        return small + self.large_totals[1] + huge + guarded
 
     def runs_of(self, superslab: int) -> Table:
         """The runs of row `superslab` of superslabs."""

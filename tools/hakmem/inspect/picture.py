@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hakmem.inspect.held import Held
 from hakmem.inspect.memory import Addresses
-from hakmem.inspect.model import BlockState, RunKind, Table, Words
+from hakmem.inspect.model import PAGE_BYTES, BlockState, RunKind, Table, Words
 
 Rows = npt.NDArray[np.int64]
 # Bitmaps are copied so many slabs at a time: a bound on the reader's own memory.
@@ -48,6 +48,25 @@ class Picture:
         moved = int(self.unsettled_blocks.sum()) + self.moved_runs
         moved += self.held.moved_blocks if self.held is not None else 0
         return min(1.0, moved / total) if total else 0.0
+
+    def unsettled_bytes(self, block_bytes: Addresses) -> int:
+        """How many bytes may be counted wrong for that, at most: blocks that moved are taken to be
+        of the largest size there is where they may be from. `block_bytes`: by size class."""
+        runs = self.runs
+        pages = runs["pages"].astype(np.int64) * PAGE_BYTES
+        is_slab = runs["kind"] == RunKind.SLAB
+        sizes = np.where(is_slab, block_bytes[runs["class_index"]], 0).astype(np.int64)
+        owners = self.owners()
+        moved = 0
+        for heap in np.flatnonzero(self.unsettled_blocks):
+            own = owners == heap
+            largest = int(sizes[own].max(initial=0))
+            moved += min(int(pages[own].sum()), int(self.unsettled_blocks[heap]) * largest)
+        if self.held is not None:
+            moved += self.held.moved_blocks * int(sizes.max(initial=0))
+        large = np.where(is_slab, 0, runs["large_bytes"]).astype(np.int64)
+        moved_large = self.moved_runs * int(large.max(initial=0))
+        return min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
 
     def owners(self) -> Rows:
         """The heap of each run, as a row of heaps; -1 for large runs and what leads nowhere."""

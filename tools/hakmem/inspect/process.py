@@ -244,11 +244,14 @@ class ProcessSource(MemorySource):
         """The entries of /proc/PID/pagemap of a range of machine pages; GoneError when the process
         has ended."""
         count = (end - start) // MACHINE_PAGE_BYTES
+        if self._pagemap is None:
+            self._pagemap = self._open("pagemap", os.O_RDONLY)
         try:
-            with (self.place / "pagemap").open("rb", buffering=0) as file:
-                data = os.pread(file.fileno(), count * 8, start // MACHINE_PAGE_BYTES * 8)
+            data = os.pread(self._pagemap, count * 8, start // MACHINE_PAGE_BYTES * 8)
         except OSError as error:
             raise self._refusal(error) from None
+        if len(data) < count * 8 and not self.is_alive():
+            raise self._gone_or_kernel()
         return np.frombuffer(data.ljust(count * 8, b"\0"), np.uint64)
 
     def stack_pointers(self) -> list[int]:
@@ -293,3 +296,6 @@ class ProcessSource(MemorySource):
 
     def close(self) -> None:
         os.close(self._memory)
+        if self._pagemap is not None:
+            os.close(self._pagemap)
+            self._pagemap = None

@@ -138,6 +138,7 @@ class Session:
             taken_ns=source.taken_ns(),
             frozen=frozen,
             unsettled_share=picture.unsettled_share(),
+            unsettled_bytes=picture.unsettled_bytes(layout.block_bytes),
             options=options,
             size_classes=layout.size_classes,
             heaps=heaps,

@@ -7,6 +7,7 @@ that are the process's own count.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -69,15 +70,10 @@ def measure(
     area count as resident, given what lies in it and its resident bytes."""
     found = Residency(np.zeros((superslab_count, SUPERSLAB_PAGES * PER_PAGE), np.bool_))
     ordered = _disjoint(ranges)
-    starts = [part.start for part in ordered]
+    starts, ends = [part.start for part in ordered], [part.end for part in ordered]
     for area in areas:
-        first = max(0, int(np.searchsorted(starts, area.start, "right")) - 1)
-        inside: list[Range] = []
-        for part in ordered[first:]:
-            if part.start >= area.end:
-                break
-            if part.end > area.start:
-                inside.append(part)
+        # They do not overlap: both lists ascend.
+        inside = ordered[bisect_right(ends, area.start) : bisect_left(starts, area.end)]
         rss_bytes = area.rss_bytes or 0
         if not inside:
             continue

@@ -86,8 +86,7 @@ def _own_ranges(source: MemorySource, layout: Layout) -> list[Range]:
     ]
     flat = int(root.read_global(source, "page_map_flat")[0])
     if flat:
-        entries = 1 << (root.constant("address_bits") - root.constant("page_shift"))
-        ranges.append(Range(flat, flat + entries * 4, "metadata"))
+        ranges.append(Range(flat, flat + root.constant("page_map_bytes"), "metadata"))
     start, size = facts.guarded_pool(source, layout)
     if size:
         ranges.append(Range(start, start + size, "guarded"))

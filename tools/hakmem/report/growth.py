@@ -14,6 +14,8 @@ from hakmem.inspect.model import PAGE_BYTES, Heap, Snapshot, Table
 
 SCHEMA = "hakmem.diff/1"
 PASSED, GREW, INCONCLUSIVE = 0, 1, 3
+# The kernel's mark of a file that is another by now.
+REPLACED = " (deleted)"
 
 Json = dict[str, Any]
 
@@ -55,7 +57,7 @@ class Growth:
     """`live` is all the program holds; `others` large, huge and guarded blocks. `runs` are slabs
     and large runs with the memory they take; `memory` the rows of the waterfalls, with the resident
     memory as its last, or nothing when one of the two has none. `new_blocks` is None when one of
-    them has no runs. `uncertain_bytes` is what `live` may be off by."""
+    them has no runs, and for two processes. `uncertain_bytes` is what `live` may be off by."""
 
     live: Change
     classes: tuple[Change, ...]
@@ -88,6 +90,13 @@ def _classes(snapshot: Snapshot) -> dict[int, tuple[str, int, int]]:
     }
 
 
+def is_same_process(before: Snapshot, after: Snapshot) -> bool:
+    """The same number and, as far as both tell, the same program; that its file was replaced
+    meanwhile changes nothing."""
+    one, other = (snapshot.exe.removesuffix(REPLACED) for snapshot in (before, after))
+    return before.pid == after.pid and (one == other or not one or not other)
+
+
 def _heap_key(heap: Heap, *, is_same_process: bool) -> object:
     """A heap is the same one in one process; between two, threads of a name are compared."""
     return heap.id if is_same_process else (heap.thread_name or heap.state)
@@ -104,23 +113,12 @@ def _heaps(snapshot: Snapshot, *, is_same_process: bool) -> dict[object, tuple[s
     return found
 
 
-def _gauge(snapshot: Snapshot, name: str) -> int:
-    return int(snapshot.gauges.get(name, 0))
-
-
 def _others(snapshot: Snapshot) -> dict[str, tuple[str, int, int]]:
     """Large, huge and guarded blocks: from the tables where they are, else from the gauges."""
-    large = snapshot.large
     huge = [block for block in snapshot.huge if block.live]
     guarded = [block for block in snapshot.guarded if block.state == "live"]
-    if len(snapshot.runs):
-        large_row = ("large blocks", len(large), int(large["large_bytes"].sum()))
-    else:
-        large_row = (
-            "large blocks", _gauge(snapshot, "large_blocks"), _gauge(snapshot, "large_bytes"),
-        )  # fmt: skip
     return {
-        "large": large_row,
+        "large": ("large blocks", *snapshot.large_totals),
         "huge": ("huge blocks", len(huge), sum(block.usable_bytes for block in huge)),
         "guarded": ("guarded blocks", len(guarded), sum(block.bytes for block in guarded)),
     }
@@ -149,7 +147,7 @@ def _memory(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
 
 
 def _new_blocks(before: Snapshot, after: Snapshot) -> tuple[Block, ...] | None:
-    if not len(before.runs) or not len(after.runs):
+    if not len(before.runs) or not len(after.runs) or not is_same_process(before, after):
         return None
 
     def starts(table: Table) -> set[int]:
@@ -180,16 +178,21 @@ def _sum(name: str, changes: Iterable[Change]) -> Change:
     )
 
 
+def _uncertain_bytes(snapshot: Snapshot) -> int:
+    """What live bytes may be off by. JSON of an earlier version says only how many blocks may have
+    moved; they are taken to be of average size then."""
+    if snapshot.unsettled_bytes is not None:
+        return snapshot.unsettled_bytes
+    return round(snapshot.unsettled_share * sum(row.slab_bytes for row in snapshot.classes))
+
+
 def compare(before: Snapshot, after: Snapshot) -> Growth:
     """Everything that changed from one to the other."""
-    is_same = before.pid == after.pid
+    is_same = is_same_process(before, after)
     has_runs = bool(len(before.runs) and len(after.runs))
     classes = _pair(_classes(before), _classes(after))
     others = _pair(_others(before), _others(after))
-    uncertain = sum(
-        round(snapshot.unsettled_share * sum(row.slab_bytes for row in snapshot.classes))
-        for snapshot in (before, after)
-    )
+    uncertain = _uncertain_bytes(before) + _uncertain_bytes(after)
     return Growth(
         live=_sum("live", (*classes, *others)),
         classes=classes,

@@ -8,7 +8,15 @@ from hakmem.inspect.errors import plain
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.text import table
 from hakmem.render import Style, size
-from hakmem.report.growth import GREW, INCONCLUSIVE, Change, Growth, Limits, judge
+from hakmem.report.growth import (
+    GREW,
+    INCONCLUSIVE,
+    Change,
+    Growth,
+    Limits,
+    is_same_process,
+    judge,
+)
 from hakmem.report.parts import row_words
 
 ROWS_MOST = 12
@@ -85,7 +93,7 @@ def render(
         f"{size(live.bytes_after)} ({signed(live.bytes_growth)}, {_percent(live)}), "
         f"{live.count_growth:+,} blocks, in {seconds:,.1f} s"
     ]
-    if before.pid != after.pid or before.exe != after.exe:
+    if not is_same_process(before, after):
         lines.append(
             f"  of two processes: {before.pid} {plain(before.exe)} and {after.pid} "
             f"{plain(after.exe)}; heaps are compared by the names of their threads"

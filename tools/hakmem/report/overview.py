@@ -46,21 +46,11 @@ def title(snapshot: Snapshot) -> str:
     return f"{snapshot.name or 'a program'}, pid {snapshot.pid}"
 
 
-def live_bytes(snapshot: Snapshot) -> int:
-    """Small, large, huge and guarded blocks the program holds, rounding included."""
-    gauges = snapshot.gauges
-    large = int(snapshot.large["large_bytes"].sum()) or gauges.get("large_bytes", 0)
-    huge = sum(block.usable_bytes for block in snapshot.huge if block.live)
-    return sum(row.live_bytes for row in snapshot.classes) + large + (
-        huge or gauges.get("huge_bytes", 0)
-    )  # fmt: skip
-
-
 def _lead(snapshot: Snapshot) -> str:
     waterfall = snapshot.waterfall
     if waterfall is None:
         return (
-            f"The program holds {size(live_bytes(snapshot))}. What of it was in memory, "
+            f"The program holds {size(snapshot.live_bytes)}. What of it was in memory, "
             "this file does not say."
         )
     total = waterfall.rss_bytes
@@ -103,7 +93,7 @@ def _cards(snapshot: Snapshot) -> str:
             (share_text(overhead, heap), "of the heap is overhead", None),
             (size(unexplained), "unexplained", unexplained),
         ]
-    live = live_bytes(snapshot)
+    live = snapshot.live_bytes
     blocks = sum(row.live_blocks for row in snapshot.classes)
     living = sum(heap.state == "in use" for heap in snapshot.heaps)
     cards += [

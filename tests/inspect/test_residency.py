@@ -1,0 +1,116 @@
+"""What is resident: where it is counted, and what the count costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hakmem.inspect import residency
+from hakmem.inspect.memory import Area
+from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
+from hakmem.inspect.reading import Session
+from tests.inspect.support.targets import await_line, compile_program, running
+
+AREAS = 40_000
+# A search that copies the list of ranges for each area takes minutes, the right one a fraction of a
+# second.
+CPU_SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = compile_program("many.c", tmp_path / "many")
+    with running([program, "100000", "64", "1"]) as started:
+        await_line(started, "ready")
+        yield started
+
+
+def test_the_page_map_is_metadata(process: subprocess.Popen[bytes]) -> None:
+    with Session(ProcessSource(process.pid)) as session:
+        snapshot = session.take()
+        source, root = session.source, session.root
+        start = int(root.read_global(source, "page_map_flat")[0])
+        end = start + root.constant("page_map_bytes")
+        assert isinstance(source, ProcessSource)
+        inside = [area for area in source.resident_areas() if start <= area.start < area.end <= end]
+    resident = sum(area.rss_bytes or 0 for area in inside)
+    assert snapshot.waterfall is not None
+    rows = {row.name: row.bytes for row in snapshot.waterfall.rows}
+    assert 0 < resident < rows["metadata"]
+
+
+def open_pagemaps(pid: int) -> int:
+    links = list(Path("/proc/self/fd").iterdir())
+    return sum(os.path.realpath(link) == f"/proc/{pid}/pagemap" for link in links)
+
+
+def test_one_descriptor_for_all_areas(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real_open = os.open
+
+    def counting_open(path: str | Path, flags: int, *more: int) -> int:
+        opened.append(Path(path).name)
+        return real_open(path, flags, *more)
+
+    with Session(ProcessSource(process.pid)) as session:
+        monkeypatch.setattr(os, "open", counting_open)
+        for _ in range(3):
+            assert session.take().residency
+        assert open_pagemaps(process.pid) == 1
+    assert opened == ["pagemap"]
+    assert open_pagemaps(process.pid) == 0
+
+
+def test_many_areas_and_ranges() -> None:
+    """Every second page is a mapping with a huge block of its own."""
+    step = 2 * MACHINE_PAGE_BYTES
+    starts = [step * number for number in range(1, AREAS + 1)]
+    areas = [
+        Area(start, start + MACHINE_PAGE_BYTES, True, True, False, True, "", MACHINE_PAGE_BYTES)
+        for start in starts
+    ]
+    ranges = [
+        residency.Range(start, start + MACHINE_PAGE_BYTES, "huge", index)
+        for index, start in enumerate(starts)
+    ]
+
+    def none_is_examined(*_: object) -> residency.Mask:
+        raise AssertionError("each area is one range")
+
+    began = time.process_time()
+    found = residency.measure(none_is_examined, areas, ranges, 0)
+    assert time.process_time() - began < CPU_SECONDS_MAX
+    assert found.kinds == {"huge": AREAS * MACHINE_PAGE_BYTES}
+    assert found.huge == dict.fromkeys(range(AREAS), MACHINE_PAGE_BYTES)
+    assert set(found.rest.values()) == {0}
+
+
+def test_ranges_that_touch_an_area_are_inside_it() -> None:
+    """One begins before it, one lies in it, one ends behind it; their neighbours are outside."""
+    page = MACHINE_PAGE_BYTES
+    area = Area(10 * page, 20 * page, True, True, False, True, "", 10 * page)
+    ranges = [
+        residency.Range(first * page, last * page, "huge", index)
+        for index, (first, last) in enumerate([(5, 8), (8, 10), (9, 12), (14, 15), (19, 22)])
+        if index != 1
+    ]
+    ranges += [residency.Range(22 * page, 23 * page, "huge", 9)]
+    seen: list[int] = []
+
+    def pages_of(area: Area, inside: object, rss_bytes: int) -> residency.Mask:
+        assert isinstance(inside, list)
+        seen.extend(part.index for part in inside)
+        return np.ones(10, np.bool_)
+
+    found = residency.measure(pages_of, [area], ranges, 0)
+    assert seen == [2, 3, 4]
+    assert found.huge == {2: 2 * page, 3: page, 4: page}
+    assert found.rest == {area.start: 6 * page}
