@@ -13,8 +13,10 @@ import pytest
 
 from hakmem.inspect import residency
 from hakmem.inspect.memory import Area
+from hakmem.inspect.model import PAGE_BYTES
 from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
 from hakmem.inspect.reading import Session
+from hakmem.inspect.resident import own_ranges
 from tests.inspect.support.targets import await_line, compile_program, running
 
 AREAS = 40_000
@@ -32,17 +34,17 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_the_page_map_is_metadata(process: subprocess.Popen[bytes]) -> None:
+    """All of it: what of it is used lies near its end, where the addresses of mappings lead."""
     with Session(ProcessSource(process.pid)) as session:
-        snapshot = session.take()
-        source, root = session.source, session.root
-        start = int(root.read_global(source, "page_map_flat")[0])
-        end = start + root.constant("page_map_bytes")
-        assert isinstance(source, ProcessSource)
-        inside = [area for area in source.resident_areas() if start <= area.start < area.end <= end]
-    resident = sum(area.rss_bytes or 0 for area in inside)
-    assert snapshot.waterfall is not None
-    rows = {row.name: row.bytes for row in snapshot.waterfall.rows}
-    assert 0 < resident < rows["metadata"]
+        source, layout = session.source, session.layout
+        start = int(session.root.read_global(source, "page_map_flat")[0])
+        ranges = own_ranges(source, layout)
+        (part,) = [each for each in ranges if each.start <= start < each.end]
+        entry_bytes = session.root.constant("page_entry_bytes")
+        first = int(session.take().superslabs["start"][0])
+        assert first > 0 and start > 0
+        used = start + first // PAGE_BYTES * entry_bytes
+        assert part.start == start < used < part.end and part.kind == "metadata"
 
 
 def open_pagemaps(pid: int) -> int:

@@ -37,7 +37,7 @@ def measure(
         for index, block in enumerate(huge)
         for kind in ("huge" if block.live else "huge_kept",)
     ]
-    ranges += _own_ranges(source, layout)
+    ranges += own_ranges(source, layout)
     areas = source.resident_areas()
     pages: residency.Pages = (
         partial(residency.seen_pages, source)
@@ -78,7 +78,8 @@ def _resident_slack(
     return sum(slack.values()) * resident_bytes // live_bytes if slack and live_bytes else 0
 
 
-def _own_ranges(source: MemorySource, layout: Layout) -> list[Range]:
+def own_ranges(source: MemorySource, layout: Layout) -> list[Range]:
+    """hakmem's own structures, and the pool of guarded blocks."""
     root = layout.root
     ranges = [
         Range(start, start + size, "metadata")
