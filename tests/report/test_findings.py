@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 
 from hakmem.inspect import jsonform
 from hakmem.inspect.findings import Finding, Severity, findings
-from hakmem.inspect.model import Option, RunKind, Snapshot, Waterfall, WaterfallRow
+from hakmem.inspect.model import Option, Origin, RunKind, Snapshot, Waterfall, WaterfallRow
+from hakmem.inspect.text import render
+from hakmem.render import Style
 from tests.inspect.support.synthetic import make_snapshot
 
 MIB = 1 << 20
@@ -127,7 +130,7 @@ CASES: list[tuple[str, Callable[[Snapshot], Snapshot], str]] = [
      "1.0 MiB, 10 % of the resident memory, are not explained"),
     ("unexplained", lambda s: replace(s, waterfall=waterfall(live=9 * MIB, unexplained=-MIB)),
      "were counted twice"),
-    ("unsettled", lambda s: replace(s, unsettled_share=0.031), "3.1 % of the slabs changed"),
+    ("unsettled", lambda s: replace(s, unsettled_share=0.031), "at most 3.10 % of its blocks may"),
     ("incomplete", lambda s: replace(s, notes=("Two pages could not be read.",)),
      "Two pages could not be read."),
     ("failures", lambda s: replace(s, counters={"failures": 12}), "for want of memory: 12."),
@@ -144,6 +147,21 @@ def test_finding_when_there_is_reason(
     found = of_kind(change(healthy()), kind)
     assert len(found) == 1
     assert words in found[0].text
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_how_far_the_counts_hold_is_said_alike(origin: Origin) -> None:
+    """Only of a process that goes on is it said so, and only that one can be stopped."""
+    snapshot = replace(healthy(), origin=origin, unsettled_share=0.031)
+    (found,) = of_kind(snapshot, "unsettled")
+    assert "at most 3.10 % of" in found.text
+    is_process = origin is Origin.PROCESS
+    assert ("It went on while it was read" in found.text) == is_process
+    assert ("--freeze" in found.advice) == is_process
+    assert found.text in render(snapshot, Style(io.StringIO(), {}))
+    unexplained = replace(snapshot, waterfall=waterfall(live=9 * MIB, unexplained=MIB))
+    (found,) = of_kind(unexplained, "unexplained")
+    assert ("--freeze" in found.advice) == is_process
 
 
 def test_empty_slabs_are_weighed_by_what_of_them_is_resident() -> None:

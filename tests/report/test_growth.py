@@ -165,6 +165,9 @@ def test_uncertainty_is_what_the_reader_says_of_bytes() -> None:
     growth = compare(before, grown(make_snapshot(), 10_000))
     assert growth.uncertain_bytes == 3 * MIB
     assert judge(growth, Limits(bytes=1000)) == INCONCLUSIVE
+    said = render(before, before, growth, Limits(bytes=1000), PLAIN)
+    # diff itself cannot stop a process.
+    assert "INCONCLUSIVE" in said and "`hakmem inspect --freeze --json`" in said
     again = jsonform.decode(json.loads(json.dumps(jsonform.encode(before, "totals"))))
     assert again.unsettled_bytes == 3 * MIB
     earlier = jsonform.encode(before, "totals")

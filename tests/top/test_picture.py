@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from hakmem.commands.top import _once
 from hakmem.inspect.model import SUPERSLAB_PAGES, RunKind
 from hakmem.render import Style, json_text
 from hakmem.top import drawing, frame, tables
 from hakmem.top.sampler import View
 from tests.inspect.support.synthetic import make_snapshot
+from tests.top.support import MadeUpSession, made_up_sampler
 
 PLAIN = Style(io.StringIO(), {})
 
@@ -152,6 +156,18 @@ def test_frame_of_many_has_a_line_for_each() -> None:
     assert "CLASS" not in text
     assert "5 server, hakmem 2.0.0 fast, ENDED: its last picture" in text
     assert "6 ?: process 6 is another user's" in text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_one_frame_of_nobody_is_status_2(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    options = argparse.Namespace(pids=[], json=as_json, interval=0.05)
+    assert _once(made_up_sampler({}, given=False), options) == 2
+    said = capsys.readouterr()
+    assert "no process here uses hakmem" in said.err
+    assert ('"processes": []' in said.out) == as_json
+    sampler = made_up_sampler({10: MadeUpSession(10)}, given=False)
+    assert _once(sampler, options) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_frame_as_json() -> None:

@@ -23,6 +23,28 @@ def test_rates_are_growth_per_second() -> None:
     assert second.rss_bytes == (11 * MIB, 12 * MIB)
 
 
+def test_rates_after_a_look_that_failed() -> None:
+    """They are of the whole time since the last picture; while there is none, there are none."""
+    clock = Clock()
+    session = MadeUpSession(10)
+    sampler = made_up_sampler({10: session}, clock=clock)
+    sampler._alive = lambda pid: True
+    for now_s in (0.0, 1.0):
+        clock.now_s = now_s
+        (view,) = sampler.look()
+    assert view.rates["refills"] == REFILLS_PER_LOOK
+    session.looks_max = 0
+    for now_s in (2.0, 3.9):
+        clock.now_s = now_s
+        (view,) = sampler.look()
+        assert view.problem is not None and view.snapshot is not None
+        assert view.rates == {}
+    session.looks_max = 9
+    clock.now_s = 4.0
+    (view,) = sampler.look()
+    assert view.rates["refills"] == REFILLS_PER_LOOK / 3.0
+
+
 def test_counter_that_shrank_or_is_new_has_no_rate() -> None:
     before, after = {"refills": 100, "flushes": 5}, {"refills": 7, "flushes": 9, "ticks": 3}
     assert counter_rates(before, after, 2.0) == {"flushes": 2.0}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Static
 
 from hakmem.inspect import jsonform
+from hakmem.inspect.model import Snapshot
 from hakmem.top.app import PAGES, Grid, TopApp
 from tests.top.support import REFILLS_PER_LOOK, MadeUpSession, made_up_sampler
 
@@ -81,6 +83,30 @@ def test_first_screen(tmp_path: Path) -> None:
         assert "112" in screen.column("classes", "CLASS")
 
     drive(Screen(tmp_path), steps)
+
+
+class WithEveryGauge(MadeUpSession):
+    """As of a real process: the line of figures is longer than a terminal of 80 columns."""
+
+    def take(self, *, freeze: bool, residency: bool) -> Snapshot:
+        snapshot = super().take(freeze=freeze, residency=residency)
+        more = {"slab_free_bytes": 123 << 20, "dirty_bytes": 123 << 20}
+        return replace(snapshot, gauges={**snapshot.gauges, **more})
+
+
+def test_the_summary_is_whole_on_80_columns(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        summary = screen.app.query_one("#summary", Static)
+        assert summary.size.width == 80
+        lines = [
+            "".join(part.text for part in summary.render_line(y))
+            for y in range(summary.size.height)
+        ]
+        shown = " ".join(" ".join(lines).split())
+        assert shown == " ".join(screen.text("summary").split())
+        assert "dirty 123.0 MiB" in shown and "own structures" in shown
+
+    drive(Screen(tmp_path, {11: WithEveryGauge(11)}), steps, size=(80, 24))
 
 
 def test_every_look_brings_new_figures(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from hakmem.errors import EXIT_USAGE, UsageError
 from hakmem.project import find_project
 
 if TYPE_CHECKING:
-    from hakmem.top.sampler import Sampler
+    from hakmem.top.sampler import Sampler, View
 
 EXAMPLES = """\
 examples:
@@ -92,13 +93,18 @@ def _once(sampler: Sampler, options: argparse.Namespace) -> int:
         raise UsageError("; ".join(problems))
     if options.json:
         sys.stdout.write(render.json_text(frame.frame_json(views)))
-        return 0
-    if not views:
-        sys.stderr.write("hakmem: no process here uses hakmem, or none that you may look into\n")
+        return _status(views)
     charset = drawing.charset_for(sys.stdout.encoding)
     style = render.environment_style(sys.stdout)
     sys.stdout.write(frame.frame_text(views, charset, style, deep=bool(options.pids)))
-    return 0
+    return _status(views)
+
+
+def _status(views: Sequence[View]) -> int:
+    if views:
+        return 0
+    sys.stderr.write("hakmem: no process here uses hakmem, or none that you may look into\n")
+    return EXIT_USAGE
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Snapshot
+from hakmem.inspect.model import FULLNESS, PAGE_BYTES, ClassTotals, Origin, Snapshot
 from hakmem.render import size
 
 # Less than this, and less than this share of all, is not worth a sentence.
@@ -373,9 +373,24 @@ def failures(snapshot: Snapshot) -> Iterator[Finding]:
 
 # ---- How far the picture itself holds
 
+WHILE_READ = {
+    Origin.PROCESS: "It went on while it was read: at most {share} of its blocks may have moved.",
+    Origin.CORE: "A lock was held when the core was written: at most {share} of the blocks may be "
+    "counted wrong.",
+    Origin.SNAPSHOT: "A lock was held or taken while the snapshot was written: at most {share} of "
+    "the blocks may be counted wrong.",
+}
+
+
+def unsettled_text(snapshot: Snapshot) -> str:
+    """How far the counts may be off, for a snapshot that is not wholly settled."""
+    share = f"{max(0.01, 100 * snapshot.unsettled_share):.2f} %"
+    return WHILE_READ[snapshot.origin].format(share=share)
+
 
 def accuracy(snapshot: Snapshot) -> Iterator[Finding]:
     """What the reader could not explain, settle or read."""
+    is_process = snapshot.origin is Origin.PROCESS
     if snapshot.waterfall is not None:
         unexplained, total = snapshot.waterfall.unexplained_bytes, snapshot.waterfall.rss_bytes
         if abs(unexplained) > UNEXPLAINED_SHARE * total:
@@ -384,16 +399,17 @@ def accuracy(snapshot: Snapshot) -> Iterator[Finding]:
                 Severity.WARN,
                 f"{size(abs(unexplained))}, {share_text(abs(unexplained), total)} of the resident "
                 f"memory, {'are not explained' if unexplained > 0 else 'were counted twice'}.",
-                "The process changed while it was read; --freeze stops it for the moment.",
+                "The process changed while it was read; --freeze stops it for the moment."
+                if is_process
+                else "The process went on while it wrote the snapshot.",
                 abs(unexplained),
             )
     if snapshot.unsettled_share:
         yield Finding(
             "unsettled",
             Severity.NOTE,
-            f"{100 * snapshot.unsettled_share:.1f} % of the slabs changed each time they were "
-            "read: their counts may be off by what moved in between.",
-            "--freeze stops the process for an exact picture.",
+            unsettled_text(snapshot),
+            "--freeze stops the process for an exact picture." if is_process else "",
         )
     for note in snapshot.notes:
         yield Finding("incomplete", Severity.NOTE, note, "")

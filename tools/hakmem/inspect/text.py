@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from hakmem.inspect.errors import plain
-from hakmem.inspect.findings import Severity, findings
+from hakmem.inspect.findings import Severity, findings, unsettled_text
 from hakmem.inspect.model import (
     FULLNESS,
     KNOBS_OF_BYTES,
@@ -86,8 +86,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.frozen:
         yield "It stood still while it was read: every figure is exact."
     elif snapshot.unsettled_share:
-        percent = max(0.01, 100 * snapshot.unsettled_share)
-        yield f"It went on while it was read: at most {percent:.2f} % of its blocks moved."
+        yield unsettled_text(snapshot)
     for note in snapshot.notes[:NOTES_SHOWN]:
         yield f"note: {plain(note)}"
     changed = [option for option in snapshot.options if option.origin != "default"]
@@ -230,7 +229,7 @@ def _heaps(snapshot: Snapshot, heap: int | None, everything: bool) -> Iterator[s
     heading = ["heap", "state", "thread", "live", "live bytes", "free", "in its cache"]
     yield from table([*heading, "remote", "sends", "slabs", "slab bytes"], rows, 3)
     if any(not row.settled for row in shown):
-        yield "  * changed each time it was looked at"
+        yield "  * a thread was at work in it"
     if len(chosen) > len(shown):
         yield f"  and {len(chosen) - len(shown):,} more (--all)"
 

@@ -81,7 +81,9 @@ def families(looks: Sequence[Look], rows: Iterable[Counter]) -> list[Metric]:
     made: list[Metric] = [_readable(looks), _info(read)]
     for row in rows:
         made.append(_row_family(row, read))
-    unsettled = _gauge("unsettled_ratio", "Share of slabs that changed while they were read")
+    unsettled = _gauge(
+        "unsettled_ratio", "Share of blocks that may have moved while they were read, at most"
+    )
     parts = _gauge("resident_bytes", "Resident memory by what it is for", ["part"])
     for look, snapshot in read:
         unsettled.add_metric(_of(look), snapshot.unsettled_share)

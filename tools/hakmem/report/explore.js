@@ -133,7 +133,7 @@ class Explorer {
     }
     const start = scene.address(runs.page[run]);
     const pages = counted(runs.pages[run], "page");
-    const notes = runs.settled[run] ? [] : ["changed while it was read"];
+    const notes = runs.settled[run] ? [] : ["a thread was at work in its heap"];
     if (scene.map.residency) notes.unshift(`${bytesText(runs.resident[run])} resident`);
     if (!scene.isSlab(run)) {
       return [hex(start), `large block of ${bytesText(runs.large[run])}, ${pages}`, ...notes];

@@ -1,7 +1,7 @@
 """What grew between two snapshots: by size class, by heap, by run, by kind of memory.
 
-Live bytes are compared, rounding included. When a snapshot was taken while its process ran, part of
-its slabs may be unsettled; what their counts can be off by is the uncertainty of the growth.
+Live bytes are compared, rounding included. When a snapshot was taken while its process ran, blocks
+may have moved meanwhile; what live bytes can be off by for that is the uncertainty of the growth.
 """
 
 from __future__ import annotations

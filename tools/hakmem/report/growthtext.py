@@ -73,7 +73,8 @@ def verdict_line(growth: Growth, limits: Limits, style: Style) -> str:
         case status if status == INCONCLUSIVE:
             return (
                 f"{style.bad('INCONCLUSIVE')}: live memory by {signed(growth.live.bytes_growth)}, "
-                f"give or take {size(growth.uncertain_bytes)}; {allowed}. --freeze makes it exact"
+                f"give or take {size(growth.uncertain_bytes)}; {allowed}. "
+                "`hakmem inspect --freeze --json` takes exact pictures"
             )
         case _:
             return (

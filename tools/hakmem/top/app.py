@@ -87,12 +87,13 @@ class TopApp(App[None]):
     CSS = """
     #title { height: 1; text-style: reverse; }
     #processes { height: auto; max-height: 30%; }
-    #summary { height: 2; }
+    #summary { height: auto; max-height: 3; }
     #pages { height: 1fr; }
     #page { height: 1; }
     #map-text { width: auto; }
     #classes, #heaps, #rates, #map { height: 100%; }
     .small #processes, .small Footer { display: none; }
+    .small #summary { max-height: 2; }
     """
     BINDINGS = [  # noqa: RUF012 - the type is textual's
         Binding("q", "quit", "quit"),

@@ -56,7 +56,7 @@ def summary(view: View, charset: Charset, width: int = SPARKLINE_WIDTH) -> list[
     elif snapshot.frozen:
         head += ", frozen: exact"
     elif snapshot.unsettled_share:
-        head += f", {snapshot.unsettled_share:.1%} of slabs unsettled"
+        head += f", at most {snapshot.unsettled_share:.1%} of blocks moved"
     parts = [f"RSS {size(rss)} {drawing.sparkline(view.rss_bytes, width, charset)}"]
     parts += [
         f"{title} {size(gauges[name])}"

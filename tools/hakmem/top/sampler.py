@@ -36,7 +36,8 @@ class Session(Protocol):
 @dataclass(frozen=True)
 class View:
     """What is known of one process. `problem`: why the last look failed. `rates`: counter to events
-    per second, empty before the second look. `rss_bytes`: resident memory, oldest first."""
+    per second, empty before the second look and after one that failed. `rss_bytes`: resident
+    memory, oldest first."""
 
     pid: int
     ended: bool
@@ -86,6 +87,7 @@ class _Watched:
     problem: str | None = None
     snapshot: Snapshot | None = None
     looked_s: float = float("-inf")
+    pictured_s: float = float("-inf")  # when `snapshot` was taken; a later look may have failed
     rates: dict[str, float] = field(default_factory=dict)
     rss_bytes: deque[int] = field(default_factory=lambda: deque(maxlen=HISTORY_LOOKS_MAX))
 
@@ -154,6 +156,7 @@ class Sampler:
             snapshot = watched.session.take(freeze=freeze, residency=self._residency)
         except (HakmemError, OSError) as error:
             watched.problem = str(error)
+            watched.rates = {}
             self._close(watched)
             watched.ended = not self._alive(watched.pid)
             watched.looked_s = self._clock()
@@ -162,9 +165,9 @@ class Sampler:
         watched.problem = None
         if watched.snapshot is not None:
             watched.rates = counter_rates(
-                watched.snapshot.counters, snapshot.counters, now - watched.looked_s
+                watched.snapshot.counters, snapshot.counters, now - watched.pictured_s
             )
-        watched.snapshot, watched.looked_s = snapshot, now
+        watched.snapshot, watched.looked_s, watched.pictured_s = snapshot, now, now
         watched.rss_bytes.append(self._resident(watched.pid))
 
     @staticmethod
