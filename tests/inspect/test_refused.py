@@ -222,6 +222,7 @@ def test_a_minor_version_with_more_is_read(process: subprocess.Popen[bytes]) -> 
 
 def test_no_such_heap(process: subprocess.Popen[bytes]) -> None:
     require_refusal(inspect("--heap", "77", process.pid), "no heap 77")
+    require_refusal(inspect("--heap", "1", "--json", process.pid), "--heap", "--json has every")
 
 
 def test_names_do_not_move_the_cursor(many: Path, tmp_path: Path) -> None:

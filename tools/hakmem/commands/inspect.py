@@ -55,12 +55,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="only the windows that the learner decided on, as docs/LEARNING.md says",
     )
-    parser.add_argument("--heap", type=int, metavar="N", help="only the heap with this number")
+    parser.add_argument(
+        "--heap",
+        type=int,
+        metavar="N",
+        help="this heap's classes and row alone (with --signals its windows); not with --json",
+    )
     parser.add_argument("--all", action="store_true", help="tables in full length")
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.heap is not None and options.json:
+        raise UsageError("--heap chooses what a table shows; --json has every heap")
     enter(find_project())
     from hakmem.inspect import jsonform, learned, text
     from hakmem.inspect.targets import take

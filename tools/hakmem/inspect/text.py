@@ -49,8 +49,11 @@ def share(part: float, whole: float) -> str:
 def render(
     snapshot: Snapshot, style: Style, *, heap: int | None = None, everything: bool = False
 ) -> str:
-    """`heap`: only this one's classes; `everything`: no table is cut short."""
+    """`heap`: only this one's classes, and its row of the heaps; `everything`: no table is cut
+    short."""
     lines = list(_heading(snapshot))
+    if heap is not None:
+        lines.append(f"Size classes and heaps: of heap {heap} alone. All else: of the whole heap.")
     sections: list[tuple[str, Iterable[str]]] = [("heap", _totals(snapshot))]
     if snapshot.waterfall is not None:
         title = "resident memory" + (
@@ -185,7 +188,11 @@ def _count(count: int) -> str:
 def _classes_of_heap(snapshot: Snapshot, heap: int) -> Iterator[str]:
     own = snapshot.heap_classes[snapshot.heap_classes["heap_id"] == heap]
     sizes = {row.index: row.block_bytes for row in snapshot.size_classes}
-    names = ("live", "cached", "free", "remote")
+    names = ["live", "cached", "free", "remote"]
+    titles = list(names)
+    if own["quarantined"].any():
+        names.append("quarantined")
+        titles.append("held back")
     rows = [
         [
             f"{sizes[int(row['class_index'])]:,}",
@@ -196,7 +203,7 @@ def _classes_of_heap(snapshot: Snapshot, heap: int) -> Iterator[str]:
         for row in own
     ]
     if rows:
-        yield from table(("block", *names, "live bytes", "slabs"), rows)
+        yield from table(("block", *titles, "live bytes", "slabs"), rows)
 
 
 def _heaps(snapshot: Snapshot, heap: int | None, everything: bool) -> Iterator[str]:

@@ -1,0 +1,49 @@
+"""What `hakmem inspect` prints: tables of one heap, and the names of programs."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from hakmem.inspect.targets import take
+from hakmem.inspect.text import render
+from hakmem.render import Style
+from tests.inspect.support.synthetic import make_snapshot
+from tests.inspect.support.targets import await_line, compile_program, inspect, running
+
+PLAIN = Style(io.StringIO(), {})
+
+
+def test_one_heap_says_what_is_of_it_alone() -> None:
+    made = make_snapshot()
+    heap_classes = made.heap_classes.copy()
+    heap_classes["quarantined"][heap_classes["heap_id"] == 2] = 4321
+    snapshot = replace(made, heap_classes=heap_classes)
+    said = render(snapshot, PLAIN, heap=2)
+    assert "of heap 2 alone" in said
+    (heading,) = [line for line in said.splitlines() if line.split()[:2] == ["block", "live"]]
+    assert heading.split() == [
+        "block", "live", "cached", "free", "remote", "held", "back", "live", "bytes", "slabs",
+    ]  # fmt: skip
+    assert "4,321" in said
+    assert "held back" not in render(snapshot, PLAIN, heap=1)
+    assert "alone" not in render(snapshot, PLAIN)
+
+
+def test_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
+    """The kernel tells it twice, as the program and as a mapped file: it is the same name."""
+    program = compile_program("many.c", tmp_path / "many")
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copy(program, odd)
+    with running([odd, "1000", "64", "1"]) as process:
+        await_line(process, "ready")
+        snapshot = take(str(process.pid))
+        done = inspect(process.pid)
+    assert snapshot.exe == f"{tmp_path}/caf\ufffd"
+    assert snapshot.waterfall is not None
+    rows = {row.name: row.bytes for row in snapshot.waterfall.rows}
+    assert rows["program"] > 0
+    assert (done.returncode, done.stderr) == (0, "")
