@@ -63,7 +63,8 @@ def _hold_closed_descriptors() -> None:
 
 def take_over() -> None:
     """For the rest of this process; not where a caller of Python has put streams of its own."""
-    _hold_closed_descriptors()
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _hold_closed_descriptors()
     if sys.stdout is sys.__stdout__:
         sys.stdout = _stream(STANDARD_OUTPUT, sys.stdout)
     if sys.stderr is sys.__stderr__:
