@@ -19,28 +19,33 @@
 #define MORE_BLOCKS_MAX 8
 #define FAILURES_SHOWN_MAX 5
 
+// Where the load makes the call: a row that then reaches none has tested nothing, and fails.
+enum made { ALWAYS, IN_HARDENED, NOT_IN_HARDENED, SELDOM };
+
 struct call {
     const char *name;
     long numbers[2];
     bool by_anyone;
+    enum made made;
 };
 
 static const struct call calls[] = {
-    {"mmap", {SYS_mmap, -1}, false},
-    {"munmap", {SYS_munmap, -1}, false},
-    {"mprotect", {SYS_mprotect, -1}, false},
-    {"madvise", {SYS_madvise, -1}, false},
-    {"mremap", {SYS_mremap, -1}, false},
-    {"getrandom", {SYS_getrandom, -1}, false},
+    {"mmap", {SYS_mmap, -1}, false, ALWAYS},
+    {"munmap", {SYS_munmap, -1}, false, ALWAYS},
+    {"mprotect", {SYS_mprotect, -1}, false, ALWAYS},
+    {"madvise", {SYS_madvise, -1}, false, ALWAYS},
+    // A guard lies behind each huge block there: a resize copies.
+    {"mremap", {SYS_mremap, -1}, false, NOT_IN_HARDENED},
+    {"getrandom", {SYS_getrandom, -1}, false, IN_HARDENED},
     // libc's, between the allocator's handlers of fork and before a thread's first malloc.
-    {"clone", {SYS_clone, SYS_clone3}, true},
+    {"clone", {SYS_clone, SYS_clone3}, true, ALWAYS},
 };
 // What a sandbox may forbid from the first instruction on: wishes, all of them.
 static const struct call wishes[] = {
-    {"madvise", {SYS_madvise, -1}, false},
-    {"mremap", {SYS_mremap, -1}, false},
-    {"getrandom", {SYS_getrandom, -1}, true},
-    {"prctl", {SYS_prctl, SYS_membarrier}, true},
+    {"madvise", {SYS_madvise, -1}, false, ALWAYS},
+    {"mremap", {SYS_mremap, -1}, false, NOT_IN_HARDENED},
+    {"getrandom", {SYS_getrandom, -1}, true, IN_HARDENED},
+    {"prctl", {SYS_prctl, SYS_membarrier}, true, SELDOM},
 };
 
 static const struct {
@@ -151,6 +156,13 @@ static void account(struct row *row, const struct refusal *refusal, const struct
     }
 }
 
+static bool must_be_made(const struct call *call) {
+    const char *mode = getenv("HAKMEM_MODE");
+    const bool hardened = mode != NULL && strcmp(mode, "hardened") == 0;
+    return call->made == ALWAYS || (call->made == IN_HARDENED && hardened) ||
+           (call->made == NOT_IN_HARDENED && !hardened);
+}
+
 static void run_row(const struct call *call, enum way way, const char *error, int error_number) {
     struct row row = {.way = way, .call = call, .error = error};
     struct outcome outcome;
@@ -163,6 +175,12 @@ static void run_row(const struct call *call, enum way way, const char *error, in
                  "without a failure: status %#x\n%.300s", (unsigned int)outcome.status,
                  outcome.text);
     row.reached = outcome.seen;
+    if (row.reached == 0 && must_be_made(call)) {
+        row.failed++;
+        failures++;
+        behaviour_say("FAILED %s %s %s: the load made no such call, so none failed", call->name,
+                      error, way_names[way]);
+    }
     refusal.failed = way == ONCE ? 1 : (unsigned long)-1;
     const unsigned long last = way == FOR_GOOD ? 1 : 3000;
     for (refusal.first = 1; refusal.first <= last; refusal.first += settings.stride) {

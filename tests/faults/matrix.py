@@ -151,7 +151,8 @@ point, every kind of block, a thread and a fork runs while one system call of th
 the n-th, for {which} that the load reaches, with ENOMEM, EAGAIN and EPERM, alone (`once`) or with
 all that follow (`from-then-on`); or a call is forbidden from the first instruction to the last,
 as in a sandbox (`for-good`). seccomp sends the calls to the runner; those of the loader and of
-libc pass, except clone, which is theirs.
+libc pass, except clone, which is theirs. A row that reaches no call fails where the load must make
+one: everywhere but for mremap in `hardened`, getrandom outside of it, and prctl.
 
 A run is survived when every request ended in a block or in NULL with ENOMEM, in one burst at most
 for one failing call; free left errno alone; and, once calls succeed again, `hakmem_check()` found
@@ -169,7 +170,7 @@ The same calls fail one by one on a simulated machine, where time passes by hand
 the other flavours and under every sanitizer (cmake/Testing.cmake); and in random
 programs of calls: tests/fuzz. What the runner can find is shown by planted faults
 (tests/faults/planted.c): a refused madvise, munmap or mprotect that counts as done, a refused
-mmap after which no memory is ever asked for.
+mmap after which no memory is ever asked for, an mremap that is never called.
 
 ## Limits of the system
 

@@ -9,11 +9,17 @@ bool __real_os_purge(void *start, size_t bytes);
 bool __real_os_unmap(void *start, size_t bytes);
 bool __real_os_commit(void *start, size_t bytes);
 void *__real_os_map(size_t bytes, size_t alignment);
+bool __real_os_resize(void *start, size_t old_bytes, size_t new_bytes);
+bool __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable);
 
 bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_unmap(void *start, size_t bytes);
 bool __wrap_os_commit(void *start, size_t bytes);
 void *__wrap_os_map(size_t bytes, size_t alignment);
+bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes);
+bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable);
 
 static bool is_planted(const char *name) {
     const char *planted = getenv("FAULTS_PLANTED");
@@ -40,4 +46,15 @@ void *__wrap_os_map(size_t bytes, size_t alignment) {
     void *start = gave_up ? NULL : __real_os_map(bytes, alignment);
     gave_up |= start == NULL && is_planted("map");
     return start;
+}
+
+// mremap is never called: a row about it tests nothing.
+bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes) {
+    return !is_planted("unmoved") && __real_os_resize(start, old_bytes, new_bytes);
+}
+
+bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                    bool writable) {
+    return !is_planted("unmoved") &&
+           __real_os_move(start, old_bytes, destination, new_bytes, writable);
 }

@@ -75,8 +75,9 @@ struct range {
     uint64_t to;
 };
 
-// Where the library's code lies in the process, once it is mapped.
-static void find_library(pid_t pid, const char *library, struct range *code) {
+// Where the library lies in the process, once it is mapped: all of it, since its code is in more than one segment
+// (cmake/layout.ld.in). The loader maps the whole first and the segments over it, so the first look has both ends.
+static void find_library(pid_t pid, const char *library, struct range *whole) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *maps = fopen(path, "re");
@@ -84,13 +85,14 @@ static void find_library(pid_t pid, const char *library, struct range *code) {
         return;
     }
     char line[600];
-    while (code->to == 0 && fgets(line, sizeof line, maps) != NULL) {
+    while (fgets(line, sizeof line, maps) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         char *file = strchr(line, '/');
-        if (file != NULL && strcmp(file, library) == 0 && strstr(line, " r-xp ") != NULL) {
+        if (file != NULL && strcmp(file, library) == 0) {
             char *end;
-            code->from = strtoull(line, &end, 16);
-            code->to = strtoull(end + 1, NULL, 16);
+            const uint64_t from = strtoull(line, &end, 16);
+            whole->from = whole->to == 0 ? from : whole->from;
+            whole->to = strtoull(end + 1, NULL, 16);
         }
     }
     fclose(maps);
@@ -116,7 +118,7 @@ struct watch {
     const struct refusal *refusal;
     struct outcome *outcome;
     int listener;
-    struct range code;
+    struct range library;
     bool over;
 };
 
@@ -128,11 +130,11 @@ static bool is_meant(struct watch *watch, const struct seccomp_notif *request) {
     if (refusal->by_anyone) {
         return true;
     }
-    if (watch->code.to == 0) {
-        find_library((pid_t)request->pid, watch->subject->library, &watch->code);
+    if (watch->library.to == 0) {
+        find_library((pid_t)request->pid, watch->subject->library, &watch->library);
     }
     const uint64_t at = request->data.instruction_pointer;
-    return at >= watch->code.from && at < watch->code.to;
+    return at >= watch->library.from && at < watch->library.to;
 }
 
 static void answer(struct watch *watch) {
