@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
@@ -23,8 +26,9 @@ SETTINGS = {"HAKMEM_RESEARCH": "1", "HAKMEM_REQUEST_SIZES": "1"}
 # Between two looks, and at least as long as they take together.
 PAUSE_S = 0.01
 PAUSE_LONG_S = 0.1
-# A process that cannot be read so often is none of ours.
+# A program that cannot be read so often in a row is none of ours, it seems: it is looked at seldom.
 FAILURES_MOST = 20
+PAUSE_FAILED_S = 1.0
 
 
 @dataclass
@@ -70,9 +74,6 @@ class _Subject:
 
 def resident_bytes(pid: int) -> int:
     """The resident memory of a process now; 0 when it is gone."""
-    import os
-    from pathlib import Path
-
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -80,44 +81,70 @@ def resident_bytes(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+@dataclass(frozen=True)
+class Image:
+    """One program that a process ran. A wrapper that ends in exec and what follows it have one pid;
+    `vector` tells them apart: what the kernel hands each program, with addresses drawn anew."""
+
+    pid: int
+    vector: bytes
+
+
+def image_of(pid: int) -> Image:
+    """The program that a process runs now."""
+    try:
+        return Image(pid, Path(f"/proc/{pid}/auxv").read_bytes())
+    except OSError:
+        return Image(pid, b"")
+
+
 class Recorder:
-    """A companion of a run: each process that uses hakmem is looked at as often as it may."""
+    """A companion of a run: each program that uses hakmem is looked at as often as it may."""
 
     def __init__(self) -> None:
-        self.subjects: dict[int, _Subject] = {}
-        self.failures: dict[int, int] = {}
+        self.subjects: dict[Image, _Subject] = {}
+        self.failures: Counter[Image] = Counter()
+        self.due: dict[Image, float] = {}
+        self.refusal = ""  # why the latest look that failed did
 
     def look(self, pids: frozenset[int]) -> float:
         began = time.monotonic()
         for pid in sorted(pids):
-            if self.failures.get(pid, 0) < FAILURES_MOST:
-                self._look_at(pid)
+            image = image_of(pid)
+            if began >= self.due.get(image, began):
+                self._look_at(image)
         return max(PAUSE_S, time.monotonic() - began)
 
-    def _look_at(self, pid: int) -> None:
+    def _look_at(self, image: Image) -> None:
         try:
-            if pid not in self.subjects:
-                self.subjects[pid] = _Subject(Session(ProcessSource(pid)), time.monotonic())
-            self.subjects[pid].look()
-            self.failures.pop(pid, None)
-        except (InspectError, OSError):
+            if image not in self.subjects:
+                session = Session(ProcessSource(image.pid))
+                self.subjects[image] = _Subject(session, time.monotonic())
+            self.subjects[image].look()
+            del self.failures[image]
+        except (InspectError, OSError) as error:
             # Not loaded yet, gone, or another program meanwhile.
-            self.failures[pid] = self.failures.get(pid, 0) + 1
-            subject = self.subjects.get(pid)
+            self.refusal = str(error)
+            self.failures[image] += 1
+            if self.failures[image] >= FAILURES_MOST:
+                self.due[image] = time.monotonic() + PAUSE_FAILED_S
+            subject = self.subjects.get(image)
             if subject is not None and subject.last is None:
                 subject.session.close()
-                del self.subjects[pid]
+                del self.subjects[image]
 
     def close(self) -> None:
         for subject in self.subjects.values():
             subject.session.close()
 
     def largest(self) -> Recording:
-        """Of the process that asked for most at its peak."""
+        """Of the program that asked for most at its peak."""
         seen = [subject for subject in self.subjects.values() if subject.last is not None]
         if not seen:
+            why = f"; the latest look: {self.refusal}" if self.refusal else ""
             raise UsageError(
                 "nothing could be seen of the program: it has to run for some tenths of a second"
+                + why
             )
         return max(
             (subject.conclude() for subject in seen),

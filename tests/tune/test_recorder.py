@@ -1,0 +1,74 @@
+"""What is recorded of a run: every program that a process runs, one after the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hakmem.errors import UsageError
+from hakmem.tune.execution import prepare, run
+from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder
+from hakmem.tune.recording import Recording
+from tests.cli.support import library
+from tests.patience import HANG_SECONDS
+
+LOOKS_LEAST = 3
+# Each waits for a file that says how it was looked at.
+SEEN = 'until [ -e "$0/sh" ]; do sleep 0.05; done; sleep 0.2; exec perl -e "$1" "$0/perl"'
+UNSEEN = 'until [ -e "$0/unseen" ]; do sleep 0.05; done; LD_PRELOAD=$2 exec perl -e "$1" "$0/perl"'
+PERL = """my @held = map { "x" x 1000 } 1 .. 5000;
+select(undef, undef, undef, 0.05) until -e $ARGV[0]"""
+
+
+class Signal(Recorder):
+    """Makes a file in `folder` for every program that was looked at a few times, and one when it
+    has failed to look at one for so long that it looks at it seldom."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def look(self, pids: frozenset[int]) -> float:
+        pause_s = super().look(pids)
+        for subject in self.subjects.values():
+            if subject.last is not None and len(subject.moments) >= LOOKS_LEAST:
+                (self.folder / subject.last.name).touch()
+        if any(count > FAILURES_MOST for count in self.failures.values()):
+            (self.folder / "unseen").touch()
+        return pause_s
+
+
+def recorded(folder: Path, *words: str) -> Recording:
+    recorder = Signal(folder)
+    try:
+        run(prepare(words, library()), SETTINGS, HANG_SECONDS, recorder)
+        return recorder.largest()
+    finally:
+        recorder.close()
+
+
+def require_perl(recording: Recording) -> None:
+    assert recording.program == "perl"
+    assert Path(recording.exe).name.startswith("perl")
+    assert recording.peak.requested_bytes > 5000 * 1000
+    assert len(recording.moments) >= LOOKS_LEAST
+
+
+def test_a_wrapper_that_ends_in_exec_does_not_hide_the_program(tmp_path: Path) -> None:
+    require_perl(recorded(tmp_path, "sh", "-c", SEEN, str(tmp_path), PERL))
+
+
+def test_a_wrapper_without_hakmem_does_not_hide_the_program(tmp_path: Path) -> None:
+    shell = ("sh", "-c", UNSEEN, str(tmp_path), PERL, str(library()))
+    require_perl(recorded(tmp_path, "env", "-u", "LD_PRELOAD", *shell))
+
+
+def test_why_nothing_could_be_seen_is_told() -> None:
+    recorder = Recorder()
+    with pytest.raises(UsageError, match=r"tenths of a second$"):
+        recorder.largest()
+    recorder.look(frozenset({os.getpid()}))
+    with pytest.raises(UsageError, match=f"; the latest look: .*{os.getpid()}.* hakmem"):
+        recorder.largest()
