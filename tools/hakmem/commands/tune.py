@@ -26,7 +26,7 @@ GOALS = ("time", "memory", "balanced")
 EXAMPLES = """\
 examples:
   hakmem tune --goal memory --output app.profile -- python3 app.py
-  hakmem tune --runs 21 --metric wall -- sh -c './serve & load && kill $!'
+  hakmem tune --runs 21 --metric wall -- sh -c './serve & load; kill $!; wait $!; true'
   hakmem tune --check app.profile -- python3 app.py other-input
   hakmem tune --pid 4242 --for 60s --output server.profile   a proposal, without a restart
   HAKMEM_PROFILE=./app.profile hakmem run -- python3 app.py

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
@@ -23,7 +25,9 @@ from hakmem.watch import Watch
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
 REFUSAL = b"hakmem: profile '"  # what the library says of a profile begins so
-END_WAIT_S = 5.0
+END_WAIT_S = 5.0  # for processes that were killed
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PR_GET_CHILD_SUBREAPER = 37
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Command:
 @dataclass(frozen=True)
 class Run:
     """What one run cost. `peak_rss_bytes` is that of the largest process; times are those of all
-    processes that were waited for. `refusal`: the first line of the library about a profile that
-    some process did not take."""
+    processes, of what the program did not wait for too. `refusal`: the first line of the library
+    about a profile that some process did not take."""
 
     wall_s: float
     cpu_s: float
@@ -97,6 +101,56 @@ def _environment(command: Command, directory: Path, settings: Mapping[str, str])
 def _end(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+@contextmanager
+def _adoption() -> Iterator[None]:
+    """Processes whose parents end become children of this one meanwhile, not of init."""
+    libc = ctypes.CDLL(None)
+    before = ctypes.c_int(0)
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+def _reap_group(group: int) -> list[resource.struct_rusage]:
+    """What the adopted processes of a group cost, which was ended."""
+    usages: list[resource.struct_rusage] = []
+    deadline = time.monotonic() + END_WAIT_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            found, _, usage = os.wait4(-group, os.WNOHANG)
+            if found != 0:
+                usages.append(usage)
+            else:
+                time.sleep(0.001)
+    return usages
+
+
+def _reap_one(pid: int) -> resource.struct_rusage | None:
+    """What an adopted process cost, which is ended if it still runs; None of any other."""
+    with contextlib.suppress(ChildProcessError, ProcessLookupError, PermissionError):
+        found, _, usage = os.wait4(pid, os.WNOHANG)
+        if found == 0:
+            os.kill(pid, signal.SIGKILL)
+            _, _, usage = os.wait4(pid, 0)
+        return usage
+    return None
+
+
+def _reap(group: int, pids: set[int]) -> list[resource.struct_rusage]:
+    """What the processes cost that the program did not wait for: a server in the background, or one
+    of `pids` with a group of its own. When one is waited for, its children are adopted."""
+    usages = _reap_group(group)
+    while True:
+        found = {pid: usage for pid in sorted(pids) if (usage := _reap_one(pid)) is not None}
+        if not found:
+            return usages
+        usages += found.values()
+        pids = pids - set(found)
 
 
 @contextmanager
@@ -179,8 +233,8 @@ def run(
     companion: Companion | None = None,
 ) -> Run:
     """Runs the program once to its end, with nothing on its standard input; what it writes is
-    dropped. What it leaves running is ended. RunFailedError when it fails."""
-    with _report_directory() as directory, tempfile.TemporaryFile() as errors:
+    dropped. What it leaves running is ended, and counts. RunFailedError when it fails."""
+    with _report_directory() as directory, tempfile.TemporaryFile() as errors, _adoption():
         started = time.monotonic()
         process = subprocess.Popen(
             command.words,
@@ -199,6 +253,8 @@ def run(
             _end(process.pid)
             observer.stop()
             process.wait()
+            observer.watch.look()  # at who was adopted last
+            left = _reap(process.pid, {image.pid for image in observer.watch.images()})
         if status != 0:
             how = f"status {status}" if status > 0 else f"signal {-status}"
             raise RunFailedError(f"the program ended with {how}{_last_words(errors)}")
@@ -209,4 +265,6 @@ def run(
     peaks = [report.peak_rss_bytes for report in reports]
     served = {report.exe for report in reports}
     peaks += [image.peak_rss_bytes for image in observer.watch.images() if image.exe in served]
+    cpu_s += sum(usage.ru_utime + usage.ru_stime for usage in left)
+    minor_faults += sum(usage.ru_minflt for usage in left)
     return Run(wall_s, cpu_s, max(peaks), minor_faults, reports, refusal)

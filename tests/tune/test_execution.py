@@ -1,0 +1,46 @@
+"""What one run cost: of all its processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from hakmem.tune.execution import prepare, run
+from hakmem.watch import is_alive
+from tests.cli.support import library
+from tests.patience import HANG_SECONDS
+
+BUSY_S = 0.3
+# Says its number when it has worked for so long, and goes on.
+SERVER = f"""1 while (times)[0] + (times)[1] < {BUSY_S};
+open my $file, ">", "$ARGV[0].new"; print $file $$; close $file; rename "$ARGV[0].new", $ARGV[0];
+sleep 1000"""
+READY = 'until [ -e "$1" ]; do sleep 0.05; done'
+
+
+def children() -> str:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f'perl -e "$0" "$1" & {READY}; kill $!; wait $!; true',
+        f'perl -e "$0" "$1" & {READY}; kill $!',
+        f'perl -e "$0" "$1" & {READY}',
+        f'(perl -e "$0" "$1" &); {READY}',
+        f'setsid perl -e "$0" "$1" & {READY}',
+    ],
+    ids=["waited for", "killed", "left running", "of a parent that ended", "in another session"],
+)
+def test_a_server_in_the_background_counts_and_is_ended(script: str, tmp_path: Path) -> None:
+    said = tmp_path / "server"
+    done = run(prepare(["sh", "-c", script, SERVER, str(said)], library()), {}, HANG_SECONDS)
+    assert done.cpu_s >= BUSY_S
+    assert not is_alive(int(said.read_text()))
+    assert "perl" in {re.sub(r"[\d.]+$", "", Path(report.exe).name) for report in done.reports}
+    # Nothing is left to wait for.
+    assert not re.search(rf"\b{int(said.read_text())}\b", children())
