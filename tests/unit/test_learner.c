@@ -1,6 +1,8 @@
 // The learner at work on a thread's cache: what it decides, what it writes down, and what it must never exceed.
 #include "isolate.h"
 
+#include <stdio.h>
+
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/options.h"
@@ -273,13 +275,17 @@ static void start_with_a_class(uint64_t age_ticks) {
 }
 
 // A look at a window in which every operation of the class, or none, reached the slabs.
-static void look(bool churns) {
+static void look_at(uint64_t class_index, bool churns) {
     fake_os_pass_cpu_ns(1000 * 1000);
     if (churns) {
-        thread_cache->magazines[SIZE_CLASS_4096].signals = (struct class_signals){
+        thread_cache->magazines[class_index].signals = (struct class_signals){
             .refills = 64, .flushes = 64, .refilled_blocks = 64, .flushed_blocks = 64};
     }
     knobs_call(&knobs_hooks.window, thread_cache);
+}
+
+static void look(bool churns) {
+    look_at(SIZE_CLASS_4096, churns);
 }
 
 // The processor's time costs a system call: nobody asks for it while there is nothing to judge.
@@ -381,6 +387,110 @@ static void test_options_bind_what_was_learned(void **state) {
     assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 2 * MIB);
     assert_true(options_set("cache_heap_bytes", "16M"));
     assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 16 * MIB);
+}
+
+// ---- The options of each group of classes
+
+static const struct {
+    const char *name;
+    uint64_t class_index;
+} groups[CLASS_GROUP_COUNT] = {
+    {"tiny", SIZE_CLASS_256}, {"mid", SIZE_CLASS_4096}, {"large", SIZE_CLASS_40960}};
+
+// What a class in these tests starts with, in blocks.
+#define STARTS_WITH 4
+
+struct group_case {
+    const char *option;  // without the group's name
+    uint64_t value;      // in blocks of the class if `in_blocks`
+    bool in_blocks;
+    bool is_others;   // the option is set for the two other groups
+    uint64_t raised;  // blocks that the class may have after its first raise; 0: there is none
+    unsigned group;
+};
+
+// `option` of one group, in the syntax of the environment.
+static void set_for_group(const char *option, unsigned group, uint64_t value) {
+    char name[64], text[32];
+    snprintf(name, sizeof name, "%s_%s", option, groups[group].name);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    require(options_set(name, text));
+}
+
+static void set_for_groups(const struct group_case *expected) {
+    for (unsigned group = 0; group < CLASS_GROUP_COUNT; group++) {
+        if ((group == expected->group) != expected->is_others) {
+            const uint64_t block_bytes = size_classes[groups[group].class_index].block_bytes;
+            set_for_group(expected->option, group,
+                          expected->in_blocks ? expected->value * block_bytes : expected->value);
+        }
+    }
+}
+
+// What the first decision on the class's cache made of it; 0: there is none.
+static uint64_t raised_to(uint64_t class_index) {
+    for (uint64_t number = 1; number <= decided(); number++) {
+        const struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
+        if (row->knob == POLICY_KNOB_cap && row->class_index == class_index) {
+            return row->to;
+        }
+    }
+    return 0;
+}
+
+static int scenario_of_group(const void *context) {
+    const struct group_case *expected = context;
+    const uint64_t class_index = groups[expected->group].class_index;
+    start();
+    options.cache_start_bytes = STARTS_WITH * size_classes[class_index].block_bytes;
+    dealloc(alloc(size_classes[class_index].block_bytes));
+    require(thread_cache->magazines[class_index].capacity == STARTS_WITH);
+    cache_set_limit(thread_cache, class_index, STARTS_WITH);
+    thread_cache->passed_ticks = os_ticks();
+    set_for_groups(expected);
+    // The first look begins, the second asks for the clock, the third decides.
+    for (unsigned i = 0; i < 3; i++) {
+        look_at(class_index, true);
+    }
+    require(raised_to(class_index) == expected->raised);
+    return 0;
+}
+
+static void test_options_of_each_group(void **state) {
+    (void)state;
+    static const struct group_case cases[] = {
+        {"target_hit", 990, false, false, 2 * STARTS_WITH, 0},
+        {"target_hit", 0, false, false, 0, 0},
+        {"target_hit", 0, false, true, 2 * STARTS_WITH, 0},
+        {"cap_step", 50, false, false, STARTS_WITH + STARTS_WITH / 2, 0},
+        {"cap_step", 50, false, true, 2 * STARTS_WITH, 0},
+        {"cap_max", STARTS_WITH + 1, true, false, STARTS_WITH + 1, 0},
+        {"cap_max", STARTS_WITH, true, false, 0, 0},
+        {"cap_max", STARTS_WITH, true, true, 2 * STARTS_WITH, 0},
+    };
+    for (unsigned group = 0; group < CLASS_GROUP_COUNT; group++) {
+        for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+            struct group_case one = cases[i];
+            one.group = group;
+            if (run_scenario(scenario_of_group, &one) != 0) {
+                fail_msg("case %zu of %s_%s", i, one.option, groups[group].name);
+            }
+        }
+    }
+}
+
+// By itself, from its refills, a cache grows no further either.
+static void test_no_cache_grows_above_the_maximum_of_its_group(void **state) {
+    (void)state;
+    start();
+    options.cache_class_bytes = 0;
+    for (unsigned group = 0; group < CLASS_GROUP_COUNT; group++) {
+        const uint64_t class_index = groups[group].class_index;
+        set_for_group("cap_max", group, (group + 5) * size_classes[class_index].block_bytes);
+    }
+    for (unsigned group = 0; group < CLASS_GROUP_COUNT; group++) {
+        assert_int_equal(capacity_limit(1 * GIB, groups[group].class_index, 1000), group + 5);
+    }
 }
 
 static void test_diverted_operations_teach_nothing(void **state) {
@@ -539,6 +649,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_may_be_switched_off),
         cmocka_unit_test(test_what_was_learned_goes_with_the_option),
         cmocka_unit_test(test_options_bind_what_was_learned),
+        cmocka_unit_test(test_options_of_each_group),
+        cmocka_unit_test(test_no_cache_grows_above_the_maximum_of_its_group),
         cmocka_unit_test(test_diverted_operations_teach_nothing),
         cmocka_unit_test(test_looks_after_a_refill),
         cmocka_unit_test(test_looks_after_many_flushes),
