@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.commands.tune import EXIT_NOT_BETTER, EXIT_WORSE
 from hakmem.options import read_options
 from hakmem.project import find_project
 from hakmem.tune.format import read_format
@@ -26,10 +27,10 @@ def tune(*words: str | int | Path, cwd: Path) -> Outcome:
     return call([*HAKMEM, "tune", *map(str, chosen), *map(str, words)], cwd=cwd)
 
 
-def demand(
-    program: Path, blocks: int, size: int, mapped: int, held_ms: int = 60
-) -> list[str | int | Path]:
-    return ["--", program, blocks, size, mapped, held_ms]
+def demand(program: Path, blocks: int, size: int, mapped: int) -> list[str | int | Path]:
+    """Runs that are measured are short; the one that is recorded lasts so long that a busy machine
+    looks at it."""
+    return ["--", program, blocks, size, mapped, 60, 5000]
 
 
 def require_documented(*objects: dict[str, object]) -> None:
@@ -39,44 +40,59 @@ def require_documented(*objects: dict[str, object]) -> None:
     assert [key for each in objects for key in each if f"`{key}`" not in told] == []
 
 
-def test_a_better_table_is_written(demand_program: Path, tmp_path: Path) -> None:
-    # Held long enough for a busy machine to look at it once.
-    command = demand(demand_program, 3000, SIZE, 0, held_ms=500)
+def test_a_better_table_is_found(demand_program: Path, tmp_path: Path) -> None:
+    """Memory repeats to the page. Time does not on a busy machine, where it may speak against the
+    profile: what follows from figures is for test_trial.py and test_written.py."""
+    command = demand(demand_program, 3000, SIZE, 0)
     done = tune(
         "--goal", "memory", "--runs", 5, "-o", "a.profile", "--json", *command, cwd=tmp_path
     )
-    assert done.status == 0, done.stderr
-    profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
-    assert SIZE in [size for size, _ in profile.size_classes]
-    assert profile.version == find_project().version
-    assert profile.build_id
-    text = (tmp_path / "a.profile").read_text()
-    assert str(demand_program) in text
-    assert "interleaved pairs" in text
+    assert done.status in (0, EXIT_NOT_BETTER), done.stderr
     facts = json.loads(done.stdout)
     assert facts["schema"] == "hakmem.tune/1"
-    assert facts["better"] is True
-    assert facts["measured"]["rss"]["high"] < 0.95
-    assert facts["recording"]["exact_sizes"] is True
-    assert facts["recording"]["requests"][str(SIZE)] >= 2900
-    assert facts["output"] == "a.profile"
     recording = facts["recording"]
+    assert recording["exact_sizes"] is True
+    assert recording["requests"][str(SIZE)] >= 2900
     assert recording["looks"] == len(recording["demand"])
     fullest = max(recording["demand"], key=lambda moment: int(moment["requested_bytes"]))
     assert fullest["requests"] == recording["requests"]
-    require_documented(facts, recording, fullest, facts["proposed"][0], facts["screened"][0],
-                       facts["measured"], facts["measured"]["rss"],
-                       facts["measured"]["profile_runs"][0])  # fmt: skip
+    tables = [each["size_classes"] for each in facts["proposed"] if each["size_classes"]]
+    assert any(SIZE in table for table in tables)
+    screened = {each["name"]: each["rss"] for each in facts["screened"]}
+    assert min(screened.values()) < 0.95
+    require_documented(facts, recording, fullest, facts["proposed"][0], facts["screened"][0])
+    assert facts["better"] is (done.status == 0)
+    if facts["measured"] is not None:
+        require_documented(facts["measured"], facts["measured"]["rss"],
+                           facts["measured"]["profile_runs"][0])  # fmt: skip
+        assert facts["measured"]["rss"]["high"] < 0.95
+    if facts["better"]:
+        profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
+        assert SIZE in [size for size, _ in profile.size_classes]
+        assert profile.version == find_project().version
+        assert profile.build_id
+        assert facts["output"] == "a.profile"
+        assert facts["profile"] == (tmp_path / "a.profile").read_text()
+        assert str(demand_program) in facts["profile"]
+    else:
+        assert facts["profile"] is facts["output"] is None
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Path) -> None:
     (tmp_path / "good.profile").write_text(f"size_class=16\nsize_class={SIZE}\nsize_class=65536\n")
     (tmp_path / "bad.profile").write_text("size_class=16\nsize_class=16384\nsize_class=65536\n")
     other = demand(demand_program, 2000, SIZE, 0)
-    good = tune("--check", "good.profile", "--goal", "memory", "--runs", 5, *other, cwd=tmp_path)
-    assert good.status == 0, good.stderr
+    good = tune(
+        "--check", "good.profile", "--goal", "memory", "--runs", 5, "--json", *other, cwd=tmp_path
+    )
+    # That it takes longer may seem so on a busy machine.
+    assert good.status in (0, EXIT_WORSE, EXIT_NOT_BETTER), good.stderr
+    facts = json.loads(good.stdout)
+    assert facts["measured"]["rss"]["high"] < 0.95
+    assert (facts["better"], facts["worse"]) == (good.status == 0, good.status == EXIT_WORSE)
     bad = tune("--check", "bad.profile", "--runs", 5, "--json", *other, cwd=tmp_path)
-    assert bad.status == 1, bad.stderr
+    assert bad.status == EXIT_WORSE, bad.stderr
     assert json.loads(bad.stdout)["measured"]["rss"]["low"] > 1.1
 
 
@@ -106,7 +122,15 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
     process = subprocess.Popen(words, env=preloaded(HAKMEM_RESEARCH="1"))
     try:
         done = tune(
-            "--pid", process.pid, "--for", "300ms", "--any-build", "-o", "a.profile", cwd=tmp_path
+            "--pid",
+            process.pid,
+            "--for",
+            "300ms",
+            "--any-build",
+            "-o",
+            "a.profile",
+            "--json",
+            cwd=tmp_path,
         )
         assert process.poll() is None
     finally:
@@ -118,17 +142,10 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
     profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
     assert SIZE in [size for size, _ in profile.size_classes]
     assert profile.build_id == ""
-
-
-def test_what_was_seen_of_a_process_that_ended_counts(demand_program: Path, tmp_path: Path) -> None:
-    words = [str(demand_program), "3000", str(SIZE), "0", "4000"]
-    with subprocess.Popen(words, env=preloaded(HAKMEM_RESEARCH="1")) as process:
-        done = tune("--pid", process.pid, "--for", "60s", "--json", cwd=tmp_path)
-        assert process.wait() == 0
-    assert done.status == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert facts["recording"]["looks"] > 1
-    assert facts["recording"]["seconds"] < 30
+    assert facts["better"] is facts["measured"] is None
+    assert facts["profile"] == (tmp_path / "a.profile").read_text()
+    require_documented(facts)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from hakmem.errors import UsageError
+from hakmem.inspect.errors import InspectError
+from hakmem.inspect.targets import take
 from hakmem.tune.execution import prepare, run
-from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder
+from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder, record_process
 from hakmem.tune.recording import Recording
-from tests.cli.support import library
+from tests.cli.support import clean_environment, library
+from tests.inspect.support.targets import running
 from tests.patience import HANG_SECONDS
 
 LOOKS_LEAST = 3
@@ -72,3 +77,33 @@ def test_why_nothing_could_be_seen_is_told() -> None:
     recorder.look(frozenset({os.getpid()}))
     with pytest.raises(UsageError, match=f"; the latest look: .*{os.getpid()}.* hakmem"):
         recorder.largest()
+
+
+def await_demand(pid: int, blocks: int) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        with contextlib.suppress(InspectError):
+            if take(str(pid), residency=False).gauges["live_blocks"] >= blocks:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_was_seen_of_a_process_that_ended_counts(demand_program: Path) -> None:
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_RESEARCH="1")
+    looks = 0
+    with running([demand_program, "3000", "8464", "0", "600000"], environment) as process:
+        await_demand(process.pid, 3000)
+
+        def end_after_some(_: float) -> bool:
+            nonlocal looks
+            looks += 1
+            if looks == LOOKS_LEAST:
+                process.kill()
+                process.wait()
+            return False
+
+        recording = record_process(process.pid, 10 * HANG_SECONDS, end_after_some)
+    assert len(recording.moments) == looks == LOOKS_LEAST
+    assert recording.program == "demand"
+    assert recording.seconds < HANG_SECONDS

@@ -215,7 +215,8 @@ def as_json(
     comparison: Comparison | None = None,
     better: bool | None = None,
 ) -> Json:
-    """Everything; `better` is None where nothing was measured."""
+    """Everything; `better` is None where nothing was measured. A profile that was measured and not
+    proved better is nobody's to use: it is left out."""
     return {
         "schema": SCHEMA,
         "goal": goal.value,
@@ -228,6 +229,6 @@ def as_json(
         ],
         "measured": _measured_json(comparison) if comparison is not None else None,
         "better": better,
-        "profile": render(profile) if not profile.is_empty else None,
+        "profile": render(profile) if better is not False and not profile.is_empty else None,
         "output": str(written) if written is not None else None,
     }
