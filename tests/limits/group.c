@@ -39,9 +39,22 @@ static int own_directory(char *directory, size_t capacity) {
     return version;
 }
 
+// Where a group of the test's own can have a limit. In version 2 a group with processes in it gives its children none, so
+// it is made beside this process's own; below it only at the root, which is exempt.
+static int place_for_group(char *directory, size_t capacity) {
+    const int version = own_directory(directory, capacity);
+    if (version == 2) {
+        char *name = strrchr(directory, '/');
+        if (name[1] != '\0') {
+            *name = '\0';
+        }
+    }
+    return version;
+}
+
 bool group_make(size_t limit_bytes) {
     char parent[480];
-    const int version = own_directory(parent, sizeof parent);
+    const int version = place_for_group(parent, sizeof parent);
     char limit[32];
     snprintf(limit, sizeof limit, "%zu", limit_bytes);
     snprintf(group, sizeof group, "%.400s/hakmem-test-%d", parent, (int)getpid());

@@ -3,7 +3,10 @@
 
 #include "behaviour.h"
 
-// Makes a group below this process's own, with a limit; false when that cannot be. One at a time.
+// What a test returns that can see nothing without a group: to ctest it was skipped.
+#define GROUP_SKIPPED 77
+
+// Makes a group with a limit, below this process's own or beside it; false when that cannot be. One at a time.
 bool group_make(size_t limit_bytes);
 
 // This program once more, in the group if there is one, with `variable`=1 in its environment: it must end well. The

@@ -71,7 +71,7 @@ int main(int count, char **values) {
     }
     if (!group_make(GIB)) {
         behaviour_say("no cgroup can be made: nothing can be seen");
-        return 0;
+        return GROUP_SKIPPED;
     }
     group_run_stage("HUGE_PAGES_STAGE", values);
     return 0;
