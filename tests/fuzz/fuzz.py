@@ -56,10 +56,12 @@ def run(
     target: str,
     findings: Path,
     arguments: list[str],
-    timeout_s: float,
+    *,
+    timeout_s: float | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """One run of a target in a folder of its own; findings become files `target-*`."""
+    """One run of a target in a folder of its own; findings become files `target-*`. A single input
+    that takes a minute is one; how long a test takes in all, ctest limits alone."""
     with tempfile.TemporaryDirectory(prefix="hakmem-fuzz-") as scratch:
         command = [
             str(program),
@@ -100,7 +102,7 @@ def replay(build: Path, target: str, runs: int) -> int:
         work = Path(scratch) / "corpus"
         work.mkdir()
         arguments = [f"-seed={SEED}", f"-runs={runs}", str(work), str(corpus(target))]
-        done = run(build / f"fuzz_{target}", target, Path(scratch), arguments, 110)
+        done = run(build / f"fuzz_{target}", target, Path(scratch), arguments)
         print(f"{target}: {executions(done.stdout)} executions, exit status {done.returncode}")
         if done.returncode != 0:
             print(telling(done.stdout))
@@ -120,7 +122,8 @@ def control(build: Path, target: str, fault: str, runs: int) -> int:
             work = Path(scratch) / "corpus"
             work.mkdir()
             arguments = [f"-seed={SEED}", f"-runs={count}", str(work), str(corpus(target))]
-            done = run(program, target, Path(scratch), arguments, 110, {"FUZZ_PLANTED": planted})
+            settings = {"FUZZ_PLANTED": planted}
+            done = run(program, target, Path(scratch), arguments, environment=settings)
             found.append(any(Path(scratch).glob(f"{target}-crash-*")))
             print(f"{target}, planted {planted}: exit status {done.returncode}")
             print(telling(done.stdout) if done.returncode != 0 else "nothing found")
@@ -145,8 +148,8 @@ def search(build: Path, minutes: float) -> int:
         grown.mkdir(parents=True, exist_ok=True)
         arguments = [f"-max_total_time={seconds}", str(grown), str(corpus(target))]
         done = run(
-            build / f"fuzz_{target}", target, findings, arguments, seconds + 180,
-            {"HAKMEM_MODE": mode},
+            build / f"fuzz_{target}", target, findings, arguments, timeout_s=seconds + 180,
+            environment={"HAKMEM_MODE": mode},
         )  # fmt: skip
         name = f"{target} ({mode})" if target == "api" else target
         print(f"{name}: {seconds} s, {executions(done.stdout)} executions", flush=True)
@@ -165,7 +168,7 @@ def merge(build: Path, target: str, more: Path) -> int:
     before = len(list(corpus(target).iterdir()))
     with tempfile.TemporaryDirectory(prefix="hakmem-fuzz-") as scratch:
         arguments = ["-merge=1", "-use_counters=0", str(corpus(target)), str(more)]
-        done = run(build / f"fuzz_{target}", target, Path(scratch), arguments, 1200)
+        done = run(build / f"fuzz_{target}", target, Path(scratch), arguments, timeout_s=1200)
     if done.returncode != 0:
         print(telling(done.stdout))
         return 1
