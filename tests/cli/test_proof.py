@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -139,9 +141,16 @@ def test_chain_of_execs_keeps_the_last_status(summarise: Summarise) -> None:
     assert endings == ["exec"] * (len(programs) - 1) + ["exit"]
 
 
-def test_children_that_still_run_are_named(summarise: Summarise, build_program: Compile) -> None:
-    nap = build_program("nap.c")
-    summary = summarise("sh", "-c", f"{nap} 3000 >/dev/null 2>&1 & sleep 0.5; exit 2")
+def test_children_that_still_run_are_named(
+    summarise: Summarise, build_program: Compile, tmp_path: Path
+) -> None:
+    nap, said, number = build_program("nap.c"), tmp_path / "said", tmp_path / "number"
+    start = f"{nap} 600000 {said} >/dev/null 2>&1 & echo $! >{number}"
+    try:
+        script = f"{start}; until [ -e {said} ]; do sleep 0.05; done; exit 2"
+        summary = summarise("sh", "-c", script)
+    finally:
+        os.kill(int(number.read_text()), signal.SIGKILL)
     assert summary.status == 2
     (process,) = summary.processes(nap.name)
     assert process["ending"] == "running" and process["proved_at"] == "start"

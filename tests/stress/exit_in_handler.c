@@ -31,7 +31,7 @@ static pid_t start_one(uint64_t seed) {
     const pid_t child = fork();
     require(child >= 0);
     if (child == 0) {
-        alarm(20);  // a hang ends as a signal
+        alarm(300);  // tests/patience.py: a hang ends as a signal
         struct sigaction action = {.sa_handler = end};
         require(sigaction(SIGPROF, &action, NULL) == 0);
         const struct itimerval soon = {{0, 0}, {0, 1000 + (suseconds_t)random_below(&seed, 5000)}};
@@ -44,7 +44,6 @@ static pid_t start_one(uint64_t seed) {
 int main(void) {
     behaviour_require_allocator();
     uint64_t base_seed = behaviour_seed();
-    alarm(300);
     for (uint64_t i = 0; i < PROCESS_COUNT; i++) {
         int status = 0;
         const pid_t child = start_one(random_stream(base_seed, i));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,11 @@ from textual.widgets import Static
 from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
 from hakmem.top.app import PAGES, Grid, TopApp
+from tests.patience import HANG_SECONDS
 from tests.top.support import REFILLS_PER_LOOK, MadeUpSession, made_up_sampler
 
 # Looks are asked for by the tests, not by the clock.
 NEVER_S = 3600.0
-PATIENCE = 400
 
 
 class Screen:
@@ -46,7 +47,8 @@ class Screen:
         return self.app._looks
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(PATIENCE):
+        end = time.monotonic() + HANG_SECONDS
+        while time.monotonic() < end:
             if condition():
                 await self.pilot.pause()
                 return

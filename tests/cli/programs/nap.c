@@ -1,4 +1,5 @@
-// Allocates, and sleeps for as many milliseconds as its argument says.
+// Allocates, makes a file if the second argument names one, and sleeps for as many milliseconds as the first says.
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -8,5 +9,9 @@ int main(int argc, char **argv) {
     char *volatile block = malloc(100);
     block[0] = 1;
     free(block);
+    FILE *said = argc > 2 ? fopen(argv[2], "w") : NULL;
+    if (said != NULL) {
+        fclose(said);
+    }
     return nanosleep(&nap, NULL);
 }
