@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -106,6 +107,23 @@ def test_a_profile_that_is_refused_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "own.profile").write_text("retain_slabs=3\n")
     done = tune("--check", "own.profile", "--runs", 5, "--", "true", cwd=tmp_path)
     assert done.status in (0, 1, 3), done.stderr
+
+
+def test_time_may_be_that_from_start_to_end(demand_program: Path, tmp_path: Path) -> None:
+    """A program that sleeps, so that the two times differ."""
+    (tmp_path / "own.profile").write_text("retain_slabs=3\n")
+    check = ["--check", "own.profile", "--runs", "5", "--json", "--metric", "wall"]
+    sleeping = [str(demand_program), "10", "64", "0", "200"]
+    done = tune(*check, "--", *sleeping, cwd=tmp_path)
+    assert done.status in (0, EXIT_WORSE, EXIT_NOT_BETTER), done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["metric"] == "wall"
+    measured = facts["measured"]
+    runs = [measured["profile_runs"], measured["default_runs"]]
+    assert all(run["wall_s"] >= 0.2 for each in runs for run in each)
+    ratios = [ours["wall_s"] / base["wall_s"] for ours, base in zip(*runs, strict=True)]
+    assert min(ratios) <= measured["time"]["median"] <= max(ratios)
+    assert measured["time"]["median"] == pytest.approx(statistics.median(ratios))
 
 
 def test_where_nothing_helps_nothing_is_written(demand_program: Path, tmp_path: Path) -> None:
