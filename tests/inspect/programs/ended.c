@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     if (strcmp(argv[1], "threads") != 0) {
         char byte;
-        if (strcmp(argv[1], "later") == 0 && (write(1, "started\n", 8) != 8 || read(0, &byte, 1) != 1)) {
+        if (strcmp(argv[1], "later") == 0 &&
+            (write(1, "started\n", 8) != 8 || read(0, &byte, 1) != 1)) {
             return 2;
         }
         main_thread = pthread_self();
