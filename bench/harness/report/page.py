@@ -125,13 +125,13 @@ METHOD = (
     "Each repetition is a block: every row once on every allocator, in random order. A ratio is "
     "formed within a block, so that a slow minute of the machine cancels out; its interval "
     "is exact and holds the true median in 95 % of such runs at least (fewer than 6 blocks: the "
-    "whole range, 93.8 % for 5, 87.5 % for 4, 75 % for 3). Verdicts: faster or slower when the whole interval lies on "
-    "one side of 1, same when it lies within 3 %, inconclusive otherwise.",
+    "whole range, 93.8 % for 5, 87.5 % for 4, 75 % for 3). Verdicts: faster or slower when the "
+    "whole interval lies on one side of 1, same when it lies within 3 %, inconclusive otherwise.",
     "A row counts only when the measured process proves, from inside, which file serves its "
     "malloc, free, realloc and calloc, that this file has the expected build id, and that its own "
     "counters moved. All others are listed under refused runs.",
-    "Memory is the process's own high-water mark (VmHWM, or an exact count that was above it), less what the workload's frame says it "
-    "maps for its own books.",
+    "Memory is the process's own high-water mark (VmHWM, or an exact count that was above it), "
+    "less what the workload's frame says it maps for its own books.",
 )
 
 

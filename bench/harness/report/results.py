@@ -167,8 +167,8 @@ def load(
                    if len(sessions) == 1 or case["name"] in names}  # fmt: skip
         for name, facts in own.get("allocators", {}).items():
             allocators.setdefault(name, facts)
-    # A pair that failed once is no longer run: what it had before is of fewer blocks than the others,
-    # and of an allocator that does not work there.
+    # A pair that failed once is no longer run: what it had before is of fewer blocks than the
+    # others, and of an allocator that does not work there.
     lost = {_pair(row) for row in refused if not row.get("counting")}
     lines = [row for row in lines if _pair(row) not in lost]
     if not lines:

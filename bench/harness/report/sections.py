@@ -113,8 +113,8 @@ def losses(results: Results, what: str) -> Table:
     missing = f" No figures of {subject}: {', '.join(absent)}." if absent else ""
     return Table(
         f"Where {subject} is not first in {what}",
-        f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best peer of each "
-        f"row ({measure_words(results, what)}; factor of the medians, and the paired ratio with "
+        f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best "
+        f"peer of each row ({measure_words(results, what)}; factor of the medians, and the paired ratio with "
         f"its {interval_words(each.ratio for each in all_rows)}).{missing}",
         ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best"],
         rows,

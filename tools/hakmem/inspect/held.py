@@ -58,12 +58,8 @@ def empty_nodes(caches: Caches) -> npt.NDArray[np.int64]:
     """Nodes that each cache has beside those in use. An older library has up to one a class."""
     if "empty_node_count" in (caches.dtype.names or ()):
         return np.array(caches["empty_node_count"], np.int64)
-<<<<<<< HEAD
     spare: npt.NDArray[np.bool_] = caches["magazines"]["spare"] != 0
     return np.asarray(spare.sum(axis=1), np.int64)
-=======
-    return np.sum(caches["magazines"]["spare"] != 0, axis=1, dtype=np.int64)
->>>>>>> 6fe63e8 (threads share less: nodes by eights, one number a look, late counts under the lock they have, cache_total_bytes by processors; SCALING.md counted anew)
 
 
 def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: Caches) -> Held:
