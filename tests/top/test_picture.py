@@ -170,6 +170,16 @@ def test_one_frame_of_nobody_is_status_2(capsys: pytest.CaptureFixture[str], as_
     assert capsys.readouterr().err == ""
 
 
+def test_a_rate_that_is_not_known_is_no_number() -> None:
+    view = make_view()
+    assert view.snapshot is not None
+    cells = {row.key: [cell.text for cell in row.cells] for row in tables.rates(view).rows}
+    assert cells["refills"][1] == "12"
+    unknown = tables.rates(replace(view, rates={}))
+    assert {row.cells[1].text for row in unknown.rows} == {"-"}
+    assert unknown.sorted_by(1).rows
+
+
 def test_frame_as_json() -> None:
     facts = json.loads(json_text(frame.frame_json([make_view(5)])))
     assert facts["schema"] == "hakmem.top/1"

@@ -64,7 +64,10 @@ def text(value: str) -> Cell:
     return Cell(value, "".join(mark if mark.isprintable() else "?" for mark in value))
 
 
-def rate(value: float) -> Cell:
+def rate(value: float | None) -> Cell:
+    """None: not known, for want of two looks one after the other; sorted as 0."""
+    if value is None:
+        return Cell(0.0, "-")
     return Cell(value, f"{value:,.0f}" if value >= 10 else f"{value:.1f}")
 
 
@@ -169,7 +172,7 @@ def rates(view: View) -> Table:
     """Counters that have counted anything."""
     counters = view.snapshot.counters if view.snapshot is not None else {}
     rows = [
-        Row(name, (text(name), rate(view.rates.get(name, 0.0)), count(value)))
+        Row(name, (text(name), rate(view.rates.get(name)), count(value)))
         for name, value in counters.items()
         if value
     ]
