@@ -84,7 +84,7 @@ def coverage(count: int, outer: int = 1) -> float:
     """How often the true median lies between the `outer`-th least and the `outer`-th largest of so
     many independent values: unless fewer than `outer` of them fall on one side of it, which is a
     matter of tossing coins (Thompson, "On confidence ranges for the median", 1936)."""
-    return 1 - 2 * sum(math.comb(count, few) for few in range(outer)) / 2**count
+    return 1.0 - 2 * sum(math.comb(count, few) for few in range(outer)) / float(2**count)
 
 
 def outer_values(count: int) -> int:

@@ -59,8 +59,9 @@ def read(file: Path) -> list[Statement]:
 def own_wall_ns(statements: Sequence[Statement], start_ns: int, end_ns: int) -> int:
     """How long, between two moments, the witness was at work in any of the processes."""
     total_ns = 0
-    for span in sorted(span for each in statements for span in each.own_spans_ns):
-        from_ns, to_ns = max(span[0], start_ns), min(span[1], end_ns)
+    spans = sorted((span[0], span[1]) for each in statements for span in each.own_spans_ns)
+    for first_ns, last_ns in spans:
+        from_ns, to_ns = max(first_ns, start_ns), min(last_ns, end_ns)
         if to_ns > from_ns:
             total_ns += to_ns - from_ns
             start_ns = to_ns

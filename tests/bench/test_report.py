@@ -177,7 +177,11 @@ def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
 
 def test_a_pair_that_failed_once_has_no_figures(tmp_path: Path) -> None:
     """In block 2 of 3; a counting run that failed says nothing about the timed ones."""
-    times = {"hakmem": [10, 10, 10], "glibc": [1, 1], "jemalloc": [12, 12, 12]}
+    times: dict[str, Sequence[float]] = {
+        "hakmem": [10, 10, 10],
+        "glibc": [1, 1],
+        "jemalloc": [12, 12, 12],
+    }
     refused = [{"case": "tiny_lifo", "allocator": "glibc", "block": 2, "kind": "FAILED", "why": ""},
                {"case": "tiny_lifo", "allocator": "jemalloc", "counting": True, "kind": "FAILED",
                 "why": ""}]  # fmt: skip

@@ -114,8 +114,8 @@ def losses(results: Results, what: str) -> Table:
     return Table(
         f"Where {subject} is not first in {what}",
         f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best "
-        f"peer of each row ({measure_words(results, what)}; factor of the medians, and the paired ratio with "
-        f"its {interval_words(each.ratio for each in all_rows)}).{missing}",
+        f"peer of each row ({measure_words(results, what)}; factor of the medians, and the paired "
+        f"ratio with its {interval_words(each.ratio for each in all_rows)}).{missing}",
         ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best"],
         rows,
         text_columns=3,
