@@ -15,9 +15,9 @@ enum {
     PAGE_BYTES = 4096,
     PAGE_WORDS = PAGE_BYTES / sizeof(uint64_t),
     RESIDENT_PAGES = 256,
-    PAGES_MAX = 64,       /* read in one reading; a library may have thousands */
-    POINTERS_MAX = 128,   /* followed */
-    LOOKUPS_MAX = 1024,   /* of what a word points to; each goes through the loader's list */
+    PAGES_MAX = 64,     /* read in one reading; a library may have thousands */
+    POINTERS_MAX = 128, /* followed */
+    LOOKUPS_MAX = 1024, /* of what a word points to; each goes through the loader's list */
     POINTED_BYTES = 16384,
     STACK_BYTES = 8 << 20,
     HAKMEM_TOTALS_WORDS = 7 /* struct hakmem_totals of hakmem.h */

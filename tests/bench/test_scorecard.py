@@ -217,7 +217,10 @@ def test_soak_takes_the_newest_of_the_subject_without_controls(
 def test_results_beside_the_matrix_are_named_with_their_build(tmp_path: Path, build: str) -> None:
     """A start, calls or a soak of another library are said to be of another one."""
     matrix = {"hakmem": {"build_id": "11" * 20}}
-    own = {"allocators": {"hakmem": {"build_id": build}}, "commit": "c" * 40}
+    own: dict[str, Any] = {
+        "allocators": {"hakmem": {"build_id": build}},
+        "commit": "c" * 40,
+    }
     rows = [made_up.row("a", "hakmem", 0, 1e6)]
     folder = made_up.write(tmp_path / "full", rows, allocators=matrix)
     starts = [{"program": "true", "kind": "memory", "allocator": name, "rss_bytes": 1024}
