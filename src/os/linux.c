@@ -344,7 +344,7 @@ uint64_t os_touch_ns(void *start) {
 }
 
 unsigned os_processors(void) {
-    uint64_t allowed[128];  // a bit each: of more than the kernel can count
+    uint64_t allowed[128] = {0};  // a bit each: of more than the kernel can count
     const long bytes =
         system_call(__NR_sched_getaffinity, getpid(), sizeof allowed, (long)allowed, 0, 0, 0);
     unsigned count = 0;
