@@ -48,7 +48,7 @@ check: setup | build ## Seconds: build, unit tests and the repository's own rule
 	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
 
 .PHONY: test
-test: setup | build ## 20 to 30 minutes: every flavour, long tests shortened; what CI runs
+test: setup tidy | build ## 20 to 30 minutes: the rules first, then every flavour, long tests shortened; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang fuzz $(PORTS); do \
 	    echo "== build $$flavour"; \
 	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON -DHAKMEM_LONG_TESTS=$(LONG_TESTS)) && $(call build,$$flavour) >build/$$flavour.build.log 2>&1 || \
@@ -64,7 +64,6 @@ test: setup | build ## 20 to 30 minutes: every flavour, long tests shortened; wh
 	run fuzz; \
 	run musl; \
 	for bytes in $(PAGE_SIZES); do export QEMU_PAGESIZE=$$bytes; run aarch64 $(EMULATED_TESTS); done; \
-	echo "== tidy"; $(PYTHON) tools/tidy/tidy.py --all || failed="$$failed tidy"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
 .PHONY: test-long
@@ -124,7 +123,8 @@ coverage: setup | build ## Lines and branches that unit, conformance, misuse and
 	@$(PYTHON) tests/support/coverage.py build/coverage --missing
 
 .PHONY: tidy
-tidy: setup | build ## The repository's own rules, clang-tidy, ruff and mypy
+tidy: setup | build ## A minute: the repository's own rules, clang-tidy, ruff and mypy
+	@echo "== tidy"
 	@$(call configure,release)
 	@$(PYTHON) tools/tidy/tidy.py --all
 
