@@ -113,12 +113,13 @@ __attribute__((constructor(101))) static void start(void) {
 // Whether a handler of a signal that interrupted malloc or free ends the process: what they change is half done, and locked by this
 // thread.
 static bool malloc_is_interrupted(void) {
-    bool is_interrupted = thread_cache->entered || lock_is_mine(&huge_table_state.lock) ||
-                          lock_is_mine(&registry_state.lock) || lock_is_mine(&late_heap()->lock) ||
-                          lock_is_mine(&arena_state.lock) || lock_is_mine(&metadata_state.lock);
+    bool is_interrupted =
+        thread_cache->entered || lock_may_be_mine(&huge_table_state.lock) ||
+        lock_may_be_mine(&registry_state.lock) || lock_may_be_mine(&late_heap()->lock) ||
+        lock_may_be_mine(&arena_state.lock) || lock_may_be_mine(&metadata_state.lock);
     for (const struct thread_cache *cache = lifecycle_caches(); cache != NULL;
          cache = cache->next_all) {
-        is_interrupted = is_interrupted || lock_is_mine(&cache->heap.lock);
+        is_interrupted = is_interrupted || lock_may_be_mine(&cache->heap.lock);
     }
     return is_interrupted;
 }

@@ -308,6 +308,12 @@ uint32_t os_thread_id(void) {
     return (uint32_t)system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 }
 
+bool os_thread_has_ended(void) {
+    uint64_t blocked = 0;
+    system_call(__NR_rt_sigprocmask, SIG_BLOCK, 0, (long)&blocked, sizeof blocked, 0, 0);
+    return (blocked & bit(OS_SIGNAL_OF_CANCEL - 1)) != 0;
+}
+
 static void count_clock(void) {
     atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);
 }

@@ -52,6 +52,20 @@ static void wait_while_aborting(struct lock *lock) {
     }
 }
 
+// Another thread is between the two words of a lock for some instructions, or until it runs again.
+#define MOMENT_YIELDS 1000
+
+SLOW_PATH bool lock_may_be_mine_slow(const struct lock *lock) {
+    struct lock *words = (struct lock *)(uintptr_t)lock;
+    for (unsigned yields = 0; yields < MOMENT_YIELDS; yields++) {
+        if (atomic_load_relaxed(&words->state) == 0 || atomic_load_relaxed(&words->holder) != 0) {
+            return lock_is_mine(lock);
+        }
+        os_yield();
+    }
+    return true;
+}
+
 SLOW_PATH void lock_acquire_slow(struct lock *lock) {
     if (lock_passes_for_fork()) {
         return;

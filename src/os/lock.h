@@ -53,6 +53,7 @@ void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_acquire_slow(struct lock *lock);
 void lock_release_slow(struct lock *lock);
 bool lock_passes_for_fork(void);
+bool lock_may_be_mine_slow(const struct lock *lock);
 
 // Internal checks: the ranks that the calling thread holds.
 void lock_check_rank(const struct lock *lock);
@@ -69,6 +70,12 @@ static inline uint32_t lock_thread_mark(void) {
 // had all but given back.
 static inline bool lock_is_mine(const struct lock *lock) {
     return atomic_load_relaxed(&((struct lock *)(uintptr_t)lock)->holder) == lock_thread_mark();
+}
+
+// Told of these as well: such a lock is held, and by nobody for longer than that takes others. For who can wait for a moment.
+static inline bool lock_may_be_mine(const struct lock *lock) {
+    return unlikely(atomic_load_relaxed(&((struct lock *)(uintptr_t)lock)->state) != 0) &&
+           lock_may_be_mine_slow(lock);
 }
 
 static inline void lock_note_taken(struct lock *lock) {

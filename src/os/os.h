@@ -104,6 +104,11 @@ void os_futex_wake_one(_Atomic(uint32_t) *word);
 // The kernel's number of the calling thread.
 uint32_t os_thread_id(void);
 
+// Whether the calling thread has run its last destructor, as far as the C library shows it: glibc, from 2.35 on, then blocks the signal
+// that it cancels threads with, which it lets no program block. A system call.
+#define OS_SIGNAL_OF_CANCEL 32
+bool os_thread_has_ended(void);
+
 // Processors that the first thread of the process may run on, 1 where the system does not tell: a system call.
 unsigned os_processors(void);
 

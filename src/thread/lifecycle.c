@@ -242,34 +242,17 @@ struct thread_cache *lifecycle_attach(void) {
     return cache;
 }
 
-// glibc frees what belongs to a thread's stack after the thread's key destructors, in that thread or in one that ends later: one that
-// never called malloc would get a cache there that nobody takes from it any more. So few frees make no cache.
-#define FREES_WITHOUT_CACHE 64
-// By the lower bits of a thread's number; one that has the place of another begins anew.
-#define FREERS 256
-
-// Number of the thread, and how often it has freed without a cache. Relaxed: a thread looks for what it wrote itself. Pairs with
-// nothing.
-static _Atomic(uint64_t) freers[FREERS];
-
-static bool frees_without_cache(void) {
-    const uint32_t id = os_thread_id();
-    _Atomic(uint64_t) *place = &freers[id % FREERS];
-    const uint64_t found = atomic_load_relaxed(place);
-    const uint64_t count = found >> 32 == id ? (uint32_t)found + 1 : 1;
-    atomic_store_relaxed(place, (uint64_t)id << 32 | count);
-    return count <= FREES_WITHOUT_CACHE;
-}
-
 struct thread_cache *lifecycle_attach_to_free(void) {
     struct thread_cache *cache = thread_cache;
     if (likely(cache_is_real(cache))) {
         return cache;
     }
-    if (cache == &cache_of_ended_thread) {
+    // glibc frees what belongs to a thread's stack after the thread's key destructors, in that thread or in one that ends later: one
+    // that never called malloc would get a cache there that nobody takes from it any more.
+    if (cache == &cache_of_ended_thread || os_thread_has_ended()) {
         return NULL;
     }
-    return frees_without_cache() ? NULL : lifecycle_attach();
+    return lifecycle_attach();
 }
 
 // Of glibc: true while the process never had a second thread.

@@ -7,7 +7,7 @@
 // as all caches that keep some could hold no more than cache_heap_bytes, which is what one thread that sleeps may hold.
 // What nobody took within decay_interval_ms goes home with the next ticks of any thread, eight caches each.
 //
-// A thread gets its cache at its first slow path of malloc, or after some frees, and gives it back in the third round of its key
+// A thread gets its cache at its first slow path, and gives it back in the third round of its key
 // destructors. What runs in it after that, and a thread for which there was no memory, uses the
 // late heap: one for all, under its lock, without magazines.
 #pragma once
@@ -53,7 +53,7 @@ bool lifecycle_start_if_asked(void);
 // the caller then uses the late functions.
 struct thread_cache *lifecycle_attach(void);
 
-// The same for a thread that frees; NULL also for its first few frees while it has none.
+// The same for a thread that frees; NULL also where it has ended without ever having had one.
 struct thread_cache *lifecycle_attach_to_free(void);
 
 // Calls the function once a thread has a cache: now if there is one or a second thread, else when the first gets it, in

@@ -1,6 +1,7 @@
 #include "fake_os.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -565,6 +566,12 @@ void os_futex_wake_one(_Atomic(uint32_t) *word) {
 
 uint32_t os_thread_id(void) {
     return (uint32_t)syscall(SYS_gettid);
+}
+
+bool os_thread_has_ended(void) {
+    uint64_t blocked = 0;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked);
+    return (blocked & bit(OS_SIGNAL_OF_CANCEL - 1)) != 0;
 }
 
 uint64_t os_clock_ms(void) {

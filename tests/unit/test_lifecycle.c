@@ -2,7 +2,9 @@
 #include "isolate.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -291,35 +293,11 @@ static void *free_it(void *block) {
     return NULL;
 }
 
-enum { FREES = 64 };
-
-static void *free_until_there_is_a_cache(void *argument) {
-    void **blocks = argument;
-    for (unsigned i = 0; i < FREES; i++) {
-        hakmem_dealloc(blocks[i]);
-        require(!cache_is_real(thread_cache));
-    }
-    hakmem_dealloc(blocks[FREES]);
-    require(cache_is_real(thread_cache));
-    return NULL;
-}
-
-static void test_few_frees_make_no_cache(void **state) {
-    (void)state;
-    static void *blocks[FREES + 1];
-    for (unsigned i = 0; i <= FREES; i++) {
-        blocks[i] = hakmem_alloc(100);
-    }
-    run_thread(free_until_there_is_a_cache, blocks);
-    assert_int_equal(lifecycle_count_in_use(), 1);
-    check();
-}
-
 static void test_ended_thread_frees_to_others(void **state) {
     (void)state;
     void *block = hakmem_alloc(100);
     run_thread(free_it, block);
-    // That thread's first free: it got no cache for it.
+    // It went home at once, as the first operations of any class, and stays for the owner to collect.
     assert_true(heap_has_remote(&thread_cache->heap));
     lock_acquire(&thread_cache->heap.lock);
     assert_int_equal(heap_collect(&thread_cache->heap), 1);
@@ -419,6 +397,40 @@ static void test_late_heap_serves_an_ended_thread(void **state) {
     large = hakmem_resize(large, 5 * MIB);
     assert_non_null(large);
     hakmem_dealloc(large);
+    check();
+}
+
+// As glibc does behind a thread's last destructor; through it no program can.
+static void block_all_signals(bool blocked) {
+    const uint64_t all = UINT64_MAX;
+    require(syscall(SYS_rt_sigprocmask, blocked ? SIG_BLOCK : SIG_UNBLOCK, &all, NULL,
+                    sizeof all) == 0);
+}
+
+struct freed {
+    void *blocks[2];
+    struct thread_cache *caches[2];  // behind each free
+};
+
+static void *free_at_the_end_and_before(void *argument) {
+    struct freed *freed = argument;
+    block_all_signals(true);
+    hakmem_dealloc(freed->blocks[0]);
+    freed->caches[0] = thread_cache;
+    block_all_signals(false);
+    hakmem_dealloc(freed->blocks[1]);
+    freed->caches[1] = thread_cache;
+    return NULL;
+}
+
+static void test_a_free_behind_the_last_destructor(void **state) {
+    (void)state;
+    struct freed freed = {.blocks = {hakmem_alloc(64), hakmem_alloc(64)}};
+    run_thread(free_at_the_end_and_before, &freed);
+    assert_ptr_equal(freed.caches[0], &cache_of_new_thread);
+    assert_true(cache_is_real(freed.caches[1]));
+    assert_int_equal(counted(COUNTER_late_operations), 1);
+    assert_int_equal(lifecycle_count(), 2);
     check();
 }
 
@@ -614,11 +626,11 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
         cmocka_unit_test(test_caches_of_a_large_machine),
         cmocka_unit_test(test_ended_thread_leaves_only_what_is_in_use),
-        cmocka_unit_test(test_few_frees_make_no_cache),
         cmocka_unit_test(test_ended_thread_frees_to_others),
         cmocka_unit_test(test_ending_thread_takes_back_what_others_freed),
         cmocka_unit_test(test_key_destructors_find_a_heap),
         cmocka_unit_test(test_late_heap_serves_an_ended_thread),
+        cmocka_unit_test(test_a_free_behind_the_last_destructor),
         cmocka_unit_test(test_late_misuse),
         cmocka_unit_test(test_without_memory_for_a_cache),
         cmocka_unit_test(test_threads_start_and_end_at_once),

@@ -105,6 +105,22 @@ static void test_try_fails_while_held(void **state) {
 }
 
 // The forking thread passes through the locks it holds; another thread waits as ever.
+// By another thread, and with nobody in the lock's second word: a handler of a signal that came between the two words of
+// lock_acquire() or lock_release() has to take it for its own thread's.
+static void test_what_a_handler_may_have_interrupted(void **state) {
+    (void)state;
+    assert_false(lock_may_be_mine(&lock));
+    lock_acquire(&lock);
+    assert_true(lock_may_be_mine(&lock));
+    atomic_store_relaxed(&lock.holder, lock_thread_mark() + 1);
+    assert_false(lock_may_be_mine(&lock));
+    atomic_store_relaxed(&lock.holder, 0);
+    assert_false(lock_is_mine(&lock));
+    assert_true(lock_may_be_mine(&lock));
+    lock_release(&lock);
+    assert_false(lock_may_be_mine(&lock));
+}
+
 static void test_fork_owner_passes_through(void **state) {
     (void)state;
     lock_acquire(&lock);
@@ -257,6 +273,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_waiters_sleep_and_are_woken),
         cmocka_unit_test(test_uncontended_costs_no_system_call),
         cmocka_unit_test(test_try_fails_while_held),
+        cmocka_unit_test(test_what_a_handler_may_have_interrupted),
         cmocka_unit_test(test_fork_owner_passes_through),
         cmocka_unit_test(test_who_ends_the_process_waits_for_others),
         cmocka_unit_test(test_who_ends_the_process_waits_for_nobody_for_ever),
