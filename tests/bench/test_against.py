@@ -112,6 +112,24 @@ def test_the_comparison_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (row["case"], row["verdict"], row["time"]["high"]) == ("tiny_lifo", "unclear", None)
 
 
+def test_a_row_that_the_first_failed_is_worse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the other failed is left out, and tells nothing of the first."""
+    folder = folder_of(tmp_path, MIXED)
+    lost = {"case": "burst", "block": 4, "kind": "FAILED", "why": "-11"}
+    made_up.write(folder, [], refused=[{**lost, "allocator": "hakmem_other"}])
+    assert against.main([folder], "hakmem", "hakmem_other") == 0
+    assert "Left out, only one has them: burst." in capsys.readouterr().out
+    made_up.write(folder, [], refused=[{**lost, "allocator": "hakmem"}])
+    assert against.main([folder], "hakmem", "hakmem_other") == 1
+    text = capsys.readouterr().out
+    assert "of 3 rows" in text and "Worse: hakmem failed or was refused on burst." in text
+    assert against.main([folder], "hakmem", "hakmem_other", as_json_text=True) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failed"], found["left_out"]) == (["burst"], [])
+
+
 def test_allocators_without_a_common_row_are_told(tmp_path: Path) -> None:
     rows = [made_up.row("a", "hakmem", 0, 1e6), made_up.row("b", "glibc", 0, 1e6)]
     loaded = results.load(made_up.write(tmp_path, rows))

@@ -318,6 +318,30 @@ def test_a_peer_that_became_slower_is_no_failure(
     assert "| slower |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("block", [0, 3])
+def test_a_row_that_the_second_folder_failed_is_worse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], block: int
+) -> None:
+    """In its first block or in a later one; a counting run that failed says nothing, and a row that
+    was left out does not either."""
+    cases = ("tiny_lifo", "burst", "gcc", "redis_set")
+    rows = [made_up.row(case, "hakmem", 0, 1e6) for case in cases]
+    before = made_up.write(tmp_path / "a", [{**row, "block": n} for n in range(7) for row in rows])
+    later = [{**row, "block": n} for n in range(7) for row in rows[:3]
+             if row["case"] != "gcc" or n < block]  # fmt: skip
+    lost = {"allocator": "hakmem", "kind": "FAILED", "why": ""}
+    counting = {**lost, "case": "burst", "counting": True}
+    after = made_up.write(tmp_path / "b", later, refused=[counting])
+    assert compare.main(before, after) == 0
+    refused = [counting, {**lost, "case": "gcc", "block": block}]
+    after = made_up.write(tmp_path / "b", later, refused=refused)
+    capsys.readouterr()
+    assert compare.main(before, after) == 1
+    assert "worse: hakmem failed or was refused on gcc\n" in capsys.readouterr().out
+    assert compare.main(before, after, as_json_text=True) == 1
+    assert json.loads(capsys.readouterr().out)["failed"] == ["gcc"]
+
+
 def test_folders_without_a_common_row_compare_to_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,13 +53,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All rows that both have; `left_out` are those that only one of them has."""
+    """All rows that both have. `failed` are those that the first failed, or was refused in, and the
+    other has; `left_out` are all others that only one of them has."""
 
     results: Results
     of: str
     against: str
     pairs: list[Pair]
     left_out: list[str]
+    failed: list[str]
 
     def count(self, state: str) -> int:
         """Rows of this verdict."""
@@ -76,8 +78,9 @@ class Verdicts:
         return geometric_mean([pair.ratios[what].median for pair in chosen])
 
     def status(self, least_better: float) -> int:
-        """1: a row is worse, or fewer are better than wanted; 3: a row is too noisy to tell."""
-        if self.count(WORSE) or self.better_percent < least_better:
+        """1: a row is worse or failed, or fewer are better than wanted; 3: a row is too noisy to
+        tell."""
+        if self.failed or self.count(WORSE) or self.better_percent < least_better:
             return BAD
         return INCONCLUSIVE if self.count(UNCLEAR) else 0
 
@@ -90,6 +93,7 @@ def judge(results: Results, of: str, against: str) -> Verdicts:
             raise BenchError(f"{results.folder} has no row of '{name}'; it has those of {known}")
     pairs: list[Pair] = []
     left_out: list[str] = []
+    failed: list[str] = []
     for case in results.cases:
         ratios = {
             what: ratio
@@ -98,11 +102,13 @@ def judge(results: Results, of: str, against: str) -> Verdicts:
         }
         if ratios:
             pairs.append(Pair(case, ratios))
+        elif (case.name, of) in results.lost and results.of(case.name, against):
+            failed.append(case.name)
         elif results.of(case.name, of) or results.of(case.name, against):
             left_out.append(case.name)
     if not pairs:
         raise BenchError(f"{results.folder}: {of} and {against} share no row")
-    return Verdicts(results, of, against, pairs, left_out)
+    return Verdicts(results, of, against, pairs, left_out, failed)
 
 
 def _table(found: Verdicts) -> Table:
@@ -147,6 +153,8 @@ def summary(found: Verdicts) -> str:
         means = ", ".join(f"{what} {found.mean(what, group):.3f}x" for what in standing.WHAT)
         of = "all rows" if group is None else GROUPS.get(group, group)
         lines.append(f"Geometric means of {of}: {means}.")
+    if found.failed:
+        lines.append(f"Worse: {found.of} failed or was refused on {', '.join(found.failed)}.")
     if found.left_out:
         lines.append(f"Left out, only one has them: {', '.join(found.left_out)}.")
     return "\n".join(lines)
@@ -163,6 +171,7 @@ def as_json(found: Verdicts, least_better: float) -> dict[str, Any]:
         "counts": {state: found.count(state) for state in STATES},
         "better_percent": found.better_percent,
         "means": {what: found.mean(what) for what in standing.WHAT},
+        "failed": found.failed,
         "left_out": found.left_out,
         "rows": [
             {

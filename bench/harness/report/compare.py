@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,21 @@ def hidden(ratio: Ratio) -> bool:
     return ratio.verdict == "inconclusive" and ratio.high > 1 + NOISE_MOST
 
 
-def status(found: list[Change], subject: str) -> int:
-    """0: nothing of the subject became slower or larger; 1: something did, beyond the noise; 3:
-    nothing did for certain, but a row is too noisy to tell."""
+def failed(a: Results, b: Results) -> list[str]:
+    """The rows that the subject had in the first folder and failed, or was refused in, in the
+    second."""
+    return [
+        case.name
+        for case in a.cases
+        if a.of(case.name, a.subject) and (case.name, a.subject) in b.lost
+    ]
+
+
+def status(found: list[Change], subject: str, lost: Sequence[str] = ()) -> int:
+    """0: nothing of the subject became slower or larger; 1: something did, beyond the noise, or it
+    failed a row that it had; 3: nothing did for certain, but a row is too noisy to tell."""
+    if lost:
+        return SLOWER
     ratios = [
         ratio for change in found if change.allocator == subject for ratio in change.ratios.values()
     ]
@@ -109,12 +122,13 @@ def status(found: list[Change], subject: str) -> int:
     return INCONCLUSIVE if not ratios or any(hidden(ratio) for ratio in ratios) else 0
 
 
-def as_json(found: list[Change], subject: str) -> dict[str, Any]:
+def as_json(found: list[Change], subject: str, lost: Sequence[str]) -> dict[str, Any]:
     """The comparison for programs."""
     return {
         "schema": "hakmem-bench-comparison/1",
         "subject": subject,
-        "status": status(found, subject),
+        "status": status(found, subject, lost),
+        "failed": list(lost),
         "changes": [
             {
                 "case": change.case,
@@ -136,18 +150,20 @@ def as_json(found: list[Change], subject: str) -> dict[str, Any]:
 def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> int:
     """Prints the comparison; see `status` for what it returns."""
     first, second = load(a, metric), load(b, metric)
-    found = changes(first, second)
-    if not found:
+    found, lost = changes(first, second), failed(first, second)
+    if not found and not lost:
         print("the two folders share no row", file=sys.stderr)
         return INCONCLUSIVE
     subject = first.subject
     if as_json_text:
-        print(json.dumps(as_json(found, subject), indent=2))
+        print(json.dumps(as_json(found, subject, lost), indent=2))
     else:
         print(markdown.section(_table(found, first, second)))
+        for case in lost:
+            print(f"worse: {subject} failed or was refused on {case}")
         for change in found:
             for what, ratio in change.ratios.items():
                 if change.allocator == subject and (worse(ratio) or hidden(ratio)):
                     word = "worse" if worse(ratio) else "too noisy to tell"
                     print(f"{word}: {what} of {subject} on {change.case}: {ratio_text(ratio)}")
-    return status(found, subject)
+    return status(found, subject, lost)

@@ -58,6 +58,7 @@ class Results:
     rows: Mapping[tuple[str, str], list[Row]]
     counts: Mapping[tuple[str, str], Row] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
+    lost: frozenset[tuple[str, str]] = frozenset()  # pairs that failed or were refused in a block
 
     @property
     def folder(self) -> Path:
@@ -169,7 +170,7 @@ def load(
             allocators.setdefault(name, facts)
     # A pair that failed once is no longer run: what it had before is of fewer blocks than the
     # others, and of an allocator that does not work there.
-    lost = {_pair(row) for row in refused if not row.get("counting")}
+    lost = frozenset(_pair(row) for row in refused if not row.get("counting"))
     lines = [row for row in lines if _pair(row) not in lost]
     if not lines:
         raise BenchError(f"{folder} holds no row of a pair that never failed")
@@ -190,6 +191,7 @@ def load(
         rows=rows,
         counts={_pair(row): row for row in counts if _pair(row) not in lost},
         refused=refused,
+        lost=lost,
     )
 
 
