@@ -115,10 +115,10 @@ def paired_ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio:
 
 def interval_words(ratios: Iterable[Ratio]) -> str:
     """What the intervals of these ratios are: "interval of 98.4 % (7 pairs)"."""
-    exact = {ratio.pairs: ratio.coverage for ratio in ratios
-             if ratio.coverage is not None and ratio.pairs > 1}  # fmt: skip
+    meant = [ratio for ratio in ratios if ratio.pairs > 1]
+    exact = {ratio.pairs: ratio.coverage for ratio in meant if ratio.coverage is not None}
     if not exact:
-        return "95 % bootstrap interval"
+        return "95 % bootstrap interval" if meant else "interval that is not known (1 pair)"
     shares = [f"{100 * share:.1f} % ({pairs} pairs)" for pairs, share in sorted(exact.items())]
     return f"interval of {' or '.join(shares)}"
 

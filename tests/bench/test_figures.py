@@ -70,6 +70,8 @@ def test_intervals_say_what_they_are() -> None:
     assert figures.interval_words([seven, five]) == both
     apart = figures.unpaired_ratio([1.0] * 5, [1.0] * 5)
     assert figures.interval_words([apart]) == "95 % bootstrap interval"
+    assert figures.interval_words([one, one]) == "interval that is not known (1 pair)"
+    assert figures.interval_words([]) == "interval that is not known (1 pair)"
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,24 @@ def test_latency(tmp_path: Path, own: float, state: str) -> None:
     assert found.state == state, found
 
 
+@pytest.mark.parametrize("whose", ["hakmem", "glibc"])
+def test_latency_is_not_passed_where_calls_have_none(tmp_path: Path, whose: str) -> None:
+    """Of one of the cases, and of free alone."""
+    both = {"malloc": {"p99_99": 1.0}, "free": {"p99_99": 1.0}}
+    rows = [made_up.row(case, name, 0, 1e6, latency=both)
+            for case in ("latency_small", "latency_remote")
+            for name in ("hakmem", "glibc")]  # fmt: skip
+    line: dict[str, Any] = {"kind": "latency", "point": "p99_99",
+                            "cases": ["latency_small", "latency_remote"]}  # fmt: skip
+    assert outcome(made_up.write(tmp_path / "full", rows), **line).state == "PASS"
+    for row in rows:
+        if (row["case"], row["allocator"]) == ("latency_remote", whose):
+            row["latency"] = {"malloc": both["malloc"]}
+    found = outcome(made_up.write(tmp_path / "full", rows), **line)
+    assert found.state == "NOT MEASURED"
+    assert found.measured == "no latencies of free in latency_remote, or no peer's"
+
+
 @pytest.mark.parametrize(("own", "state"), [(3, "PASS"), (5, "FAIL")])
 def test_metadata(tmp_path: Path, own: float, state: str) -> None:
     extra = {"metadata_bytes": own * 1000, "heap_bytes": 1_000_000}
@@ -172,6 +190,22 @@ def test_os_calls(tmp_path: Path, ops: int, calls: int, state: str) -> None:
     found = outcome(folder, kind="os_calls", ops_least=200_000_000, below=1e-8)
     assert found.state == state, found
     assert (f"(clock_gettime {calls})" in found.measured) == (calls > 0)
+
+
+def test_calls_are_not_of_an_older_run_than_one_that_was_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a": {"hakmem": 1.0}})
+    counts = [{"case": "long", "allocator": name, "ops": 10, "calls_total": 0}
+              for name in ("hakmem", "glibc")]  # fmt: skip
+    made_up.write(tmp_path / "older", [], counts, kind="syscalls", at="2026-01-01")
+    line: dict[str, Any] = {"kind": "os_calls", "ops_least": 1, "below": 1}
+    refused = [{"allocator": "glibc", "why": "another matter"}]
+    made_up.write(tmp_path / "newer", [], counts[1:], refused, kind="syscalls", at="2026-01-02")
+    assert outcome(folder, **line).state == "PASS"
+    refused.append({"allocator": "hakmem", "why": "its counter stood still"})
+    made_up.write(tmp_path / "newer", [], counts[1:], refused, kind="syscalls", at="2026-01-02")
+    found = outcome(folder, **line)
+    assert found.state == "NOT MEASURED"
+    assert found.measured.startswith("the newest run was refused: its counter stood still")
 
 
 @pytest.mark.parametrize(("own", "state"), [(1100, "PASS"), (1200, "FAIL")])

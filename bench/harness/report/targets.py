@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import BenchError
 from ..figures import geometric_mean
-from ..store import COUNTS, MANIFEST, read_manifest, read_rows
+from ..store import COUNTS, MANIFEST, REFUSED, read_manifest, read_rows
 from . import standing
 from .cells import KIB, MIB, bytes_text
 from .results import CaseFacts, Results, Row, build_id, extra, short_id
@@ -233,11 +233,11 @@ def latency(evidence: Evidence, target: Target) -> Outcome:
             }  # fmt: skip
             own = found.pop(results.subject, None)
             if own is None or not found:
-                continue
+                return _missing(f"no latencies of {call} in {case.name}, or no peer's")
             peer = min(found, key=lambda name: found[name])
             good = good and own <= found[peer]
             parts.append(f"{case.name} {call} {own:,.0f} ns ({peer} {found[peer]:,.0f})")
-    return _verdict(good, ", ".join(parts)) if parts else _missing("no latencies in the rows")
+    return _verdict(good, ", ".join(parts))
 
 
 def metadata(evidence: Evidence, target: Target) -> Outcome:
@@ -263,12 +263,14 @@ def metadata(evidence: Evidence, target: Target) -> Outcome:
 
 def os_calls(evidence: Evidence, target: Target) -> Outcome:
     """OS calls over a long steady run: the newest `hakmem bench syscalls` beside the matrix."""
-    counted = [(row, folder) for folder in evidence.others.get("syscalls", ())
-               for row in read_rows(folder, COUNTS)
-               if row["allocator"] == evidence.results.subject]  # fmt: skip
-    if not counted:
+    found = [(row, folder) for folder in evidence.others.get("syscalls", ())
+             for row in (*read_rows(folder, COUNTS), *read_rows(folder, REFUSED))
+             if row["allocator"] == evidence.results.subject]  # fmt: skip
+    if not found:
         return _missing("hakmem bench syscalls has not been run")
-    row, folder = counted[0]
+    row, folder = found[0]
+    if "why" in row:
+        return replace(_missing(f"the newest run was refused: {row['why']}"), beside=folder)
     ops, calls = int(row["ops"]), int(row["calls_total"])
     if ops < target["ops_least"]:
         return _missing(f"only {ops:,} operations were counted")
