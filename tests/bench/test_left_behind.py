@@ -77,14 +77,9 @@ def await_members(group: int, count: int) -> None:
         time.sleep(0.01)
 
 
-def group_of(running: Running) -> int:
-    return os.getpgid(running.pid)
-
-
 def test_what_a_command_leaves_behind_is_ended(stage: Stage) -> None:
-    words = ["/bin/sh", "-c", "sleep 3600 & sleep 0.2"]
-    running = stage.start(Program(words, stage.directory, PATHS))
-    group = group_of(running)
+    running = stage.start(Program(["/bin/sh", "-c", "sleep 3600 &"], stage.directory, PATHS))
+    group = running._launcher.pid
     assert running.finish(HANG_SECONDS).status == 0
     await_members(group, 0)
 
@@ -103,7 +98,7 @@ def test_children_of_a_crashed_master_are_ended(stage: Stage, error: type[BaseEx
 
     group = 0
     with pytest.raises(error), serving(start) as server:
-        group = group_of(server.running)
+        group = server.running._launcher.pid
         await_members(group, 3)
         crash(server)
     await_members(group, 0)
