@@ -103,6 +103,19 @@ def test_record_ends_with_its_process(grower: Grower, tmp_path: Path) -> None:
     assert len(lines(file)) >= 3
 
 
+def test_a_series_that_nobody_reads_to_its_end(grower: Grower) -> None:
+    words = [*HAKMEM, "record", grower.pid, "--every", "20ms"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()
+    ) as recording:
+        assert recording.stdout is not None and recording.stderr is not None
+        assert json.loads(recording.stdout.readline())["schema"] == series.SCHEMA
+        recording.stdout.close()
+        said = recording.stderr.read().decode()
+        assert recording.wait(timeout=HANG_SECONDS) == 0, said
+    assert "hakmem: standard output: " in said and "; nobody reads it any more\n" in said
+
+
 def test_full_disk_leaves_whole_lines(grower: Grower, tmp_path: Path) -> None:
     """A limit of the file's size stands for a full disk: the write fails in its middle."""
     file = tmp_path / "series.jsonl"

@@ -85,4 +85,4 @@ def run(options: argparse.Namespace) -> int:
     sys.stderr.write(
         f"{ahead}hakmem: {name}: {outcome.written:,} snapshots{unreadable}; {outcome.reason}\n"
     )
-    return 0 if outcome.written else EXIT_USAGE
+    return 0 if outcome.written or lines.is_unread else EXIT_USAGE

@@ -1,7 +1,8 @@
 """Takes snapshots of a process at fixed moments and writes them as a series, line by line.
 
 Every line is written whole or not at all: when the disk is full, the file ends with the last whole
-one. SIGINT and SIGTERM end the series, as the end of the process and of the wanted time do.
+one. SIGINT and SIGTERM end the series, as the end of the process and of the wanted time do, and as
+a reader does who has had enough of it (`| head`).
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ class Outcome:
 
 
 class Lines:
-    """A file of JSON lines that never ends in half of one, where the file can be cut."""
+    """A file of JSON lines that never ends in half of one, where the file can be cut. `is_unread`:
+    a pipe that nobody reads any more; what is written is thrown away then."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor = descriptor
         self.name = name
         self.bytes = 0
+        self.is_unread = False
 
     def write(self, value: Json) -> None:
         """One line. NoRoomError when it did not fit; the file is then as it was before."""
@@ -64,6 +67,9 @@ class Lines:
         try:
             while rest:
                 rest = rest[os.write(self.descriptor, rest) :]
+        except BrokenPipeError:
+            self.is_unread = True
+            return
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -143,6 +149,9 @@ def record(
             failures = 0
             is_last = is_last or bool(stop.signal_name)
             lines.write(jsonform.encode(snapshot, "blocks" if is_last else "totals"))
+            if lines.is_unread:
+                outcome.reason = "nobody reads it any more"
+                return outcome
             outcome.written += 1
             progress(outcome, snapshot)
         if is_last:
