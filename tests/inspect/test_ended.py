@@ -16,8 +16,8 @@ from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import find_processes, take
 from hakmem.report.occupancy import heap_label
-from hakmem.top.sampler import resident_bytes
-from hakmem.watch import has_ended, is_alive, running_thread
+from hakmem.tune.recorder import Recorder
+from hakmem.watch import has_ended, is_alive, resident_bytes, running_thread
 from tests.inspect.support.targets import await_line, compile_program, go_on, hakmem, running
 from tests.patience import HANG_SECONDS
 
@@ -102,6 +102,22 @@ def test_a_session_goes_on_when_the_main_thread_ends(ended: Path) -> None:
             process.wait(timeout=HANG_SECONDS)
             with pytest.raises(GoneError, match="ended"):
                 session.take()
+
+
+def test_a_recording_goes_on_when_the_main_thread_ends(ended: Path) -> None:
+    recorder = Recorder()
+    with running([ended, "later"]) as process:
+        pids = frozenset({process.pid})
+        await_line(process, "started")
+        recorder.look(pids)
+        go_on(process)
+        await_line(process, "ready")
+        await_end_of_main(process.pid)
+        recorder.look(pids)
+        recording = recorder.largest()
+    recorder.close()
+    assert len(recording.moments) == 2
+    assert all(moment.rss_bytes > 0 for moment in recording.moments)
 
 
 def test_doctor_without_a_main_thread(ended: Path) -> None:

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from hakmem.errors import HakmemError
-from hakmem.top.sampler import ENDED_KEPT_S, HISTORY_LOOKS_MAX, counter_rates, resident_bytes
+from hakmem.top.sampler import ENDED_KEPT_S, HISTORY_LOOKS_MAX, counter_rates
+from hakmem.watch import resident_bytes
 from tests.top.support import MIB, REFILLS_PER_LOOK, Clock, MadeUpSession, made_up_sampler
 
 

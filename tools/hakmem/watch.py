@@ -6,6 +6,7 @@ It looks now and then, so it can miss a process that lives for a moment; it neve
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 ENDED = (b"Z", b"X")
+PAGE_BYTES_OF_SYSTEM = os.sysconf("SC_PAGE_SIZE")
 INTERVAL_FIRST_S = 0.004
 INTERVAL_LAST_S = 0.25
 INTERVAL_GROWTH = 1.4
@@ -161,3 +163,12 @@ def running_thread(pid: int) -> int | None:
 
 def is_alive(pid: int) -> bool:
     return running_thread(pid) is not None
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory as the kernel counts it; 0 for a process that has ended."""
+    try:
+        words = (PROC / str(running_thread(pid)) / "statm").read_text(encoding="ascii").split()
+        return int(words[1]) * PAGE_BYTES_OF_SYSTEM
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -3,17 +3,15 @@ history of its resident memory. A process that ends keeps its last picture."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from hakmem.errors import HakmemError
 from hakmem.inspect.model import Snapshot
-from hakmem.watch import is_alive, running_thread
+from hakmem.watch import is_alive, resident_bytes
 
 HISTORY_LOOKS_MAX = 512
 # Processes come and go; and those that are only a line of the list are looked at as rarely.
@@ -22,7 +20,6 @@ OTHERS_INTERVAL_S = 1.0
 FIND_SHARE = 0.05
 # How long a process that was found, and not asked for, is remembered after its end.
 ENDED_KEPT_S = 60.0
-PAGE_BYTES_OF_SYSTEM = os.sysconf("SC_PAGE_SIZE")
 
 
 class Session(Protocol):
@@ -55,15 +52,6 @@ class View:
         if self.ended:
             return "ended"
         return "unreadable" if self.snapshot is None else "live"
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory as the kernel counts it; 0 for a process that has ended."""
-    try:
-        words = Path(f"/proc/{running_thread(pid)}/statm").read_text(encoding="ascii").split()
-        return int(words[1]) * PAGE_BYTES_OF_SYSTEM
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def counter_rates(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from hakmem.inspect.targets import take_frozen
 from hakmem.tune import execution
 from hakmem.tune.execution import Command
 from hakmem.tune.recording import Moment, Recording, conclude, moment_of
-from hakmem.watch import is_alive
+from hakmem.watch import is_alive, resident_bytes, running_thread
 
 # What the library is told while a program is recorded.
 SETTINGS = {"HAKMEM_RESEARCH": "1", "HAKMEM_REQUEST_SIZES": "1"}
@@ -72,15 +71,6 @@ class _Subject:
         return conclude(self.moments, self.last, self.threads, self.heaps_per_class, seconds)
 
 
-def resident_bytes(pid: int) -> int:
-    """The resident memory of a process now; 0 when it is gone."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
 @dataclass(frozen=True)
 class Image:
     """One program that a process ran. A wrapper that ends in exec and what follows it have one pid;
@@ -93,7 +83,7 @@ class Image:
 def image_of(pid: int) -> Image:
     """The program that a process runs now."""
     try:
-        return Image(pid, Path(f"/proc/{pid}/auxv").read_bytes())
+        return Image(pid, Path(f"/proc/{running_thread(pid)}/auxv").read_bytes())
     except OSError:
         return Image(pid, b"")
 
