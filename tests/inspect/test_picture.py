@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from hakmem.inspect.held import Held
 from hakmem.inspect.model import PAGE_BYTES, RUN, SUPERSLAB, RunKind
 from hakmem.inspect.picture import Picture
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
+from hakmem.inspect.walk import Walker
+from tests.inspect.support.targets import await_line, compile_program, running
 
 BLOCK_BYTES = np.array([16, 4096], np.uint64)
 LARGE_BYTES = 300_000
@@ -36,6 +44,7 @@ def made_up(*unsettled_blocks: int) -> Picture:
         heap_places=nothing,
         planes={},
         unsettled_blocks=np.array(unsettled_blocks, np.int64),
+        missing_bytes=np.zeros(3, np.int64),
     )
 
 
@@ -58,3 +67,33 @@ def test_caches_and_large_runs_count_too() -> None:
     held = Held(np.empty(0, np.uint64), np.empty(0, np.int64), np.zeros(2, np.int64), 2)
     assert replace(made_up(0, 0, 0), held=held).unsettled_bytes(BLOCK_BYTES) == 2 * 4096
     assert replace(made_up(0, 0, 0), moved_runs=1).unsettled_bytes(BLOCK_BYTES) == LARGE_BYTES
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """Of a process of four threads, three of which have ended, with 500 blocks each."""
+    program = compile_program("ended.c", tmp_path / "ended")
+    with running([program, "threads"]) as process:
+        await_line(process, "ready")
+        with Session(ProcessSource(process.pid)) as opened:
+            yield opened
+
+
+def test_slabs_that_came_while_it_was_read_are_in_doubt(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if all slabs but one had come after the runs were read: their heaps tell of them."""
+    whole = session.take()
+    assert (whole.unsettled_share, whole.unsettled_bytes) == (0, 0)
+    runs_of = Walker._runs
+
+    def early(walker: Walker, superslabs: Any) -> Any:
+        runs, places, table = runs_of(walker, superslabs)
+        return runs[:1], places[:1], table
+
+    monkeypatch.setattr(Walker, "_runs", early)
+    part = session.take()
+    missing = whole.live_bytes - part.live_bytes
+    assert missing > 1_000_000
+    assert part.unsettled_bytes is not None and part.unsettled_bytes >= missing
+    assert part.unsettled_share == 1.0

@@ -126,6 +126,8 @@ class Layout:
         self.cache = root.structure("thread_cache")
         self.size_classes = self._size_classes()
         self.block_bytes = np.array([row.block_bytes for row in self.size_classes], np.uint64)
+        self.slab_blocks = np.array([row.block_count for row in self.size_classes], np.int64)
+        self.slab_bytes = self.slab_blocks * self.block_bytes.astype(np.int64)
         # Of the tops, which are by kind of page, those of the size classes.
         first = root.constant("page_kind_slab")
         self.class_tops = slice(first, first + len(self.size_classes))

@@ -32,6 +32,7 @@ class Picture:
     heap_places: Addresses
     planes: dict[BlockState, Words]
     unsettled_blocks: npt.NDArray[np.int64]  # of each heap
+    missing_bytes: Rows  # of each unsettled heap: of slabs that it has and that were not found
     held: Held | None = None
     held_blocks: Rows = field(default_factory=lambda: np.empty(0, np.int64))
     held_bytes: Rows = field(default_factory=lambda: np.empty(0, np.int64))
@@ -66,7 +67,8 @@ class Picture:
             moved += self.held.moved_blocks * int(sizes.max(initial=0))
         large = np.where(is_slab, 0, runs["large_bytes"]).astype(np.int64)
         moved_large = self.moved_runs * int(large.max(initial=0))
-        return min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
+        found = min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
+        return found + int(self.missing_bytes.sum())
 
     def owners(self) -> Rows:
         """The heap of each run, as a row of heaps; -1 for large runs and what leads nowhere."""
@@ -77,13 +79,14 @@ class Picture:
         is_owned = (self.runs["kind"] == RunKind.SLAB) & (ids[rows] == self.runs["heap_id"])
         return np.where(is_owned, rows, -1)
 
-    def lacks_slabs(self) -> npt.NDArray[np.bool_]:
-        """Which heaps have another number of slabs than was found for them."""
+    def missing_slabs(self) -> Rows:
+        """Of each heap, a row, and size class: how many slabs it says it has beyond those that were
+        found; below 0 where more were found."""
+        said: Rows = self.heaps["bins"]["slab_count"].astype(np.int64)
         owners = self.owners()
-        found = np.bincount(owners[owners >= 0], minlength=len(self.heap_places))
-        said = self.heaps["bins"]["slab_count"].astype(np.int64).sum(axis=1)
-        lacking: npt.NDArray[np.bool_] = found != said
-        return lacking
+        owned = owners >= 0
+        place = owners[owned] * said.shape[1] + self.runs["class_index"][owned]
+        return said - np.bincount(place, minlength=said.size).reshape(said.shape)
 
 
 @dataclass

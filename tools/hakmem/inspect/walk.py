@@ -188,6 +188,7 @@ class Walker:
                 if state != BlockState.LIVE
             },
             unsettled_blocks=np.zeros(len(heap_places), np.int64),
+            missing_bytes=np.zeros(len(heap_places), np.int64),
             said_free=np.zeros(len(runs), np.int64),
         )
         self._fill(
@@ -195,7 +196,7 @@ class Walker:
         )
         arena_after = self.locks(to_addresses([self.arena_lock]), is_after=True)[0]
         arena_moves = _moves(arena_before, arena_after)
-        is_whole = int(arena_moves) == 0 or not picture.lacks_slabs().any()
+        is_whole = int(arena_moves) == 0 or not picture.missing_slabs().any()
         picture.moved_runs = min(int(arena_moves), len(runs))
         self._retry(picture)
         return picture, is_whole
@@ -243,9 +244,13 @@ class Walker:
             owners[is_owned], runs["block_count"][rows[is_owned]], len(picture.heaps)
         ).astype(np.int64)[heaps]
         # A slab that came or went is found in another pass; until then all of its heap is in doubt.
-        lacking = picture.lacks_slabs()[heaps] & (not self.is_still)
-        in_doubt = np.where(lacking, blocks + 1, np.minimum(moves, blocks + 1))
+        missing = picture.missing_slabs()[heaps]
+        lacking = np.asarray(missing.any(axis=1) & (not self.is_still), np.bool_)
+        missing = np.where(lacking[:, None], np.maximum(missing, 0), 0)
+        all_blocks = blocks + np.maximum(1, missing @ layout.slab_blocks)
+        in_doubt = np.where(lacking, all_blocks, np.minimum(moves, all_blocks))
         picture.unsettled_blocks[heaps] = in_doubt
+        picture.missing_bytes[heaps] = missing @ layout.slab_bytes
         doubted = np.isin(owners, heaps[in_doubt != 0]) | (~is_owned & (not self.is_still))
         runs["settled"][rows] = ~doubted
 
