@@ -97,3 +97,19 @@ def test_slabs_that_came_while_it_was_read_are_in_doubt(
     assert missing > 1_000_000
     assert part.unsettled_bytes is not None and part.unsettled_bytes >= missing
     assert part.unsettled_share == 1.0
+
+
+def test_slabs_that_another_heap_took_over_are_in_doubt(session: Session) -> None:
+    walker = session.walker
+    picture = walker.read()
+    assert not picture.unsettled_blocks.any()
+    owners = picture.owners()
+    taken = int(owners[np.flatnonzero(owners >= 0)[-1]])
+    rows = np.flatnonzero(owners == taken)
+    assert picture.runs["settled"][rows].all()
+    # As if they had been another heap's before this look, which is at that one's lock.
+    walker._fill(picture, np.array([(taken + 1) % len(picture.heaps)]), rows)
+    assert not picture.runs["settled"][rows].any()
+    assert picture.unsettled_blocks[taken] == picture.runs["block_count"][rows].sum()
+    walker._retry(picture)
+    assert picture.runs["settled"][rows].all() and not picture.unsettled_blocks.any()

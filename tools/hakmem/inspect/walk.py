@@ -209,11 +209,10 @@ class Walker:
         for _ in range(RETRIES_MAX):
             unsettled = np.flatnonzero(picture.unsettled_blocks)
             unsettled = unsettled[np.argsort(picture.unsettled_blocks[unsettled])]
-            owners = picture.owners()
             for heap in unsettled:
                 if time.monotonic() > deadline:
                     return
-                rows = np.flatnonzero(owners == heap)
+                rows = np.flatnonzero(picture.owners() == heap)
                 self.blocks.clear(picture, rows)
                 self._fill(picture, np.array([heap]), rows)
 
@@ -251,8 +250,11 @@ class Walker:
         in_doubt = np.where(lacking, all_blocks, np.minimum(moves, all_blocks))
         picture.unsettled_blocks[heaps] = in_doubt
         picture.missing_bytes[heaps] = missing @ layout.slab_bytes
-        doubted = np.isin(owners, heaps[in_doubt != 0]) | (~is_owned & (not self.is_still))
-        runs["settled"][rows] = ~doubted
+        settled = np.isin(owners, heaps[in_doubt == 0]) | (~is_owned & self.is_still)
+        runs["settled"][rows] = settled
+        # What another heap took over meanwhile was copied without a look at that heap's lock.
+        is_lost = is_owned & ~np.isin(owners, heaps)
+        np.add.at(picture.unsettled_blocks, owners[is_lost], runs["block_count"][rows[is_lost]])
 
     def _take_owners(self, picture: Picture, rows: Rows, raw: npt.NDArray[Any]) -> None:
         order = np.argsort(picture.heap_places)
