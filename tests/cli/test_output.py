@@ -15,7 +15,7 @@ import pytest
 
 from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
-from tests.cli.support import HAKMEM, clean_environment, library
+from tests.cli.support import HAKMEM, call, clean_environment, library
 from tests.inspect.support.synthetic import make_snapshot
 from tests.patience import HANG_SECONDS
 
@@ -92,6 +92,12 @@ def test_output_that_is_closed(grown: list[str | Path], tmp_path: Path) -> None:
     status, told = call_into(["report", grown[1], "-o", page], None)
     assert status == 0 and "KiB" in told
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_input_that_is_closed() -> None:
+    done = call(["sh", "-c", 'exec "$@" <&-', "sh", *HAKMEM, "top"])
+    assert (done.status, done.stdout) == (2, b"")
+    assert done.stderr == "hakmem: top needs a terminal; --once prints one frame without one\n"
 
 
 def test_a_program_keeps_its_status_when_nobody_reads_the_summary() -> None:

@@ -110,9 +110,8 @@ def _status(views: Sequence[View]) -> int:
 def run(options: argparse.Namespace) -> int:
     if options.json and not options.once:
         raise UsageError("--json needs --once")
-    if not options.once and (
-        not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb"
-    ):
+    has_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if not options.once and (not has_terminal or os.environ.get("TERM") == "dumb"):
         raise UsageError("top needs a terminal; --once prints one frame without one")
     enter(find_project())
     from hakmem.inspect.targets import find_processes
