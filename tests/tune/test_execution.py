@@ -33,8 +33,16 @@ def children() -> str:
         f'perl -e "$0" "$1" & {READY}',
         f'(perl -e "$0" "$1" &); {READY}',
         f'setsid perl -e "$0" "$1" & {READY}',
+        f'(setsid perl -e "$0" "$1" &); {READY}',
     ],
-    ids=["waited for", "killed", "left running", "of a parent that ended", "in another session"],
+    ids=[
+        "waited for",
+        "killed",
+        "left running",
+        "of a parent that ended",
+        "in another session",
+        "a daemon",
+    ],
 )
 def test_a_server_in_the_background_counts_and_is_ended(script: str, tmp_path: Path) -> None:
     said = tmp_path / "server"

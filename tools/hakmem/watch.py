@@ -63,7 +63,7 @@ class Watch:
             exe = self._look_at(pid, parent_exe)
             if exe is not None:
                 seen.add(pid)
-                pending.extend((child, exe) for child in _children(pid))
+                pending.extend((child, exe) for child in children_of(pid))
         self.alive = seen
         cost_s = time.thread_time() - started
         self.interval_s = max(
@@ -125,7 +125,7 @@ def _preload(place: Path) -> str | None:
     return "" if any(variables) else None
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     children: list[int] = []
     try:
         for task in (PROC / str(pid) / "task").iterdir():

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 
 from hakmem import preload, schema
 from hakmem.errors import HakmemError, UsageError
-from hakmem.watch import Watch
+from hakmem.watch import Watch, children_of
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
 REFUSAL = b"hakmem: profile '"  # what the library says of a profile begins so
@@ -103,15 +103,20 @@ def _end(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+Adopted = Callable[[], set[int]]  # children that this process has and did not have before a run
+
+
 @contextmanager
-def _adoption() -> Iterator[None]:
-    """Processes whose parents end become children of this one meanwhile, not of init."""
+def _adoption() -> Iterator[Adopted]:
+    """Processes whose parents end become children of this one meanwhile, not of init: a daemon
+    too, whose parent may end before anybody saw it."""
+    ours = set(children_of(os.getpid()))
     libc = ctypes.CDLL(None)
     before = ctypes.c_int(0)
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        yield
+        yield lambda: set(children_of(os.getpid())) - ours
     finally:
         libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
@@ -141,16 +146,15 @@ def _reap_one(pid: int) -> resource.struct_rusage | None:
     return None
 
 
-def _reap(group: int, pids: set[int]) -> list[resource.struct_rusage]:
+def _reap(group: int, adopted: Adopted) -> list[resource.struct_rusage]:
     """What the processes cost that the program did not wait for: a server in the background, or one
-    of `pids` with a group of its own. When one is waited for, its children are adopted."""
+    with a group of its own. When one is waited for, its children are adopted."""
     usages = _reap_group(group)
     while True:
-        found = {pid: usage for pid in sorted(pids) if (usage := _reap_one(pid)) is not None}
+        found = [usage for pid in adopted() if (usage := _reap_one(pid)) is not None]
         if not found:
             return usages
-        usages += found.values()
-        pids = pids - set(found)
+        usages += found
 
 
 @contextmanager
@@ -169,8 +173,9 @@ def _report_directory() -> Iterator[Path]:
 class _Observer:
     """Watches the processes of a run from a thread of its own; stop() returns when it is done."""
 
-    def __init__(self, pid: int, companion: Companion | None) -> None:
+    def __init__(self, pid: int, companion: Companion | None, adopted: Adopted) -> None:
         self.watch = Watch(pid)
+        self._adopted = adopted
         self._companion = companion
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._observe, daemon=True)
@@ -178,6 +183,7 @@ class _Observer:
 
     def _observe(self) -> None:
         while not self._stopped.is_set():
+            self.watch.alive |= self._adopted()
             self.watch.look()
             pause_s = self.watch.interval_s
             if self._companion is not None:
@@ -234,7 +240,11 @@ def run(
 ) -> Run:
     """Runs the program once to its end, with nothing on its standard input; what it writes is
     dropped. What it leaves running is ended, and counts. RunFailedError when it fails."""
-    with _report_directory() as directory, tempfile.TemporaryFile() as errors, _adoption():
+    with (
+        _report_directory() as directory,
+        tempfile.TemporaryFile() as errors,
+        _adoption() as adopted,
+    ):
         started = time.monotonic()
         process = subprocess.Popen(
             command.words,
@@ -245,7 +255,7 @@ def run(
             stderr=errors,
             start_new_session=True,
         )
-        observer = _Observer(process.pid, companion)
+        observer = _Observer(process.pid, companion, adopted)
         try:
             status, cpu_s, minor_faults = _wait(process, timeout_s)
             wall_s = time.monotonic() - started
@@ -253,8 +263,7 @@ def run(
             _end(process.pid)
             observer.stop()
             process.wait()
-            observer.watch.look()  # at who was adopted last
-            left = _reap(process.pid, {image.pid for image in observer.watch.images()})
+            left = _reap(process.pid, adopted)
         if status != 0:
             how = f"status {status}" if status > 0 else f"signal {-status}"
             raise RunFailedError(f"the program ended with {how}{_last_words(errors)}")
