@@ -21,7 +21,7 @@ from hakmem.tune.profile_file import (
     read,
     render,
 )
-from hakmem.tune.session import build_id
+from hakmem.tune.recorder import build_id
 from tests.cli.support import call
 from tests.inspect.support.targets import preloaded
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hakmem.errors import UsageError
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.targets import take
 from hakmem.tune.execution import prepare, run
-from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder, record_process
+from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder, build_id, record_process
 from hakmem.tune.recording import Recording
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.targets import running
@@ -87,6 +88,23 @@ def await_demand(pid: int, blocks: int) -> None:
                 return
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_program_is_told_by_its_file_and_not_by_its_name(
+    demand_program: Path, tmp_path: Path
+) -> None:
+    """The name is no UTF-8, and leads nowhere when the file was replaced."""
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copy(demand_program, odd)
+    environment = clean_environment(LD_PRELOAD=str(library()))
+    recorder = Recorder()
+    with running([odd, "3000", "8464", "0", "600000"], environment) as process:
+        await_demand(process.pid, 3000)
+        odd.unlink()
+        recorder.look(frozenset({process.pid}))
+        recording = recorder.largest()
+    recorder.close()
+    assert recording.build_id == build_id(str(demand_program)) != ""
 
 
 def test_what_was_seen_of_a_process_that_ended_counts(demand_program: Path) -> None:

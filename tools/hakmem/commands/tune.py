@@ -249,7 +249,7 @@ def _propose(options: argparse.Namespace, project: Project) -> int:
         recording = record_process(int(options.pid), options.for_s, stop.wait)
     session.say(report.describe(recording))
     proposed = unmeasured(recording, goal)
-    identity = "" if options.any_build else session.build_id(recording.exe)
+    identity = "" if options.any_build else recording.build_id
     profile = compose(proposed, build_id=identity, version=project.version)
     written = None
     if proposed:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import NoteSegment
 
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
@@ -30,6 +34,20 @@ FAILURES_MOST = 20
 PAUSE_FAILED_S = 1.0
 
 
+def build_id(path: str) -> str:
+    """The GNU build id of a program's file; empty when there is none to read."""
+    try:
+        with Path(path).open("rb") as file:
+            for segment in ELFFile(file).iter_segments("PT_NOTE"):
+                assert isinstance(segment, NoteSegment)
+                for note in segment.iter_notes():
+                    if note["n_type"] == "NT_GNU_BUILD_ID":
+                        return str(note["n_desc"])
+    except (OSError, ELFError):
+        pass
+    return ""
+
+
 @dataclass
 class _Subject:
     """One process, looked at again and again."""
@@ -41,8 +59,12 @@ class _Subject:
     threads: int = 0
     heaps_per_class: float = 1.0
     may_freeze: bool = True
+    build_id: str = ""
 
     def look(self) -> None:
+        if self.last is None:
+            # Not by its name: the file may be replaced, or of another root.
+            self.build_id = build_id(f"/proc/{running_thread(self.session.source.pid)}/exe")
         snapshot = self._take()
         self.last = snapshot
         self.threads = max(self.threads, sum(heap.state == "in use" for heap in snapshot.heaps))
@@ -68,7 +90,8 @@ class _Subject:
         if self.last is None:
             raise UsageError("nothing could be seen of the program: it ran for too short a time")
         seconds = time.monotonic() - self.began
-        return conclude(self.moments, self.last, self.threads, self.heaps_per_class, seconds)
+        found = conclude(self.moments, self.last, self.threads, self.heaps_per_class, seconds)
+        return replace(found, build_id=self.build_id)
 
 
 @dataclass(frozen=True)

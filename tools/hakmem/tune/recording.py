@@ -51,6 +51,7 @@ class Recording:
     remote_share: float
     half_life_ns: int | None
     allocations_by_class: tuple[int, ...]
+    build_id: str = ""  # of the program's file; empty when it has none
 
     @property
     def demand(self) -> Counts:

@@ -7,11 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
 
 from hakmem.tune import report, trial
 from hakmem.tune.execution import Command
@@ -57,20 +52,6 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def build_id(path: str) -> str:
-    """The GNU build id of a program's file; empty when there is none to read."""
-    try:
-        with Path(path).open("rb") as file:
-            for segment in ELFFile(file).iter_segments("PT_NOTE"):
-                assert isinstance(segment, NoteSegment)
-                for note in segment.iter_notes():
-                    if note["n_type"] == "NT_GNU_BUILD_ID":
-                        return str(note["n_desc"])
-    except (OSError, ELFError):
-        pass
-    return ""
-
-
 class Progress:
     """One line that is written over, where somebody looks."""
 
@@ -104,7 +85,7 @@ def tune(command: Command, plan: Plan) -> Outcome:
         say(f"recording, about {RECORDING_TIMES * seconds:.0f} s")
         recording, _ = record_command(command, plan.timeout_s * RECORDING_TIMES)
         say(report.describe(recording))
-        identity = "" if plan.any_build else build_id(recording.exe)
+        identity = "" if plan.any_build else recording.build_id
         tried = changes(recording, plan.goal)
         outcome = Outcome(recording, tried)
         runs = 2 * trial.SCREEN_PAIRS * len(tried)
