@@ -14,6 +14,7 @@
 #include "control/report.h"
 #include "control/snapshot.h"
 #include "control/stats.h"
+#include "heap/guarded.h"
 #include "heap/guarded_report.h"
 #include "heap/huge_table.h"
 #include "heap/quarantine.h"
@@ -116,7 +117,8 @@ static bool malloc_is_interrupted(void) {
     bool is_interrupted =
         thread_cache->entered || lock_may_be_mine(&huge_table_state.lock) ||
         lock_may_be_mine(&registry_state.lock) || lock_may_be_mine(&late_heap()->lock) ||
-        lock_may_be_mine(&arena_state.lock) || lock_may_be_mine(&metadata_state.lock);
+        lock_may_be_mine(&arena_state.lock) || lock_may_be_mine(&metadata_state.lock) ||
+        lock_may_be_mine(&guarded_pool_state.lock);
     for (const struct thread_cache *cache = lifecycle_caches(); cache != NULL;
          cache = cache->next_all) {
         is_interrupted = is_interrupted || lock_may_be_mine(&cache->heap.lock);

@@ -103,6 +103,17 @@ void option_store_number(enum option_id id, uint64_t value, enum option_origin o
     origin_store(id, origin);
 }
 
+void option_raise_default(enum option_id id, uint64_t value) {
+    uint64_t *field = (void *)((char *)&options + option_table[id].offset);
+    uint64_t initial;
+    memcpy(&initial, (const char *)&defaults + option_table[id].offset, sizeof initial);
+    if (options_origin(id) == OPTION_ORIGIN_DEFAULT && value > initial) {
+        // Relaxed, pairs with option_live. Who sets an option writes the value first and the origin after it.
+        __atomic_compare_exchange_n(field, &initial, value, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
+    }
+}
+
 static bool parse_choice(enum option_id id, struct slice text, uint64_t *value) {
     for (size_t i = 0; i < COUNT_OF(choices); i++) {
         if (choices[i].option == id && slice_is_word(text, choices[i].name)) {

@@ -93,6 +93,10 @@ const char *options_string(enum option_id id);
 enum option_origin options_origin(enum option_id id);
 extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
 
+// Raises the default of an option of a number, while others may set it: what somebody has set, or is just about to, stays. (But for one
+// who sets the very default meanwhile.)
+void option_raise_default(enum option_id id, uint64_t value);
+
 // One line per option: name, value, origin.
 void options_print(int fd);
 

@@ -34,11 +34,8 @@ void capacity_only(bool has_cache, uint64_t bytes) {
 }
 
 void capacity_fit_to_processors(void) {
-    const uint64_t bytes = os_processors() * (uint64_t)CAPACITY_PROCESSOR_BYTES;
-    if (options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT &&
-        bytes > option_live(cache_total_bytes)) {
-        option_store_number(OPTION_cache_total_bytes, bytes, OPTION_ORIGIN_DEFAULT);
-    }
+    option_raise_default(OPTION_cache_total_bytes,
+                         os_processors() * (uint64_t)CAPACITY_PROCESSOR_BYTES);
 }
 
 static uint64_t share_bytes(void) {

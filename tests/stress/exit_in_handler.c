@@ -2,6 +2,7 @@
 // misuse.
 #include "behaviour.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/time.h>
 
@@ -10,6 +11,18 @@ enum { PROCESS_COUNT = 300 };
 static void end(int number) {
     (void)number;
     exit(7);
+}
+
+extern size_t hakmem_check(void) __attribute__((weak));
+
+// Takes one lock after the other.
+static void look(void) {
+    for (int i = 0; i < 20; i++) {
+#if defined(__GLIBC__)
+        mallinfo2();
+#endif
+        require(hakmem_check == NULL || hakmem_check() == 0);
+    }
 }
 
 static void churn_until_the_end(uint64_t seed) {
@@ -21,8 +34,15 @@ static void churn_until_the_end(uint64_t seed) {
             kept[i] = malloc(i % 50 == 0 ? bytes : bytes % 512);
             kept[i] = i % 7 == 0 ? realloc(kept[i], bytes % 1000 + 1) : kept[i];
         }
-        if (random_below(&seed, 20) == 0) {
+        switch (random_below(&seed, 20)) {
+        case 0:
             malloc_trim(0);
+            break;
+        case 1:
+            look();
+            break;
+        default:
+            break;
         }
     }
 }

@@ -196,6 +196,10 @@ static void test_all_caches_of_a_large_machine(void **state) {
         assert_int_equal(options.cache_total_bytes, machines[i].bytes);
         assert_int_equal(options_origin(OPTION_cache_total_bytes), machines[i].origin);
     }
+    // Somebody sets it, and has come as far as the value.
+    option_store_number(OPTION_cache_total_bytes, 8 * MIB, OPTION_ORIGIN_DEFAULT);
+    capacity_fit_to_processors();
+    assert_int_equal(options.cache_total_bytes, 8 * MIB);
 }
 
 // Threads came when they were few, and have it all.
