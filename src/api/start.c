@@ -111,9 +111,10 @@ __attribute__((constructor(101))) static void start(void) {
     }
 }
 
-// Statistics, the report and the checks look at sampled blocks too, whose lock lies where no ordinary process's start or end comes.
+// Statistics, the reports and the checks look at sampled blocks too, whose lock lies where no ordinary process's start or end comes.
 static bool looks_at_the_end(void) {
-    return option_live(stats_at_exit) || is_reported() || option_live(check) != 0;
+    return option_live(stats_at_exit) || is_reported() || option_live(check) != 0 ||
+           option_live(leaks);
 }
 
 // Whether a handler of a signal that interrupted malloc or free ends the process: what they change is half done, and locked by this
