@@ -34,14 +34,15 @@ examples:
 The program is run again and again, with nothing on its standard input; what it writes is dropped.
 It is recorded once in research mode, then changes that may help are tried one by one, and what
 seemed to help is measured against the default in fresh interleaved pairs. The profile is written
-only when the 95 % interval says that it is better.
+only when the interval of these pairs, of 93.8 % and more, says that it is better.
 
 Exit status: 0 a profile was written (with --check: it is better), 1 it is worse (--check), 2 the
 program cannot be tuned or the usage is wrong, 3 no profile was found that is better.
 """
 
 
-# Of fewer pairs no interval holds 95 %: four are all better by chance alone once in 16 times.
+# The interval of five pairs covers 93.8 %, that of four 87.5: four are all better by chance alone
+# once in 16 times.
 PAIRS_LEAST = 5
 PAIRS_MOST = 1000
 
