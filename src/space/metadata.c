@@ -114,14 +114,6 @@ static struct free_piece *pop(struct free_piece **list) {
     return piece;
 }
 
-// Freed pieces, linked from the first to the last.
-static void push(struct free_piece **list, struct free_piece *first, struct free_piece *last) {
-    lock_acquire(&metadata.lock);
-    last->next = *list;
-    *list = first;
-    lock_release(&metadata.lock);
-}
-
 // Clears the first of a list, which is not empty, and gives up the lock.
 static void *reuse_and_unlock(struct free_piece **list, size_t bytes) {
     struct free_piece *piece = pop(list);
@@ -149,26 +141,20 @@ static void give(enum metadata_use use, void *piece, size_t bytes) {
     if (units > RECYCLED_UNITS_MAX) {
         return;  // no structure of this size is ever freed
     }
-    push(&metadata.recycled[use][units], piece, piece);
-}
-
-// The first `most` of a list that is not empty, or all of it.
-static struct free_piece *pop_some(struct free_piece **list, unsigned most, unsigned *count) {
-    struct free_piece *first = *list;
-    struct free_piece *last = first;
-    for (*count = 1; *count < most && last->next != NULL; (*count)++) {
-        last = last->next;
-    }
-    *list = last->next;
-    last->next = NULL;
-    return first;
-}
-
-void *metadata_take_aligned(unsigned most, unsigned *count) {
+    struct free_piece **list = &metadata.recycled[use][units];
+    struct free_piece *freed = piece;
     lock_acquire(&metadata.lock);
-    void *first;
-    if (metadata.recycled_aligned != NULL) {
-        first = pop_some(&metadata.recycled_aligned, most, count);
+    freed->next = *list;
+    *list = freed;
+    lock_release(&metadata.lock);
+}
+
+void *metadata_take_aligned(unsigned *count) {
+    lock_acquire(&metadata.lock);
+    void *first = metadata.recycled_aligned;
+    if (first != NULL) {
+        metadata.recycled_aligned = metadata.recycled_aligned->next_batch;
+        *count = METADATA_ALIGNED_BATCH;
     } else {
         first = take_fresh_aligned();
         *count = 1;
@@ -177,8 +163,12 @@ void *metadata_take_aligned(unsigned most, unsigned *count) {
     return first;
 }
 
-void metadata_give_aligned(void *first, void *last) {
-    push(&metadata.recycled_aligned, first, last);
+void metadata_give_aligned(void *first) {
+    struct free_batch *batch = first;
+    lock_acquire(&metadata.lock);
+    batch->next_batch = metadata.recycled_aligned;
+    metadata.recycled_aligned = batch;
+    lock_release(&metadata.lock);
 }
 
 void *metadata_alloc(size_t bytes) {
@@ -227,7 +217,14 @@ size_t metadata_check(void) {
             free_bytes += list_bytes(metadata.recycled[use][units], units, bytes);
         }
     }
-    free_bytes += list_bytes(metadata.recycled_aligned, METADATA_ALIGNED_UNITS, bytes);
+    for (const struct free_batch *batch = metadata.recycled_aligned;
+         batch != NULL && free_bytes <= bytes; batch = batch->next_batch) {
+        const uint64_t batch_bytes =
+            list_bytes((const struct free_piece *)batch, METADATA_ALIGNED_UNITS, bytes);
+        check_equal(&check, "a batch of freed nodes is whole", batch_bytes,
+                    METADATA_ALIGNED_BATCH * METADATA_ALIGNED_BYTES);
+        free_bytes += batch_bytes;
+    }
     for (unsigned units = 1; units < METADATA_ALIGNED_UNITS; units++) {
         free_bytes += list_bytes(metadata.gaps[units], units, bytes);
         check_that(&check, (metadata.gap_lengths >> units & 1u) == (metadata.gaps[units] != NULL),

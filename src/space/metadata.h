@@ -8,8 +8,9 @@
 
 #define RECYCLED_UNITS_MAX 256
 
-// Of a piece of metadata_take_aligned(), and what its address is a multiple of.
+// Of a piece of metadata_take_aligned(), and what its address is a multiple of. Freed ones come and go in batches.
 #define METADATA_ALIGNED_BYTES 512
+#define METADATA_ALIGNED_BATCH 8
 #define METADATA_ALIGNED_UNITS (METADATA_ALIGNED_BYTES / CACHE_LINE_BYTES)
 
 // Bitmaps of slabs are apart: where a block is freed twice while its slab goes, a thread may still set a bit in them.
@@ -17,6 +18,12 @@ enum metadata_use { METADATA_STRUCTURES, METADATA_BITMAPS, METADATA_USE_COUNT };
 
 struct free_piece {
     struct free_piece *next;
+};
+
+// The first of METADATA_ALIGNED_BATCH freed aligned pieces: who takes or gives them touches no line of the others.
+struct free_batch {
+    struct free_piece *next;  // piece of the batch
+    struct free_batch *next_batch;
 };
 
 // What a mapping of pieces begins with.
@@ -33,7 +40,7 @@ struct metadata {
     // more than one line begin with a pair. Bit n: list n is not empty.
     struct free_piece *gaps[METADATA_ALIGNED_UNITS];
     uint32_t gap_lengths;
-    struct free_piece *recycled_aligned;
+    struct free_batch *recycled_aligned;
     // Every mapping there is. Release when a header is complete, acquire by whoever walks them.
     _Atomic(struct metadata_chunk *) chunks;
     // Relaxed: written under the lock, read by statistics at any time; pairs with nothing.
@@ -54,12 +61,12 @@ void metadata_free(void *piece, size_t bytes);
 void *metadata_alloc_bitmaps(size_t bytes);
 void metadata_free_bitmaps(void *piece, size_t bytes);
 
-// Pieces of METADATA_ALIGNED_BYTES, at a multiple of as much, linked by their first words: `count` of them, 1 to `most`, of which more than
-// one only where they were in use before; these are not cleared. NULL when the system has no memory.
-void *metadata_take_aligned(unsigned most, unsigned *count);
+// Pieces of METADATA_ALIGNED_BYTES, at a multiple of as much, linked by their first words, the last one's NULL: a batch that was given back,
+// not cleared, or, where there is none, a single new one. `count`: how many. NULL when the system has no memory.
+void *metadata_take_aligned(unsigned *count);
 
-// Gives back the pieces from `first` to `last`, linked likewise.
-void metadata_give_aligned(void *first, void *last);
+// Gives back METADATA_ALIGNED_BATCH pieces, linked likewise.
+void metadata_give_aligned(void *first);
 
 // Bytes handed out so far, freed pieces and gaps between pieces included: as much as may be resident, to the machine's
 // next page in each mapping.

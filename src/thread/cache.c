@@ -59,7 +59,7 @@ _Static_assert(NODE_BYTES == METADATA_ALIGNED_BYTES, "a full node is told by its
 static void **take_node(struct thread_cache *cache) {
     if (cache->empty_nodes == NULL) {
         unsigned count;
-        cache->empty_nodes = metadata_take_aligned(EMPTY_NODES_MOVED, &count);
+        cache->empty_nodes = metadata_take_aligned(&count);
         if (unlikely(cache->empty_nodes == NULL)) {
             return NULL;
         }
@@ -79,12 +79,13 @@ void cache_give_node(struct thread_cache *cache, void **node) {
         return;
     }
     void **last = node;
-    for (unsigned i = 1; i < EMPTY_NODES_MOVED; i++) {
+    for (unsigned i = 1; i < METADATA_ALIGNED_BATCH; i++) {
         last = (void **)last[0];
     }
     cache->empty_nodes = (void **)last[0];
-    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-EMPTY_NODES_MOVED);
-    metadata_give_aligned(node, last);
+    last[0] = NULL;
+    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-METADATA_ALIGNED_BATCH);
+    metadata_give_aligned(node);
 }
 
 // The class's first node; false when there is no memory for it, or the thread's share has no room.

@@ -24,6 +24,7 @@
 #include "heap/guarded.h"
 #include "heap/heap.h"
 #include "heap/slab.h"
+#include "space/metadata.h"
 #include "space/page_map.h"
 #include "space/size_class.h"
 #include "thread/capacity.h"
@@ -31,10 +32,9 @@
 
 #define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 
-// Nodes that a cache keeps for depots that grow again, and how many it takes and gives at a time: metadata's lock is one for all
+// Nodes that a cache keeps for depots that grow again. It takes and gives them in whole batches: metadata's lock is one for all
 // threads (docs/decisions/0068-what-threads-share.md).
-#define EMPTY_NODES_MOST 16
-#define EMPTY_NODES_MOVED 8
+#define EMPTY_NODES_MOST (2 * METADATA_ALIGNED_BATCH)
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
@@ -78,9 +78,8 @@ struct thread_cache {
     uint64_t clock_ms;                                 // what that look said
     uint64_t decay_ms, slab_purge_ms, early_purge_ms;  // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                           // sum of capacity_cost()
-    uint64_t budget_bytes;  // knob: most of that; 0: see capacity_allowed()
-    void **
-        empty_nodes;  // stack of up to EMPTY_NODES_MOST nodes in no use, linked by their first slot
+    uint64_t budget_bytes;     // knob: most of that; 0: see capacity_allowed()
+    void **empty_nodes;        // stack of up to EMPTY_NODES_MOST nodes, linked by their first slot
     struct learner *learner;   // control/learner.c's, or NULL
     uint32_t learner_events;   // refills and flushes since it looked last
     uint32_t learner_window;   // how many of them make it look again: see knobs.h

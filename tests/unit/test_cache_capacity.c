@@ -417,7 +417,7 @@ static void test_empty_nodes_are_kept(void **state) {
     const struct range {
         unsigned nodes;
         bool stays;
-    } ranges[] = {{1, true}, {EMPTY_NODES_MOST - EMPTY_NODES_MOVED, true}, {NODES - 1, false}};
+    } ranges[] = {{1, true}, {EMPTY_NODES_MOST - METADATA_ALIGNED_BATCH, true}, {NODES - 1, false}};
     for (unsigned i = 0; i < COUNT; i++) {
         blocks[i] = take(SIZE_CLASS_16);
     }

@@ -36,11 +36,46 @@ static size_t choose_bytes(uint64_t *random_state) {
     }
 }
 
+static void *next_of(void *piece) {
+    return *(void **)piece;
+}
+
+static void link_to(void *piece, void *next) {
+    *(void **)piece = next;
+}
+
+// Of what came in a batch, and of what is to go in one: linked.
+static void *taken, *given;
+static unsigned given_count;
+
+// One piece, as a cache takes one: of the batch at hand, or of the next.
 static void *take_aligned(void) {
-    unsigned count;
-    void *piece = metadata_take_aligned(1, &count);
-    assert_true(piece == NULL || count == 1);
+    if (taken == NULL) {
+        unsigned count;
+        taken = metadata_take_aligned(&count);
+        if (taken == NULL) {
+            return NULL;
+        }
+        assert_true(count == 1 || count == METADATA_ALIGNED_BATCH);
+        void *last = taken;
+        for (unsigned i = 1; i < count; i++) {
+            last = next_of(last);
+        }
+        assert_null(next_of(last));
+    }
+    void *piece = taken;
+    taken = next_of(piece);
     return piece;
+}
+
+static void give_aligned(void *piece) {
+    link_to(piece, given);
+    given = piece;
+    if (++given_count == METADATA_ALIGNED_BATCH) {
+        metadata_give_aligned(given);
+        given = NULL;
+        given_count = 0;
+    }
 }
 
 static unsigned char *take(size_t bytes, bool is_aligned) {
@@ -70,7 +105,7 @@ static void test_random_pieces(void **state) {
             // Nobody else was given these bytes.
             require_filled(piece->start, piece->bytes, piece->mark);
             if (piece->is_aligned) {
-                metadata_give_aligned(piece->start, piece->start);
+                give_aligned(piece->start);
             } else {
                 metadata_free(piece->start, piece->bytes);
             }
@@ -83,65 +118,85 @@ static void test_random_pieces(void **state) {
 // What lies before aligned pieces.
 static void test_gaps_serve(void **state) {
     (void)state;
-    char *aligned[4];
-    for (unsigned i = 0; i < 4; i++) {
+    enum { COUNT = METADATA_ALIGNED_BATCH };
+    char *aligned[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
         aligned[i] = take_aligned();
         memset(aligned[i], 1, METADATA_ALIGNED_BYTES);
         metadata_alloc(640);
     }
     // Before each 384 bytes of gap, the first of them behind the header of the mapping.
     const uint64_t bytes = metadata_bytes();
-    assert_int_equal(bytes, 4 * (384 + METADATA_ALIGNED_BYTES + 640));
-    for (unsigned i = 0; i < 12; i++) {
+    assert_int_equal(bytes, COUNT * (384 + METADATA_ALIGNED_BYTES + 640));
+    for (unsigned i = 0; i < 3 * COUNT; i++) {
         char *piece = (i % 2 != 0) ? metadata_alloc_bitmaps(128) : metadata_alloc(128);
-        assert_in_range((uintptr_t)piece, (uintptr_t)aligned[0] - 384, (uintptr_t)aligned[3] - 128);
+        assert_in_range((uintptr_t)piece, (uintptr_t)aligned[0] - 384,
+                        (uintptr_t)aligned[COUNT - 1] - 128);
         require_filled((unsigned char *)piece, 128, 0);
         memset(piece, 2, 128);
     }
     assert_int_equal(metadata_bytes(), bytes);
     assert_int_equal(metadata_check(), 0);
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         require_filled((unsigned char *)aligned[i], METADATA_ALIGNED_BYTES, 1);
-        metadata_give_aligned(aligned[i], aligned[i]);
+        give_aligned(aligned[i]);
     }
-    assert_ptr_equal(take_aligned(), aligned[3]);
+    assert_ptr_equal(take_aligned(), aligned[COUNT - 1]);
     assert_int_equal(metadata_check(), 0);
 }
 
-static void *next_of(void *piece) {
-    return *(void **)piece;
-}
-
-// Several in one turn: of those that were in use, and no more than there are.
+// Batches as they were given, the last one first; what was never in use comes one by one.
 static void test_aligned_pieces_come_and_go_together(void **state) {
     (void)state;
-    enum { COUNT = 5 };
+    enum { BATCHES = 3, COUNT = BATCHES * METADATA_ALIGNED_BATCH };
     void *pieces[COUNT];
     unsigned count;
     for (unsigned i = 0; i < COUNT; i++) {
         // Nothing is touched ahead.
-        pieces[i] = metadata_take_aligned(COUNT, &count);
+        pieces[i] = metadata_take_aligned(&count);
         assert_int_equal(count, 1);
         require_filled(pieces[i], METADATA_ALIGNED_BYTES, 0);
     }
     const uint64_t bytes = metadata_bytes();
     for (unsigned i = 0; i < COUNT; i++) {
         memset(pieces[i], (int)i + 1, METADATA_ALIGNED_BYTES);
-        *(void **)pieces[i] = i + 1 < COUNT ? pieces[i + 1] : NULL;
+        const bool is_last = (i + 1) % METADATA_ALIGNED_BATCH == 0;
+        link_to(pieces[i], is_last ? NULL : pieces[i + 1]);
     }
-    metadata_give_aligned(pieces[0], pieces[COUNT - 1]);
+    for (unsigned i = 0; i < COUNT; i += METADATA_ALIGNED_BATCH) {
+        metadata_give_aligned(pieces[i]);
+        assert_int_equal(metadata_check(), 0);
+    }
+    for (unsigned batch = BATCHES; batch-- > 0;) {
+        void *piece = metadata_take_aligned(&count);
+        assert_int_equal(count, METADATA_ALIGNED_BATCH);
+        for (unsigned i = 0; i < METADATA_ALIGNED_BATCH; i++) {
+            assert_ptr_equal(piece, pieces[batch * METADATA_ALIGNED_BATCH + i]);
+            piece = next_of(piece);
+        }
+        assert_null(piece);
+        assert_int_equal(metadata_check(), 0);
+    }
+    metadata_take_aligned(&count);
+    assert_int_equal(count, 1);
+    assert_true(metadata_bytes() > bytes);
+}
+
+// A batch that lost a piece, or has one too many, shows in the check.
+static void test_a_broken_batch_is_found(void **state) {
+    (void)state;
+    void *pieces[METADATA_ALIGNED_BATCH];
+    for (unsigned i = 0; i < METADATA_ALIGNED_BATCH; i++) {
+        pieces[i] = take_aligned();
+    }
+    for (unsigned i = 0; i < METADATA_ALIGNED_BATCH; i++) {
+        give_aligned(pieces[i]);
+    }
     assert_int_equal(metadata_check(), 0);
-    void *first = metadata_take_aligned(3, &count);
-    assert_int_equal(count, 3);
-    assert_ptr_equal(first, pieces[0]);
-    assert_ptr_equal(next_of(pieces[0]), pieces[1]);
-    assert_ptr_equal(next_of(pieces[1]), pieces[2]);
-    assert_null(next_of(pieces[2]));
-    assert_ptr_equal(metadata_take_aligned(3, &count), pieces[3]);
-    assert_int_equal(count, 2);
-    assert_ptr_equal(next_of(pieces[3]), pieces[4]);
-    assert_null(next_of(pieces[4]));
-    assert_int_equal(metadata_bytes(), bytes);
+    void *last = pieces[0];
+    link_to(pieces[1], NULL);
+    assert_int_equal(metadata_check(), 1);
+    link_to(pieces[1], last);
     assert_int_equal(metadata_check(), 0);
 }
 
@@ -226,6 +281,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_random_pieces),
         cmocka_unit_test(test_gaps_serve),
         cmocka_unit_test(test_aligned_pieces_come_and_go_together),
+        cmocka_unit_test(test_a_broken_batch_is_found),
         cmocka_unit_test(test_short_pieces_share_a_pair),
         cmocka_unit_test(test_freed_piece_serves_the_next_of_its_size),
         cmocka_unit_test(test_bytes_are_counted),
