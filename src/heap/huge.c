@@ -19,12 +19,15 @@
 // The only table.
 #define table huge_table_state
 
-static void make_live(struct huge *huge) {
+// A live block, of whose pages those of the first `entered_bytes` are in the page map already.
+static void make_live(struct huge *huge, size_t entered_bytes) {
+    const size_t entered = align_up(entered_bytes, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t pages = align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
     huge_move_to(huge, HUGE_LIVE);
     table.live_bytes += huge->mapped_bytes;
     table.live_count++;
     table.peak_bytes = greatest_u64(table.peak_bytes, table.live_bytes);
-    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
+    page_map_set(huge->start + entered * PAGE_BYTES, pages - entered,
                  page_entry(huge->number, PAGE_KIND_HUGE));
 }
 
@@ -53,13 +56,13 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
     return true;
 }
 
-// The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the old
-// entries are gone.
-static void settle(struct huge *huge, size_t usable_bytes) {
+// The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the page map has
+// entries for the first `entered_bytes`, and no others: who grows a block of gigabytes page by page enters each page once.
+static void settle(struct huge *huge, size_t usable_bytes, size_t entered_bytes) {
     whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes;
     table.live_count--;  // make_live counts it again
-    make_live(huge);
+    make_live(huge, entered_bytes);
 }
 
 // Kept and live mappings together stay below the highest live total there was.
@@ -77,8 +80,9 @@ static void follow_arena(void) {
 }
 
 // Free pages of the arena would stand beside what live blocks have passed a former peak by.
-static void unlock_and_make_room(uint64_t former_peak_bytes) {
-    const uint64_t grown_bytes = table.peak_bytes - former_peak_bytes;
+static void unlock_and_make_room(void) {
+    const uint64_t grown_bytes = align_down(table.peak_bytes - table.room_peak_bytes, PAGE_BYTES);
+    table.room_peak_bytes += grown_bytes;
     leaving_unmap_and_unlock();
     if (grown_bytes != 0) {
         arena_make_room(grown_bytes);
@@ -87,13 +91,14 @@ static void unlock_and_make_room(uint64_t former_peak_bytes) {
 
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
     const uintptr_t piece = huge_last_piece(huge);
-    const size_t before = huge->start + huge->usable_bytes - piece;
+    const size_t before = huge->usable_bytes;
     if (!page_map_cover(huge->start, usable_bytes) ||
-        !os_resize((void *)piece, before, huge->start + usable_bytes - piece)) {
+        !os_resize((void *)piece, huge->start + before - piece,
+                   huge->start + usable_bytes - piece)) {
         return false;
     }
     table.live_bytes -= huge->mapped_bytes;
-    settle(huge, usable_bytes);
+    settle(huge, usable_bytes, before);
     return true;
 }
 
@@ -156,7 +161,7 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
         return false;
     }
     table.live_bytes -= huge->mapped_bytes;
-    settle(huge, usable_bytes);
+    settle(huge, usable_bytes, 0);
     count_event(COUNTER_huge_moves, 1);
     return true;
 }
@@ -172,7 +177,7 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
     page_map_set(tail, pages - kept_pages, PAGE_ENTRY_NONE);
     huge_forget_seams(huge, huge->start + usable_bytes);
     table.live_bytes -= huge->mapped_bytes;
-    settle(huge, usable_bytes);
+    settle(huge, usable_bytes, usable_bytes);
     const uintptr_t end = huge->start + usable_bytes;
     block_pages_split(huge, end);
     struct huge *part = leaving_add_part(end, before - usable_bytes);
@@ -188,7 +193,7 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
         huge->seam_count = seam_count;
         huge_forget_seams(huge, end + left_bytes);
         table.live_bytes -= huge->mapped_bytes;
-        settle(huge, usable_bytes + left_bytes);
+        settle(huge, usable_bytes + left_bytes, usable_bytes);
     }
 }
 
@@ -212,7 +217,7 @@ static struct huge *take_kept(size_t usable_bytes, size_t alignment, bool clean)
     struct huge *huge = kept_take(usable_bytes + guard_bytes(), alignment);
     if (huge != NULL) {
         block_pages_reuse(huge, clean);
-        make_live(huge);
+        make_live(huge, 0);
         count_event(COUNTER_huge_reuses, 1);
     }
     return huge;
@@ -226,7 +231,7 @@ static struct huge *take_new(size_t usable_bytes, size_t alignment, bool clean,
         !map_new(huge, usable_bytes, alignment, block_pages_ask(usable_bytes, clean))) {
         return NULL;
     }
-    make_live(huge);
+    make_live(huge, 0);
     *filled_bytes = clean ? 0 : kept_fill(huge, 0);
     if (*filled_bytes != 0) {
         count_event(COUNTER_huge_reuses, 1);
@@ -247,7 +252,6 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     struct zeroing zeroing = {false, false};
     lock_acquire(&table.lock);
     huge_table_prepare();
-    const uint64_t peak_bytes = table.peak_bytes;
     if (zero) {
         zeroing = zeroing_next();
     }
@@ -259,7 +263,7 @@ void *huge_alloc(size_t bytes, size_t alignment, bool zero) {
     }
     void *first = huge == NULL ? NULL : block_pages_first(huge, dirty_bytes);
     trim_kept();
-    unlock_and_make_room(peak_bytes);
+    unlock_and_make_room();
     if (huge == NULL) {
         return NULL;
     }
@@ -354,13 +358,12 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     bool done = true;
     void *first = NULL;
     lock_acquire(&table.lock);
-    const uint64_t peak_bytes = table.peak_bytes;
     if (usable_bytes < huge->usable_bytes) {
         shrink(huge, usable_bytes);
     } else {
         done = grow(huge, usable_bytes, &first);
     }
-    unlock_and_make_room(peak_bytes);
+    unlock_and_make_room();
     block_pages_touch(huge, first);
     return done;
 }

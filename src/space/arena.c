@@ -352,7 +352,7 @@ static void free_stuck(struct superslab *superslab) {
 
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
-static size_t purge_superslab(struct superslab *superslab, bool everything) {
+static size_t purge_superslab(struct superslab *superslab, bool everything, bool *refused) {
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
     if (everything) {
@@ -377,6 +377,7 @@ static size_t purge_superslab(struct superslab *superslab, bool everything) {
     superslab->zero |= purged;
     superslab->dirty_young |= due & ~purged;
     count_dirty(bit_count(due & ~purged));
+    *refused |= (due & ~purged) != 0;
     refile(superslab);
     if (due != 0 && is_spare(superslab)) {
         arena.spare_count++;
@@ -399,21 +400,29 @@ static void unmap_spares(void) {
 }
 
 // Purges what has aged, or with `everything` whatever is dirty, until `rest_pages` dirty ones are left. The lock
-// is held.
-static size_t purge_round(bool everything, uint64_t rest_pages) {
+// is held. *refused: whether the system did not take something back.
+static size_t purge_round(bool everything, uint64_t rest_pages, bool *refused) {
     size_t bytes = 0;
-    // Several threads may be here, each in a round of its own: a visited superslab goes to the back
-    // of the list, and the first one already visited ends the round.
+    *refused = false;
+    // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. The round is
+    // over when all of them were visited by it or a later one that does as much, as seen without giving up the lock.
     const uint64_t round = ++arena.purge_round;
+    const struct superslab *first_done = NULL;
     while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || all_dirty_pages() > rest_pages)) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
-        if (superslab->purge_round >= round) {
+        if (superslab == first_done) {
             break;
         }
-        superslab->purge_round = round;
         list_remove(&superslab->dirty_link);
         list_push_back(&arena.dirty, &superslab->dirty_link);
-        bytes += purge_superslab(superslab, everything);
+        uint64_t *last = everything ? &superslab->purge_round_full : &superslab->purge_round;
+        if (*last >= round) {
+            first_done = first_done == NULL ? superslab : first_done;
+            continue;
+        }
+        *last = round;
+        first_done = NULL;
+        bytes += purge_superslab(superslab, everything, refused);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
         if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
@@ -436,7 +445,8 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
         atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
         excess_decay(&arena.excess);
     }
-    const size_t bytes = purge_round(everything, 0);
+    bool refused;
+    const size_t bytes = purge_round(everything, 0, &refused);
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
                                                   ? UINT64_MAX
                                                   : now_ms + option_live(purge_delay_ms));
@@ -458,20 +468,23 @@ void arena_make_room(uint64_t bytes) {
     lock_acquire(&arena.lock);
     prepare_lists();
     const uint64_t pages = least_u64(bytes / PAGE_BYTES, all_dirty_pages());
-    const size_t purged_bytes = pages == 0 ? 0 : purge_round(true, all_dirty_pages() - pages);
+    bool refused;
+    const size_t purged_bytes =
+        pages == 0 ? 0 : purge_round(true, all_dirty_pages() - pages, &refused);
     lock_release(&arena.lock);
     count_purged(purged_bytes);
 }
 
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
-    const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT);
+    bool refused;
+    const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT, &refused);
     if (bytes != 0) {
         excess_dropped(&arena.excess, bytes, bound_bytes);
     }
-    // The system refuses to take back what is locked in memory.
+    // The system refuses to take back what is locked in memory. What others freed meanwhile is for their own purges.
     const uint64_t left_bytes = all_dirty_pages() * PAGE_BYTES;
-    if (unlikely(left_bytes > bound_bytes)) {
+    if (unlikely(refused && left_bytes > bound_bytes)) {
         excess_accept(&arena.excess, left_bytes);
     }
     lock_release(&arena.lock);
@@ -502,7 +515,7 @@ static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
     arena.used_pages -= bit_count(mask);
     release_pages(superslab, mask);
     if (!trim_and_unlock(option_live(excess_bytes)) && unlikely(option_live(purge_delay_ms) == 0)) {
-        arena_purge(0, true);
+        count_event(COUNTER_purged_bytes, arena_purge(0, true));
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "config/counters.h"
 #include "config/options.h"
 #include "fake_os.h"
 #include "plain_runs.h"
@@ -112,6 +113,78 @@ static void test_refused_purge_is_tried_again(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// Another thread's tick, in the middle of a purge of everything: once.
+static bool ticked;
+
+static void tick_once(enum os_call call, void *start, size_t bytes) {
+    (void)start, (void)bytes;
+    if (call == OS_MADVISE && !ticked) {
+        ticked = true;
+        arena_purge(os_clock_ms(), false);
+    }
+}
+
+enum { WHOLE_COUNT = 8 };
+
+static void make_dirty(unsigned count) {
+    struct run *whole[WHOLE_COUNT];
+    for (unsigned i = 0; i < count; i++) {
+        whole[i] = take_plain(SUPERSLAB_PAGES);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        arena_give(whole[i]);
+    }
+}
+
+static void test_a_tick_does_not_end_a_purge_of_everything(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = UINT64_C(1) << 30;
+    make_dirty(WHOLE_COUNT);
+    assert_int_equal(dirty_bytes(), WHOLE_COUNT * SUPERSLAB_BYTES);
+    fake_os_watch(tick_once);
+    assert_int_equal(arena_purge(os_clock_ms(), true), WHOLE_COUNT * SUPERSLAB_BYTES);
+    fake_os_watch(NULL);
+    assert_true(ticked);
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+// What others free while a purge runs.
+static void free_more(enum os_call call, void *start, size_t bytes) {
+    (void)start, (void)bytes;
+    if (call == OS_MADVISE) {
+        options.excess_bytes = UINT64_C(1) << 30;
+        make_dirty(3);
+        options.excess_bytes = 8 * MIB;
+    }
+}
+
+static void test_only_what_the_system_refuses_may_stay(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = 8 * MIB;
+    fake_os_watch(free_more);
+    make_dirty(WHOLE_COUNT);
+    fake_os_watch(NULL);
+    assert_true(dirty_bytes() > 8 * MIB);
+    assert_int_equal(arena_state.excess.accepted_bytes, 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static uint64_t purged_bytes(void) {
+    return atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]);
+}
+
+static void test_what_goes_without_a_delay_is_counted(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 0;
+    const uint64_t before = purged_bytes();
+    arena_give(take_plain(4));
+    assert_int_equal(purged_bytes() - before, 4 * PAGE_BYTES);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_purge_by_the_clock),
@@ -120,6 +193,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_purge_in_few_calls),
         cmocka_unit_test(test_no_delay_purges_at_once),
         cmocka_unit_test(test_refused_purge_is_tried_again),
+        cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
+        cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
+        cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -13,10 +13,6 @@
 #include "space/page_map.h"
 #include "team.h"
 
-static void start(void) {
-    page_map_init();
-}
-
 static char *make(size_t bytes) {
     char *block = huge_alloc(bytes, PAGE_BYTES, false);
     assert_non_null(block);
@@ -70,7 +66,7 @@ static uint64_t counted(enum counter counter) {
 
 static void test_sizes(void **state) {
     (void)state;
-    start();
+    page_map_init();
     for (size_t bytes = LARGE_BYTES_MAX + 1; bytes < 200 * MIB; bytes = bytes * 3 + 5000) {
         char *block = make(bytes);
         assert_int_equal(huge_of(block)->usable_bytes, align_up(bytes, os_page_bytes()));
@@ -88,7 +84,7 @@ static void test_sizes(void **state) {
 
 static void test_alignment(void **state) {
     (void)state;
-    start();
+    page_map_init();
     for (size_t alignment = 1; alignment <= 4 * GIB; alignment *= 4) {
         static const size_t sizes[] = {1, 5000, 3 * MIB, 5 * MIB + 1};
         for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
@@ -108,7 +104,7 @@ static void test_alignment(void **state) {
 
 static void test_impossible_requests(void **state) {
     (void)state;
-    start();
+    page_map_init();
     assert_null(huge_alloc(PTRDIFF_MAX, PAGE_BYTES, false));
     assert_null(huge_alloc(SIZE_MAX, PAGE_BYTES, false));
     assert_null(huge_alloc((size_t)1 << 46, PAGE_BYTES, false));
@@ -123,7 +119,7 @@ static void test_impossible_requests(void **state) {
 
 static void test_many_descriptors(void **state) {
     (void)state;
-    start();
+    page_map_init();
     static char *blocks[200];
     for (unsigned i = 0; i < 200; i++) {
         blocks[i] = make(LARGE_BYTES_MAX + 1 + i * 70000);
@@ -142,7 +138,7 @@ static void test_many_descriptors(void **state) {
 
 static void test_kept_mapping_is_used_again(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(10 * MIB);
     mark(block, 10 * MIB, 1);
     drop(block);
@@ -161,7 +157,7 @@ static void test_kept_mapping_is_used_again(void **state) {
 
 static void test_shortest_kept_mapping_that_is_long_enough(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *first = make(10 * MIB);
     char *second = make(12 * MIB);
     char *third = make(20 * MIB);
@@ -184,7 +180,7 @@ static void test_shortest_kept_mapping_that_is_long_enough(void **state) {
 static void test_kept_mapping_with_a_guard_is_not_cut(void **state) {
     (void)state;
     options.guard_gaps = 1;
-    start();
+    page_map_init();
     char *block = make(10 * MIB);
     drop(block);
     const uint64_t moves = fake_os_calls(OS_MREMAP);
@@ -216,7 +212,7 @@ static char *make_of_pieces(unsigned count, size_t bytes) {
 
 static void test_pages_of_kept_mappings_move(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make_of_pieces(3, 13 * MIB);  // of 3, 4 and 5
     assert_int_equal(fake_os_calls(OS_MREMAP), 3);
     assert_int_equal(counted(COUNTER_huge_reuses), 1);
@@ -246,7 +242,7 @@ static void test_pages_of_kept_mappings_move(void **state) {
 
 static void test_only_what_is_needed_moves(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *large = make(10 * MIB);
     char *small = make(6 * MIB);
     mark(large, 10 * MIB, 1);
@@ -262,7 +258,7 @@ static void test_only_what_is_needed_moves(void **state) {
 
 static void test_aligned_block_of_kept_pages(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *freed = make(20 * MIB);
     mark(freed, 20 * MIB, 1);
     drop(freed);
@@ -275,7 +271,7 @@ static void test_aligned_block_of_kept_pages(void **state) {
 // Cleared pages are new ones: moving others would be in vain.
 static void test_zeroed_block_is_not_put_together(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *freed = make(10 * MIB);
     mark(freed, 10 * MIB, 1);
     drop(freed);
@@ -288,7 +284,7 @@ static void test_zeroed_block_is_not_put_together(void **state) {
 // Few pieces: what the last one leaves is new memory, and the rest of the kept mappings goes.
 static void test_pieces_are_few(void **state) {
     (void)state;
-    start();
+    page_map_init();
     static char *freed[HUGE_PIECES_MAX + 4];
     for (unsigned i = 0; i < ARRAY_COUNT(freed); i++) {
         freed[i] = make(3 * MIB);
@@ -307,7 +303,7 @@ static void test_pieces_are_few(void **state) {
 // Whichever move is refused, the request is served, and nothing is lost.
 static void test_refused_piece_comes_as_new_memory(void **state) {
     (void)state;
-    start();
+    page_map_init();
     for (uint64_t nth = 1; nth <= 3; nth++) {
         fake_os_fail(OS_MREMAP, nth, true);
         char *block = make_of_pieces(3, 13 * MIB);
@@ -324,7 +320,7 @@ static void test_refused_piece_comes_as_new_memory(void **state) {
 
 static void test_block_of_pieces_grows(void **state) {
     (void)state;
-    start();
+    page_map_init();
     for (unsigned refused = 0; refused <= 3; refused++) {
         char *block = make_of_pieces(3, 13 * MIB);
         struct huge *huge = huge_of(block);
@@ -361,7 +357,7 @@ static void test_block_of_pieces_grows(void **state) {
 // A block that grows takes kept pages as well.
 static void test_growth_takes_kept_pages(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(5 * MIB);
     char *freed = make(10 * MIB);
     mark(block, 5 * MIB, 1);
@@ -380,7 +376,7 @@ static void test_growth_takes_kept_pages(void **state) {
 
 static void test_growth_by_a_page_takes_no_kept_pages(void **state) {
     (void)state;
-    start();
+    page_map_init();
     struct huge *huge = huge_of(make(5 * MIB));
     drop(make(10 * MIB));
     assert_true(huge_resize(huge, 5 * MIB + 1));
@@ -389,7 +385,7 @@ static void test_growth_by_a_page_takes_no_kept_pages(void **state) {
 
 static void test_reused_block_is_zero_when_asked(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(5 * MIB);
     for (unsigned refused = 0; refused <= 1; refused++) {
         memset(block, 1, 5 * MIB);
@@ -409,7 +405,7 @@ static void test_reused_block_is_zero_when_asked(void **state) {
 
 static void test_kept_until_the_delay_has_passed(void **state) {
     (void)state;
-    start();
+    page_map_init();
     options.purge_delay_ms = 500;
     char *first = make(5 * MIB);
     char *second = make(6 * MIB);
@@ -433,7 +429,7 @@ static void test_kept_until_the_delay_has_passed(void **state) {
 static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
     (void)state;
     learner_start();
-    start();
+    page_map_init();
     options.huge_cache_bytes = 8 * MIB;
     char *first = make(5 * MIB);
     char *second = make(5 * MIB);
@@ -460,7 +456,7 @@ static void test_not_kept_beyond_the_limit_or_without_delay(void **state) {
 // Kept and live mappings together stay below what was live before.
 static void test_kept_mappings_make_room(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *first = make(20 * MIB);
     fake_os_pass_ms(1);
     char *second = make(10 * MIB);  // at most 30 MiB were live
@@ -483,7 +479,7 @@ static void test_kept_mappings_make_room(void **state) {
 
 static void test_refused_unmap_is_tried_again(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(5 * MIB);
     drop(block);
     fake_os_fail(OS_MUNMAP, 1, true);
@@ -500,7 +496,7 @@ static void test_refused_unmap_is_tried_again(void **state) {
 static void test_cleared_when_freed(void **state) {
     (void)state;
     options.zero_on_free = 1;
-    start();
+    page_map_init();
     char *block = make(5 * MIB);
     mark(block, 5 * MIB, 1);
     drop(block);
@@ -516,7 +512,7 @@ static void test_cleared_when_freed(void **state) {
 
 static void test_grow_in_place(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(3 * MIB);
     mark(block, 3 * MIB, 1);
     assert_true(huge_resize(huge_of(block), 7 * MIB + 1));
@@ -527,11 +523,15 @@ static void test_grow_in_place(void **state) {
     assert_int_equal(counted(COUNTER_huge_moves), 0);
     assert_int_equal(huge_check(), 0);
     assert_int_equal(totals().live_count, 1);
+    // Pages that it had are not entered again.
+    page_map_set((uintptr_t)block + MIB, 1, PAGE_ENTRY_NONE);
+    assert_true(huge_resize(huge_of(block), 8 * MIB));
+    assert_int_equal(page_map_get((uintptr_t)block + MIB), PAGE_ENTRY_NONE);
 }
 
 static void test_grow_by_moving(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(3 * MIB);
     struct huge *huge = huge_of(block);
     mark(block, 3 * MIB, 1);
@@ -552,7 +552,7 @@ static void test_grow_by_moving(void **state) {
 
 static void test_shrink(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(20 * MIB);
     struct huge *huge = huge_of(block);
     mark(block, 20 * MIB, 1);
@@ -572,7 +572,7 @@ static void test_shrink(void **state) {
 
 static void test_refused_shrink_keeps_the_longer_block(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(20 * MIB);
     mark(block, 20 * MIB, 1);
     fake_os_fail(OS_MUNMAP, 1, false);
@@ -586,7 +586,7 @@ static void test_refused_shrink_keeps_the_longer_block(void **state) {
 // Each call of growing fails: in place, then the reservation, then the move.
 static void test_refused_growth_leaves_the_block_intact(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = make(3 * MIB);
     struct huge *huge = huge_of(block);
     mark(block, 3 * MIB, 1);
@@ -614,7 +614,7 @@ static void test_refused_growth_leaves_the_block_intact(void **state) {
 
 static void test_growth_over_a_window_of_the_page_map(void **state) {
     (void)state;
-    start();
+    page_map_init();
     char *block = huge_alloc(3 * MIB, GIB, false);
     assert_non_null(block);
     struct huge *huge = huge_of(block);
@@ -633,7 +633,7 @@ static void test_growth_over_a_window_of_the_page_map(void **state) {
 static void test_guard(void **state) {
     (void)state;
     options.guard_gaps = 1;
-    start();
+    page_map_init();
     char *block = make(3 * MIB + 1);
     const size_t usable = 3 * MIB + os_page_bytes();
     assert_int_equal(fake_os_state(block + usable - 1), FAKE_WRITABLE);
@@ -658,7 +658,7 @@ static void test_guard(void **state) {
 static void test_huge_page_wishes(void **state) {
     (void)state;
     options.huge_pages = huge_pages_always;
-    start();
+    page_map_init();
     char *block = make(5 * MIB);
     assert_int_equal(fake_os_wish(block + 5 * MIB - 1), OS_HUGE_PAGES_ALWAYS);
 }
@@ -667,7 +667,7 @@ static void test_huge_page_wishes(void **state) {
 
 static void test_each_call_of_an_allocation_refused(void **state) {
     (void)state;
-    start();
+    page_map_init();
     unsigned nth = 1;
     for (bool refused = true; refused; nth++) {
         // A place of its own for each, so that each covers a new window.
@@ -702,7 +702,7 @@ static unsigned free_all(uint64_t seed) {
 
 static void test_freed_once_by_many(void **state) {
     (void)state;
-    start();
+    page_map_init();
     for (unsigned i = 0; i < BLOCK_COUNT; i++) {
         shared[i] = make(3 * MIB);
         shared_huge[i] = huge_of(shared[i]);
@@ -751,7 +751,7 @@ static unsigned churn(uint64_t random_state) {
 
 static void test_threads(void **state) {
     (void)state;
-    start();
+    page_map_init();
     struct team team;
     team_start(&team, THREAD_COUNT, test_seed(), churn);
     team_join(&team);

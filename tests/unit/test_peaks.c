@@ -96,10 +96,29 @@ static void test_growth_of_huge_blocks_purges_as_much(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// Also where each step is less than a page of the arena.
+static void test_growth_by_small_steps_purges_as_much(void **state) {
+    (void)state;
+    start();
+    struct huge *block = make(3 * MIB);
+    struct run *first = take_run(2 * MIB);
+    take_run(MIB);
+    arena_give(first);
+    assert_int_equal(dirty_bytes(), 2 * MIB);
+    for (size_t grown = 4096; grown < PAGE_BYTES; grown += 4096) {
+        assert_true(huge_resize(block, 3 * MIB + grown));
+        assert_int_equal(dirty_bytes(), 2 * MIB);
+    }
+    assert_true(huge_resize(block, 3 * MIB + PAGE_BYTES));
+    assert_int_equal(dirty_bytes(), 0);  // superslab by superslab
+    assert_int_equal(arena_check(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_growth_of_the_arena_unmaps_as_much),
         cmocka_unit_test(test_growth_of_huge_blocks_purges_as_much),
+        cmocka_unit_test(test_growth_by_small_steps_purges_as_much),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
