@@ -36,8 +36,8 @@ CV_PERCENT_MOST = 2.0
 NOISE_FACTOR = 1.5
 MAPPINGS_PERCENT_MOST, MAPPINGS_MOST = 5.0, 16
 SAMPLES_LEAST = 8
-# The workload has a stretch of intervals, then the floor FLOOR_INTERVALS; the first of these is left
-# out, since in it the floor touches its memory. In a short soak stretches are shorter, so that there
+# The workload has a stretch of intervals, then the floor has FLOOR_INTERVALS. The first of these is
+# left out: in it the floor touches its memory. In a short soak stretches are shorter, so that there
 # are STRETCHES of them.
 STRETCH_LEAST, STRETCH_MOST, STRETCHES = 3, 27, 12
 FLOOR_INTERVALS = 3
