@@ -1,8 +1,9 @@
 """`hakmem soak`: a server's heap for minutes or hours, and whether anything drifts.
 
 The workload prints a line per interval; beside it this process counts the memory mappings. What is
-judged is the second half: the first may still grow towards its level. Before it the floor runs for
-a while, so that the noise of the machine is known.
+judged is the second half: the first may still grow towards its level. Again and again the workload
+is stopped and the floor runs for a few intervals, so that the noise of the machine is known of the
+same minutes: a virtual machine may be twice as fast for a while (docs/decisions/0071).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +36,27 @@ CV_PERCENT_MOST = 2.0
 NOISE_FACTOR = 1.5
 MAPPINGS_PERCENT_MOST, MAPPINGS_MOST = 5.0, 16
 SAMPLES_LEAST = 8
+# The floor's turn: so many intervals, but at least so long: on a busy machine lines come late. The
+# first is left out: in it the floor touches its memory.
+FLOOR_INTERVALS, FLOOR_MS_LEAST = 3, 1000
+# Between two turns the workload has so many times as long, as STRETCHES of them fit.
+STRETCH_LEAST, STRETCH_MOST, STRETCHES = 1, 9, 24
+# Whoever is stopped must not stay so when this process is killed.
+WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 @dataclass(frozen=True)
 class Sample:
     """One interval: milliseconds and operations since the start, and the throughput of the
-    interval itself. No mappings: the process had ended when its line was read."""
+    interval itself, without the time for which it was held. No mappings: the process had ended when
+    its line was read."""
 
     ms: int
     ops: int
     rss_bytes: int
     mappings: int
     ops_per_second: float
+    held_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,42 @@ def _lines(process: subprocess.Popen[bytes], silence_seconds: float) -> Iterator
         yield rest
 
 
+def turn_intervals(interval_ms: int) -> int:
+    """How many intervals a turn of the floor has."""
+    return max(FLOOR_INTERVALS, -(-FLOOR_MS_LEAST // interval_ms))
+
+
+def stretch_intervals(seconds: float, interval_ms: int) -> int:
+    """How many intervals the workload has between two turns of the floor."""
+    turn = turn_intervals(interval_ms)
+    fitting = round(seconds * 1000 / interval_ms / STRETCHES) - turn
+    return max(STRETCH_LEAST * turn, min(STRETCH_MOST * turn, fitting))
+
+
+@dataclass
+class Pauses:
+    """After each `stretch` intervals the workload is stopped, and `beside` is called with the
+    milliseconds since its start. `holds`: when that was, on the clock of its lines."""
+
+    stretch: int
+    beside: Callable[[int], None]
+    holds: list[tuple[int, int]] = field(default_factory=list)
+
+    def hold(self, pid: int, ms: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            # Returns, too, when it has just ended, and leaves it to be waited for.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            since = time.monotonic_ns() // 1_000_000
+            self.beside(ms)
+            self.holds.append((since, time.monotonic_ns() // 1_000_000))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def held_ms(self, since: int, until: int) -> int:
+        return sum(max(0, min(until, end) - max(since, start)) for start, end in self.holds)
+
+
 def run(
     allocator: Allocator,
     *,
@@ -97,14 +144,18 @@ def run(
     interval_ms: int = 1000,
     arguments: Mapping[str, object] | None = None,
     on_sample: Callable[[Sample], None] | None = None,
+    pauses: Pauses | None = None,
 ) -> Run:
-    """Runs the workload for so long; its result line must prove the allocator."""
-    command = measure.command_line(
-        workshop.build() / PROGRAM,
-        {"ms": round(seconds * 1000), "interval_ms": interval_ms},
-        arguments or {},
-        allocator.arguments,
-    )
+    """Runs the workload for so long, pauses included; its result line must prove the allocator."""
+    command = [
+        *WITH_PARENT,
+        *measure.command_line(
+            workshop.build() / PROGRAM,
+            {"ms": round(seconds * 1000), "interval_ms": interval_ms},
+            arguments or {},
+            allocator.arguments,
+        ),
+    ]
     with subprocess.Popen(
         command,
         env={**CLEAN_ENVIRONMENT, **allocator.settings()},
@@ -114,7 +165,7 @@ def run(
         start_new_session=True,
     ) as process:
         try:
-            samples, row = _collect(process, interval_ms, on_sample)
+            samples, row = _collect(process, interval_ms, on_sample, pauses)
             process.wait(timeout=SILENT_SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -127,7 +178,10 @@ def run(
 
 
 def _collect(
-    process: subprocess.Popen[bytes], interval_ms: int, on_sample: Callable[[Sample], None] | None
+    process: subprocess.Popen[bytes],
+    interval_ms: int,
+    on_sample: Callable[[Sample], None] | None,
+    pauses: Pauses | None,
 ) -> tuple[list[Sample], dict[str, Any] | None]:
     samples: list[Sample] = []
     row = None
@@ -141,18 +195,22 @@ def _collect(
             row = found
             continue
         before_ms, before_ops = (samples[-1].ms, samples[-1].ops) if samples else (0, 0)
-        passed_ms = max(1, found["ms"] - before_ms)
+        at_ms, passed_ms = found["at_ms"], found["ms"] - before_ms
+        held_ms = pauses.held_ms(at_ms - passed_ms, at_ms) if pauses is not None else 0
         samples.append(
             Sample(
                 ms=found["ms"],
                 ops=found["ops"],
                 rss_bytes=found["rss_bytes"],
                 mappings=_mappings(process.pid),
-                ops_per_second=(found["ops"] - before_ops) * 1000 / passed_ms,
+                ops_per_second=(found["ops"] - before_ops) * 1000 / max(1, passed_ms - held_ms),
+                held_ms=held_ms,
             )
         )
         if on_sample is not None:
             on_sample(samples[-1])
+        if pauses is not None and len(samples) % pauses.stretch == 0:
+            pauses.hold(process.pid, found["ms"])
     return samples, row
 
 
@@ -160,11 +218,28 @@ def second_half(samples: Sequence[Sample]) -> list[Sample]:
     """What is judged."""
     end = samples[-1].ms if samples else 0
     half = [sample for sample in samples if 2 * sample.ms >= end]
-    if len(half) < SAMPLES_LEAST:
+    whole = len(_whole(half))
+    if whole < SAMPLES_LEAST:
         raise MeasureError(
-            f"only {len(half)} intervals to judge, {SAMPLES_LEAST} are needed: run it for longer"
+            f"only {whole} intervals to judge, {SAMPLES_LEAST} are needed: run it for longer"
         )
     return half
+
+
+def _whole(samples: Sequence[Sample]) -> list[Sample]:
+    """The intervals of the workload alone."""
+    return [sample for sample in samples if sample.held_ms == 0]
+
+
+def beside_at(ms: int, floor: Run) -> list[Sample]:
+    """The intervals of one turn of the floor that count, on the clock of the soak."""
+    return [replace(sample, ms=ms + sample.ms) for sample in floor.samples[1:]]
+
+
+def _speeds(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
+    """When, and how fast."""
+    whole = _whole(samples)
+    return [float(sample.ms) for sample in whole], [sample.ops_per_second for sample in whole]
 
 
 @dataclass(frozen=True)
@@ -176,10 +251,9 @@ class Noise:
 
 
 def noise_of(samples: Sequence[Sample]) -> Noise:
-    """The second half of a run of the floor."""
-    half = second_half(samples)
-    speeds = [sample.ops_per_second for sample in half]
-    trend = figures.drift([float(sample.ms) for sample in half], speeds)
+    """The floor's intervals of the second half."""
+    at, speeds = _speeds(second_half(samples))
+    trend = figures.drift(at, speeds)
     return Noise(figures.spread(speeds).cv_percent, abs(trend.percent))
 
 
@@ -197,9 +271,10 @@ def _drift_verdict(name: str, worse: figures.Drift, fail_above: float) -> Verdic
 def judge(samples: Sequence[Sample], floor: Noise | None) -> list[Verdict]:
     """All thresholds."""
     half = second_half(samples)
-    at = [float(sample.ms) for sample in half]
-    speeds = [sample.ops_per_second for sample in half]
-    rss = figures.drift(at, [float(sample.rss_bytes) for sample in half])
+    at, speeds = _speeds(half)
+    rss = figures.drift(
+        [float(sample.ms) for sample in half], [float(sample.rss_bytes) for sample in half]
+    )
     speed = figures.drift(at, speeds)
     slowing = figures.Drift(percent=-speed.percent, low=-speed.high, high=-speed.low)
     explained = NOISE_FACTOR * floor.drift_percent if floor is not None else 0.0
@@ -247,7 +322,7 @@ def summary(
         "verdicts": [asdict(verdict) for verdict in verdicts],
         "floor": asdict(floor),
         "ops": run_.row["ops"],
-        "ops_per_second": figures.spread([each.ops_per_second for each in half]).median,
+        "ops_per_second": figures.spread(_speeds(half)[1]).median,
         "rss_bytes": figures.spread([float(each.rss_bytes) for each in half]).median,
         "peak_rss_bytes": run_.row["peak_rss_bytes"],
         "mappings": half[-1].mappings,

@@ -19,8 +19,6 @@ from .store import Store
 
 EXIT_STATUS = {soak.PASS: 0, soak.FAIL: 1, soak.INCONCLUSIVE: 3}
 EXIT_USAGE = 2
-# The floor runs for this share of the time, but not longer than this.
-FLOOR_SHARE, FLOOR_SECONDS_MOST = 0.1, 120.0
 CONTROLS = ("leak", "slowdown")
 
 
@@ -65,19 +63,29 @@ def _main(options: argparse.Namespace, command: str) -> int:
     }
     kept.manifest({"state": "running", **manifest})
 
-    def run(which: Allocator, length: float, more: dict[str, object]) -> soak.Run:
-        def keep(sample: soak.Sample) -> None:
-            kept.row({"allocator": which.name, **asdict(sample)}, file="samples.jsonl")
-            _progress(which, sample, length)
+    turns: list[soak.Sample] = []
 
-        found = soak.run(which, seconds=length, interval_ms=options.interval_ms,
-                         arguments={**arguments, **more}, on_sample=keep)  # fmt: skip
-        kept.row({"case": "soak", "allocator": which.name, "block": 0, **found.row})
-        return found
+    def keep(which: Allocator, sample: soak.Sample) -> None:
+        kept.row({"allocator": which.name, **asdict(sample)}, file="samples.jsonl")
 
-    quiet = run(floor, min(FLOOR_SECONDS_MOST, max(5.0, FLOOR_SHARE * seconds)), {})
-    noise = soak.noise_of(quiet.samples)
-    found = run(allocator, seconds, controls)
+    def keep_own(sample: soak.Sample) -> None:
+        keep(allocator, sample)
+        _progress(allocator, sample, seconds)
+
+    def measure_floor(ms: int) -> None:
+        length = soak.turn_intervals(options.interval_ms) * options.interval_ms / 1000
+        turn = soak.run(floor, seconds=length, interval_ms=options.interval_ms, arguments=arguments)
+        counted = soak.beside_at(ms, turn)
+        for sample in counted:
+            keep(floor, sample)
+        turns.extend(counted)
+
+    stretch = soak.stretch_intervals(seconds, options.interval_ms)
+    found = soak.run(allocator, seconds=seconds, interval_ms=options.interval_ms,
+                     arguments={**arguments, **controls}, on_sample=keep_own,
+                     pauses=soak.Pauses(stretch, measure_floor))  # fmt: skip
+    kept.row({"case": "soak", "allocator": allocator.name, "block": 0, **found.row})
+    noise = soak.noise_of(turns)
     verdicts = soak.judge(found.samples, noise)
     facts = soak.summary(allocator, found, verdicts, noise)
     changed = identity.changed((allocator, floor), manifest["allocators"])
@@ -89,7 +97,7 @@ def _main(options: argparse.Namespace, command: str) -> int:
         text_columns=3,
     )
     kept.text("table.md", f"    {command}\n\n{text}")
-    kept.text("soak.svg", plots.soak(allocator.name, found.samples))
+    kept.text("soak.svg", plots.soak(allocator.name, found.samples, turns))
     print(json.dumps(facts, indent=2) if options.json else text)
     say(f"samples and plot: {display(kept.folder)}")
     if changed:

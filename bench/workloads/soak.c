@@ -3,7 +3,8 @@
  * about a third of what it frees there comes from the other. Nine shelves in ten are taken from a
  * tenth of them (short lives), the others from all (long ones); where another thread has the shelf, it
  * is any. Live bytes stay the same: RSS or throughput that drifts is the allocator's. One line per
- * --interval-ms: {"ms", "ops", "rss_bytes"}, ops counted from the start; the result line comes last. Ends
+ * --interval-ms: {"at_ms", "ms", "ops", "rss_bytes"}: CLOCK_MONOTONIC, and time and ops counted from the start; the
+ * result line comes last. Who stops the process for a while (SIGSTOP) finds that in an interval that took longer. Ends
  * after --ops, or after --ms if given. --slots is cut to whole shelves, --warm lengthened to them.
  * Each thread stays on a processor, so that whether they share one is not the scheduler's choice.
  *
@@ -140,8 +141,10 @@ static uint64_t ops_sum(void) {
 static void interval_write(uint64_t ms) {
     char buffer[128];
     struct text text = text_in(buffer, sizeof buffer);
-    text_add(&text, "{\"ms\":%" PRIu64 ",\"ops\":%" PRIu64 ",\"rss_bytes\":%" PRIu64 "}", ms,
-             ops_sum(), frame_rss_exact());
+    text_add(&text,
+             "{\"at_ms\":%" PRIu64 ",\"ms\":%" PRIu64 ",\"ops\":%" PRIu64 ",\"rss_bytes\":%" PRIu64
+             "}",
+             plan.start_ns / 1000000 + ms, ms, ops_sum(), frame_rss_exact());
     frame_write(&text);
 }
 

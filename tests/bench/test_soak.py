@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,37 @@ def test_noise_is_that_of_the_floors_second_half() -> None:
     assert soak.noise_of(samples(noise=0.001)).drift_percent < 0.2
 
 
+def test_an_interval_in_which_the_floor_ran_is_not_judged() -> None:
+    run = [replace(each, held_ms=300, ops_per_second=1.0) if number % 7 == 0 else each
+           for number, each in enumerate(samples())]  # fmt: skip
+    assert set(states(run).values()) == {soak.PASS}
+
+
+def test_the_floor_has_its_turns_all_along() -> None:
+    """Of an hour by seconds, of ten minutes, and of the shortest soak that can be judged."""
+    assert soak.stretch_intervals(3600, 1000) == 27
+    assert soak.stretch_intervals(600, 1000) == 22
+    assert soak.stretch_intervals(100, 1000) == 3
+    assert soak.stretch_intervals(5, 100) == 10
+
+
+def test_a_turn_of_the_floor_is_long_enough_for_late_lines() -> None:
+    assert [soak.turn_intervals(ms) for ms in (20, 100, 300, 1000, 60_000)] == [50, 10, 4, 3, 3]
+
+
+def test_intervals_in_which_the_floor_ran_are_not_counted_as_enough() -> None:
+    run = [replace(each, held_ms=300) if number % 12 else each
+           for number, each in enumerate(samples(count=120))]  # fmt: skip
+    with pytest.raises(MeasureError, match="only 5 intervals to judge"):
+        soak.judge(run, None)
+
+
+def test_a_turn_of_the_floor_counts_without_its_start() -> None:
+    turn = soak.Run(samples(count=3), {})
+    assert [each.ms for each in soak.beside_at(60_000, turn)] == [62_000, 63_000]
+    assert soak.beside_at(60_000, turn)[0].ops == turn.samples[1].ops
+
+
 def test_a_drift_that_noise_may_hide_is_inconclusive() -> None:
     verdicts = soak.judge(samples(noise=0.2), soak.Noise(20.0, 0.0))
     assert {each.name: each.state for each in verdicts}["throughput loss"] == soak.INCONCLUSIVE
@@ -131,6 +163,55 @@ def test_a_real_run_is_sampled_and_proven(built: Path) -> None:
     assert [each.ops for each in found.samples] == sorted(each.ops for each in found.samples)
     assert found.samples[-1].ops > 0
     assert "libc" in found.row["proof"]["malloc"]["loader"]
+
+
+def test_the_workload_is_held_while_another_has_its_turn(built: Path) -> None:
+    del built
+    states: list[str] = []
+
+    def beside(ms: int) -> None:
+        assert ms > 0
+        states.extend(state_of(pid) for pid in children_of(os.getpid()))
+        time.sleep(0.4)
+
+    pauses = soak.Pauses(5, beside)
+    found = soak.run(peers.known()["glibc"], seconds=4, interval_ms=100, pauses=pauses)
+    assert states and set(states) == {"T"}
+    held = [sample for sample in found.samples if sample.held_ms > 0]
+    # A line that came late divides a hold, and the run may end with one.
+    assert len(held) >= 2
+    told = sum(end - start for start, end in pauses.holds)
+    assert 0.5 * told <= sum(sample.held_ms for sample in held) <= told
+    assert found.samples[-1].ms >= 4000
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def state_of(pid: int) -> str:
+    """The letter of /proc/PID/stat: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_nothing_stays_stopped_when_the_harness_is_killed(built: Path, tmp_path: Path) -> None:
+    del built
+    folder = tmp_path / "results"
+    line = [sys.executable, str(TOP / "hakmem"), "soak", "--minutes", "1", "--interval-ms", "100",
+            "--allocator", "glibc", "--output", str(folder)]  # fmt: skip
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as harness:
+        try:
+            stopped: list[int] = []
+            deadline = time.monotonic() + HANG_SECONDS
+            while not stopped:
+                assert time.monotonic() < deadline and harness.poll() is None
+                with contextlib.suppress(OSError):
+                    stopped = [pid for pid in children_of(harness.pid) if state_of(pid) == "T"]
+        finally:
+            harness.kill()
+    while any(Path(f"/proc/{pid}").exists() for pid in stopped):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def processors_of_threads(pid: int) -> list[frozenset[int]]:
@@ -214,8 +295,8 @@ def test_a_workload_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path: Path) -> None:
     del built
     folder = tmp_path / "results"
-    line = [sys.executable, str(TOP / "hakmem"), "soak", "--minutes", "0.05", "--json",
-            "--allocator", "glibc", "--interval-ms", "100", "--leak", "30000000",
+    line = [sys.executable, str(TOP / "hakmem"), "soak", "--minutes", "0.5", "--json",
+            "--allocator", "glibc", "--interval-ms", "100", "--leak", "4000000",
             "--output", str(folder)]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 1, done.stderr
@@ -223,7 +304,8 @@ def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path
     assert facts["result"] == soak.FAIL
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["kind"] == "soak" and manifest["soak"] == facts
-    assert manifest["controls"] == {"leak": 30000000}
+    assert manifest["controls"] == {"leak": 4000000}
+    assert facts["floor"]["cv_percent"] > 0
     assert (folder / "soak.svg").read_text().startswith("<svg")
     lines = [json.loads(text) for text in (folder / "samples.jsonl").read_text().splitlines()]
     assert {each["allocator"] for each in lines} == {"glibc", "floor"}

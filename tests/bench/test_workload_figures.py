@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 from workload_runs import MAPPINGS, POOL, result, run
+
+from tests.patience import HANG_SECONDS
 
 Compile = Callable[..., Path]
 MIB = 1 << 20
@@ -278,7 +281,9 @@ def test_soak_tells_each_interval(built: Path) -> None:
     """A line that came late leaves out what it missed: on a busy machine there are fewer."""
     lines, row = soak_lines(built, 1200)
     assert 2 <= len(lines) <= 12
-    assert all(set(line) == {"ms", "ops", "rss_bytes"} for line in lines)
+    assert all(set(line) == {"at_ms", "ms", "ops", "rss_bytes"} for line in lines)
+    assert len({line["at_ms"] - line["ms"] for line in lines}) == 1
+    assert 0 <= time.monotonic() * 1000 - lines[-1]["at_ms"] < HANG_SECONDS * 1000
     assert all(one["ops"] <= two["ops"] and one["ms"] < two["ms"] for one, two in pairwise(lines))
     assert lines[0]["ms"] >= 100 and lines[-1]["ms"] >= 1200
     assert row["ops"] >= lines[-1]["ops"] > lines[0]["ops"]

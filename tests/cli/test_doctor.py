@@ -200,9 +200,15 @@ def test_process_seen_from_outside_is_as_it_sees_itself(
 
 
 def test_large_process_seen_from_outside(tmp_path: Path) -> None:
-    command = ["/usr/bin/python3", "-c", "import ssl, time; time.sleep(60)"]
+    # A module that is being loaded has slots that nothing is bound to yet: wait for the last.
+    loaded = tmp_path / "loaded"
+    script = "import pathlib, ssl, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+    command = ["/usr/bin/python3", "-c", script, loaded]
     with running(command, tmp_path / "r", LD_PRELOAD=str(library())) as (pid, report):
         assert report is not None
+        end = time.monotonic() + HANG_SECONDS
+        while not loaded.exists() and time.monotonic() < end:
+            time.sleep(0.02)
         found = outside(pid)
         providers = {provider for module, _, provider in found if module != provider}
         assert providers == {str(library())}

@@ -327,22 +327,34 @@ def exceedance(histogram: Sequence[tuple[float, float]]) -> tuple[list[float], l
     return uppers, shares
 
 
-def soak(name: str, samples: Sequence[Sample]) -> str:
-    """Resident memory, throughput and mappings of one long run, above each other; the judged half
-    is shaded."""
+def soak(name: str, samples: Sequence[Sample], floor: Sequence[Sample]) -> str:
+    """Resident memory, throughput (with the floor's, measured in between) and mappings of one long
+    run, above each other; the judged half is shaded."""
     figure, grid = _figure(9.0, 6.6, 3, 1)
-    minutes = [sample.ms / 60_000 for sample in samples]
+    alone = [sample for sample in samples if sample.held_ms == 0]
+    counted = [sample for sample in samples if sample.mappings > 0]
     lines = (
-        ("RSS, MiB", [sample.rss_bytes / 2**20 for sample in samples]),
-        ("million operations per second", [sample.ops_per_second / 1e6 for sample in samples]),
-        ("mappings", [float(sample.mappings) for sample in samples if sample.mappings > 0]),
+        ("RSS, MiB", samples, [sample.rss_bytes / 2**20 for sample in samples]),
+        (
+            "million operations per second",
+            alone,
+            [sample.ops_per_second / 1e6 for sample in alone],
+        ),
+        ("mappings", counted, [float(sample.mappings) for sample in counted]),
     )
-    for axes, (label, values) in zip(grid.flat, lines, strict=True):
-        axes.plot(minutes[: len(values)], values, color=SUBJECT_COLOUR, linewidth=1.2)
-        axes.axvspan(minutes[-1] / 2, minutes[-1], color="#f3f3f6", zorder=0)
+    end = samples[-1].ms / 60_000
+    for axes, (label, shown, values) in zip(grid.flat, lines, strict=True):
+        axes.plot([each.ms / 60_000 for each in shown], values,
+                  color=SUBJECT_COLOUR, linewidth=1.2, label=name)  # fmt: skip
+        axes.axvspan(end / 2, end, color="#f3f3f6", zorder=0)
         axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
         axes.grid(visible=True)
+    grid[1][0].plot([each.ms / 60_000 for each in floor],
+                    [each.ops_per_second / 1e6 for each in floor],
+                    color=FLOOR_COLOUR, linestyle="", marker=".", label="floor")  # fmt: skip
+    grid[1][0].legend(loc="upper left")
+    for axes in grid.flat:
+        axes.set_ylim(bottom=0)
     grid[0][0].set_title(f"{name}, soak", loc="left")
     grid[2][0].set_xlabel("minutes")
     return _svg(figure, "soak")
