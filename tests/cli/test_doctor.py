@@ -203,7 +203,7 @@ def test_large_process_seen_from_outside(tmp_path: Path) -> None:
     # A module that is being loaded has slots that nothing is bound to yet: wait for the last.
     loaded = tmp_path / "loaded"
     script = "import pathlib, ssl, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
-    command = ["/usr/bin/python3", "-c", script, loaded]
+    command: list[str | Path] = ["/usr/bin/python3", "-c", script, loaded]
     with running(command, tmp_path / "r", LD_PRELOAD=str(library())) as (pid, report):
         assert report is not None
         end = time.monotonic() + HANG_SECONDS
