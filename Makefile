@@ -42,7 +42,7 @@ setup: ## Install what the tests need (Debian packages, Python packages into bui
 	@scripts/setup
 
 .PHONY: check
-check: setup | build ## Seconds: build, unit tests and the repository's own rules
+check: setup | build ## Seconds, once all is installed: build, unit tests and the repository's own rules
 	@$(call configure,release,-DHAKMEM_TESTS=ON)
 	@$(call build,release)
 	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
@@ -151,6 +151,11 @@ bench-programs: setup | build ## Test the benchmark's real programs, also those 
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)
 	@cmake --install build/release --prefix $(prefix)
+
+.PHONY: uninstall
+uninstall: ## Remove what install put there (prefix=, DESTDIR=)
+	@rm -rf $(addprefix $(DESTDIR)$(prefix)/,lib/libhakmem.* lib/cmake/hakmem lib/pkgconfig/hakmem.pc include/hakmem.h \
+	    include/hakmem_inspect.h share/hakmem share/doc/hakmem share/man/man1/hakmem.1 share/man/man3/hakmem.3)
 
 .PHONY: clean
 clean: ## Remove everything that was built (keeps build/venv)

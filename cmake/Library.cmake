@@ -115,7 +115,7 @@ foreach(header ${public_headers})
 endforeach()
 configure_package_config_file(cmake/hakmem-config.cmake.in ${PROJECT_BINARY_DIR}/hakmem-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmem-config-version.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmem-config-version.cmake COMPATIBILITY SameMajorVersion)
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
 
@@ -129,6 +129,7 @@ install(FILES ${PROJECT_BINARY_DIR}/hakmem-config.cmake ${PROJECT_BINARY_DIR}/ha
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
 file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/profiles/*.profile)
 install(FILES ${profiles} DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem/profiles)
+install(FILES LICENSE SECURITY.md CHANGELOG.md docs/OPTIONS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.[13])
 foreach(page ${manual_pages})

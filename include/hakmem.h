@@ -1,6 +1,6 @@
 /* hakmem: a malloc that is fast, lean and open to view. These are its extensions; malloc itself comes
  * from <stdlib.h> and <malloc.h>. All functions may be called from any thread. Not from a signal
- * handler. */
+ * handler, but for hakmem_snapshot_fd. Within libhakmem.so.0 no function goes and no struct changes. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 

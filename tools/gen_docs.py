@@ -129,6 +129,7 @@ hakmem \\- run programs on the hakmem memory allocator, and look into their heap
 .SH DESCRIPTION
 .B hakmem
 replaces the C library's malloc, its relatives and the C++ operators new and delete.
+The library and this page are installed; the command is run from a source tree, as ./hakmem.
 .B hakmem run
 builds what is missing, runs
 .I program
@@ -154,7 +155,8 @@ hakmem: KIND: POINTER PLACE[, STATE]; expected EXPECTATION
 .fi
 .PP
 KIND is an invalid free, double free, invalid realloc, realloc of a freed block,
-invalid malloc_usable_size, malloc_usable_size of a freed block, size mismatch, or write after free.
+invalid malloc_usable_size, malloc_usable_size of a freed block, size mismatch, write after free,
+buffer overflow, buffer underflow, or use after free.
 PLACE is where the pointer lies: the start of a block, so many bytes inside one, or outside the
 heap; small blocks come with their size class.
 STATE is live, cached, free, quarantined, never handed out, or live or cached by another thread.

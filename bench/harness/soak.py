@@ -40,7 +40,10 @@ SAMPLES_LEAST = 8
 # first is left out: in it the floor touches its memory.
 FLOOR_INTERVALS, FLOOR_MS_LEAST = 3, 1000
 # Between two turns the workload has so many times as long, as STRETCHES of them fit.
-STRETCH_LEAST, STRETCH_MOST, STRETCHES = 1, 9, 24
+STRETCH_LEAST, STRETCH_MOST, STRETCHES = 2, 9, 24
+# Clocks of whole milliseconds: an interval may seem to be held for so long, and is not. One that is
+# shorter than this part, as what is left of it after a hold, tells little.
+HELD_MS_LEAST, WHOLE_PART = 3, 0.9
 # Whoever is stopped must not stay so when this process is killed.
 WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
@@ -57,6 +60,7 @@ class Sample:
     mappings: int
     ops_per_second: float
     held_ms: int = 0
+    whole: bool = True  # not held, and as long as it should be
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,13 @@ def stretch_intervals(seconds: float, interval_ms: int) -> int:
     return max(STRETCH_LEAST * turn, min(STRETCH_MOST * turn, fitting))
 
 
+def seconds_least(interval_ms: int) -> float:
+    """Shorter soaks have too few intervals of the floor in the half that is judged."""
+    turn = turn_intervals(interval_ms)
+    turns = 2 * -(-SAMPLES_LEAST // (turn - 1))
+    return turns * (STRETCH_LEAST + 1) * turn * interval_ms / 1000
+
+
 @dataclass
 class Pauses:
     """After each `stretch` intervals the workload is stopped, and `beside` is called with the
@@ -142,15 +153,19 @@ def run(
     *,
     seconds: float,
     interval_ms: int = 1000,
+    folder: Path | None = None,
     arguments: Mapping[str, object] | None = None,
     on_sample: Callable[[Sample], None] | None = None,
     pauses: Pauses | None = None,
 ) -> Run:
-    """Runs the workload for so long, pauses included; its result line must prove the allocator."""
+    """Runs the workload for so long, pauses included; its result line must prove the allocator.
+
+    `folder`: where the workload was built, so that nothing is built while another one is held.
+    """
     command = [
         *WITH_PARENT,
         *measure.command_line(
-            workshop.build() / PROGRAM,
+            (folder or workshop.build()) / PROGRAM,
             {"ms": round(seconds * 1000), "interval_ms": interval_ms},
             arguments or {},
             allocator.arguments,
@@ -205,6 +220,7 @@ def _collect(
                 mappings=_mappings(process.pid),
                 ops_per_second=(found["ops"] - before_ops) * 1000 / max(1, passed_ms - held_ms),
                 held_ms=held_ms,
+                whole=held_ms < HELD_MS_LEAST and passed_ms >= WHOLE_PART * interval_ms,
             )
         )
         if on_sample is not None:
@@ -218,17 +234,12 @@ def second_half(samples: Sequence[Sample]) -> list[Sample]:
     """What is judged."""
     end = samples[-1].ms if samples else 0
     half = [sample for sample in samples if 2 * sample.ms >= end]
-    whole = len(_whole(half))
+    whole = sum(sample.whole for sample in half)
     if whole < SAMPLES_LEAST:
         raise MeasureError(
             f"only {whole} intervals to judge, {SAMPLES_LEAST} are needed: run it for longer"
         )
     return half
-
-
-def _whole(samples: Sequence[Sample]) -> list[Sample]:
-    """The intervals of the workload alone."""
-    return [sample for sample in samples if sample.held_ms == 0]
 
 
 def beside_at(ms: int, floor: Run) -> list[Sample]:
@@ -237,8 +248,8 @@ def beside_at(ms: int, floor: Run) -> list[Sample]:
 
 
 def _speeds(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
-    """When, and how fast."""
-    whole = _whole(samples)
+    """When, and how fast, in the intervals of the workload alone."""
+    whole = [sample for sample in samples if sample.whole]
     return [float(sample.ms) for sample in whole], [sample.ops_per_second for sample in whole]
 
 
@@ -325,5 +336,5 @@ def summary(
         "ops_per_second": figures.spread(_speeds(half)[1]).median,
         "rss_bytes": figures.spread([float(each.rss_bytes) for each in half]).median,
         "peak_rss_bytes": run_.row["peak_rss_bytes"],
-        "mappings": half[-1].mappings,
+        "mappings": next((each.mappings for each in reversed(half) if each.mappings), 0),
     }

@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from . import identity, machine, peers, setup, soak
+from . import identity, machine, peers, setup, soak, workshop
 from .errors import BenchError, MeasureError, RefusedError
 from .interruption import like_ctrl_c
 from .layout import display
@@ -51,6 +51,13 @@ def _main(options: argparse.Namespace, command: str) -> int:
     allocator = _choose(options.allocator)
     floor = peers.known()["floor"]
     seconds = options.minutes * 60
+    least = soak.seconds_least(options.interval_ms)
+    if seconds < least:
+        raise BenchError(
+            f"with --interval-ms {options.interval_ms} it takes --minutes {least / 60:.3g} at least"
+        )
+    # Before it is noted what the floor is, and not while the workload is held.
+    folder = workshop.build()
     controls = {name: value for name in CONTROLS if (value := getattr(options, name))}
     arguments = {"seed": options.seed, "threads": options.threads}
     kept = Store(options.output, "soak")
@@ -74,14 +81,20 @@ def _main(options: argparse.Namespace, command: str) -> int:
 
     def measure_floor(ms: int) -> None:
         length = soak.turn_intervals(options.interval_ms) * options.interval_ms / 1000
-        turn = soak.run(floor, seconds=length, interval_ms=options.interval_ms, arguments=arguments)
+        turn = soak.run(
+            floor,
+            seconds=length,
+            interval_ms=options.interval_ms,
+            folder=folder,
+            arguments=arguments,
+        )
         counted = soak.beside_at(ms, turn)
         for sample in counted:
             keep(floor, sample)
         turns.extend(counted)
 
     stretch = soak.stretch_intervals(seconds, options.interval_ms)
-    found = soak.run(allocator, seconds=seconds, interval_ms=options.interval_ms,
+    found = soak.run(allocator, seconds=seconds, interval_ms=options.interval_ms, folder=folder,
                      arguments={**arguments, **controls}, on_sample=keep_own,
                      pauses=soak.Pauses(stretch, measure_floor))  # fmt: skip
     kept.row({"case": "soak", "allocator": allocator.name, "block": 0, **found.row})

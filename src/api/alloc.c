@@ -19,10 +19,17 @@
 #include "thread/maintenance.h"
 #include "thread/research.h"
 
-// Short programs may end, by _exit, before the first tick: the books are written early on as well.
+// Short programs may end, by _exit, before the first tick: the books are written early on as well, at the 4th, 32nd and
+// 256th slow path.
+#define EARLY_REPORTS 3
+
 static bool is_early_slow_path(struct thread_cache *cache) {
-    const uint32_t count = atomic_load_relaxed(&cache->activity);
-    return count == 4 || count == 32 || count == 256;
+    if (likely(cache->early_reports == EARLY_REPORTS) ||
+        atomic_load_relaxed(&cache->activity) < 4u << (3 * cache->early_reports)) {
+        return false;
+    }
+    cache->early_reports++;
+    return true;
 }
 
 // After a slow path. No lock is held.
@@ -200,17 +207,8 @@ void *hakmem_alloc_zeroed(size_t bytes) {
     return alloc_slowest(bytes, BLOCK_ALIGN, true);
 }
 
-// The power of two from an alignment on, at least malloc's own. At most REQUEST_BYTES_MAX / 2 + 1.
-static size_t raised_alignment(size_t alignment) {
-    size_t raised = BLOCK_ALIGN;
-    while (raised < alignment) {
-        raised *= 2;
-    }
-    return raised;
-}
-
 MIDDLE_PATH void *alloc_aligned_slow(size_t alignment, size_t bytes) {
-    if (unlikely(alignment > REQUEST_BYTES_MAX / 2 + 1 || bytes > REQUEST_BYTES_MAX)) {
+    if (unlikely(alignment > ALIGNMENT_MAX || bytes > REQUEST_BYTES_MAX)) {
         return or_enomem(NULL);
     }
     alignment = raised_alignment(alignment);

@@ -84,9 +84,10 @@ struct place place_find_live(uintptr_t address, enum misuse otherwise) {
 }
 
 bool place_fits(const struct place *place, size_t alignment, size_t bytes) {
-    if (!is_power_of_two(alignment)) {
-        alignment = BLOCK_ALIGN;
+    if (alignment > ALIGNMENT_MAX) {
+        return false;
     }
+    alignment = raised_alignment(alignment);
     if (place->kind == PLACE_GUARDED && alignment <= BLOCK_ALIGN) {
         return place->usable_bytes == (bytes == 0 ? 1 : bytes);
     }

@@ -7,6 +7,18 @@
 // Sizes above this are refused, as by glibc: differences of pointers must fit ptrdiff_t.
 #define REQUEST_BYTES_MAX ((size_t)PTRDIFF_MAX)
 
+// Larger alignments are refused.
+#define ALIGNMENT_MAX (REQUEST_BYTES_MAX / 2 + 1)
+
+// The power of two from an alignment on, at least malloc's own. At most ALIGNMENT_MAX.
+static inline size_t raised_alignment(size_t alignment) {
+    size_t raised = BLOCK_ALIGN;
+    while (raised < alignment) {
+        raised *= 2;
+    }
+    return raised;
+}
+
 // Whether a small block serves. With slack_check it is to be larger than the request.
 static inline bool is_small(size_t bytes, size_t alignment) {
     return bytes <= SMALL_BYTES_MAX - options.slack_check && alignment <= SMALL_BYTES_MAX;

@@ -101,9 +101,16 @@ size_t hakmem_block_bytes(const void *block) {
 
 // ---- Resize ----
 
+// Whether no smaller block would serve: of the smallest class it is so for less than half of it.
+static bool is_least(size_t usable_bytes, size_t bytes) {
+    return usable_bytes <= SMALL_BYTES_MAX &&
+           size_classes[size_class_index(bytes)].block_bytes == usable_bytes;
+}
+
 // A smaller request stays in its block until it needs less than half.
 static bool fits(size_t usable_bytes, size_t bytes) {
-    return bytes <= usable_bytes && bytes * 2 > usable_bytes;
+    return bytes <= usable_bytes &&
+           (likely(bytes * 2 > usable_bytes) || is_least(usable_bytes, bytes));
 }
 
 // Where sizes are checked, the block must be one that malloc would give for the new size.

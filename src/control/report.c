@@ -401,7 +401,7 @@ static void put_inherited(char *file) {
 }
 
 void report_fork_child(void) {
-    const char *parents = atomic_load_relaxed(&report.file);
+    char *parents = atomic_load_relaxed(&report.file);
     if (parents == NULL) {
         return;
     }
@@ -416,6 +416,11 @@ void report_fork_child(void) {
         put_inherited(file);
         put(file, FIELD_STATE, STATE_STARTED);
     }
+    // In its place: a handler that forked may have interrupted who writes there, and the child returns to that.
+    if (file != NULL && os_file_put_over(file, parents, REPORT_BYTES)) {
+        file = parents;
+    } else {
+        os_file_put_over(NULL, parents, REPORT_BYTES);
+    }
     atomic_store_relaxed(&report.file, file);
-    os_file_unmap((char *)(uintptr_t)parents, REPORT_BYTES);
 }

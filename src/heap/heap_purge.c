@@ -150,7 +150,7 @@ struct round {
 
 static struct round purge_round(struct heap *heap, bool now, bool early) {
     struct round round = {0, false};
-    heap->looked_through_count = 0;
+    uint32_t looked_through_count = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
             continue;
@@ -161,7 +161,7 @@ static struct round purge_round(struct heap *heap, bool now, bool early) {
             if (heap->budget_bytes == 0) {
                 break;
             }
-            heap->looked_through_count++;
+            looked_through_count++;
             if (slab->purge_age == SLAB_PURGE_NONE) {
                 continue;
             }
@@ -175,6 +175,7 @@ static struct round purge_round(struct heap *heap, bool now, bool early) {
             }
         }
     }
+    atomic_store_relaxed(&heap->looked_through_count, looked_through_count);
     heap_tell_bytes(heap);
     note_purge(heap, round.bytes);
     return round;
@@ -210,6 +211,7 @@ uint64_t heap_purge_delay_ms(const struct heap *heap) {
     const uint64_t learned_ms = heap->purge_delay.ms == 0
                                     ? greatest_u64(most_ms / PURGE_EARLY_PART, 1)
                                     : heap->purge_delay.ms;
-    const uint64_t slabs_ms = most_ms * heap->looked_through_count / SLABS_AT_LEISURE;
+    const uint64_t slabs_ms =
+        most_ms * atomic_load_relaxed(&heap->looked_through_count) / SLABS_AT_LEISURE;
     return least_u64(greatest_u64(learned_ms, slabs_ms), most_ms);
 }

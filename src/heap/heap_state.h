@@ -44,7 +44,8 @@ struct heap {
     // The classes with an empty slab that emptied last, each once; a ring. SIZE_CLASS_COUNT: none.
     uint8_t retained[RETAINED_CLASSES];
     uint8_t retained_next;
-    uint32_t looked_through_count;  // slabs, in the last round by age
+    // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
+    _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
     uint64_t used_bytes, loose_bytes;
     uint64_t told_used_bytes, told_loose_bytes;  // what heap_sums counts of these

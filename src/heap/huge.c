@@ -110,20 +110,35 @@ static uintptr_t piece_start(const struct huge *huge, unsigned index) {
     return index <= huge->seam_count ? huge->seams[index - 1] : huge->start + huge->usable_bytes;
 }
 
-// Moves all pieces to `destination`, where the last one is lengthened so that all have `usable_bytes`. False
-// when the system refuses the first one; later ones that it refuses are copied.
-static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
+// How many bytes the first piece has where a block of `usable_bytes` moves to: the last one is lengthened.
+static size_t first_piece_bytes(const struct huge *huge, size_t usable_bytes) {
+    return huge->seam_count == 0 ? usable_bytes : huge->seams[0] - huge->start;
+}
+
+// Moves the first piece to the reservation at `destination`. What is mapped behind it is given up with it when the system
+// refuses.
+static bool move_first_piece(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
+    const size_t moved_bytes = first_piece_bytes(huge, usable_bytes);
+    const enum os_moved moved = os_move((void *)huge->start, piece_start(huge, 1) - huge->start,
+                                        (void *)destination, moved_bytes, false);
+    if (moved == OS_MOVE_REFUSED) {
+        os_unmap((void *)destination, usable_bytes);
+    } else if (moved == OS_DESTINATION_LOST && moved_bytes != usable_bytes) {
+        os_unmap((void *)(destination + moved_bytes), usable_bytes - moved_bytes);
+    }
+    return moved == OS_MOVED;
+}
+
+// Moves the other pieces to `destination`, where the last one is lengthened so that all have `usable_bytes`. Those that the
+// system refuses are copied.
+static void move_other_pieces(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
     const uintptr_t start = huge->start;
-    const bool is_divided = huge->seam_count != 0;
-    for (unsigned i = 0; i <= huge->seam_count; i++) {
+    for (unsigned i = 1; i <= huge->seam_count; i++) {
         const uintptr_t from = piece_start(huge, i);
         const size_t bytes = piece_start(huge, i + 1) - from;
         const uintptr_t to = destination + (from - start);
         const size_t moved_bytes = i == huge->seam_count ? destination + usable_bytes - to : bytes;
-        if (!os_move((void *)from, bytes, (void *)to, moved_bytes, is_divided)) {
-            if (i == 0) {
-                return false;
-            }
+        if (os_move((void *)from, bytes, (void *)to, moved_bytes, true) != OS_MOVED) {
             __builtin_memcpy((void *)to, (void *)from, bytes);
             struct huge *part = leaving_add_part(from, bytes);
             if (part != NULL) {
@@ -137,7 +152,19 @@ static bool move_pieces(struct huge *huge, uintptr_t destination, size_t usable_
         huge->seams[i] = huge->seams[i] - start + destination;
     }
     whole_store(&huge->start, destination);
-    return true;
+}
+
+// Address space for the first piece, and memory for the others, which may have to be copied. NULL when the system refuses.
+static char *map_destination(const struct huge *huge, size_t usable_bytes, size_t alignment) {
+    if (huge->seam_count == 0) {
+        return os_reserve_aligned(usable_bytes, alignment);
+    }
+    char *destination = os_map(usable_bytes, alignment);
+    if (destination != NULL && !os_guard(destination, first_piece_bytes(huge, usable_bytes))) {
+        os_unmap(destination, usable_bytes);
+        return NULL;
+    }
+    return destination;
 }
 
 static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
@@ -145,21 +172,22 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     // Page tables of huge pages move as a whole only there.
     const size_t alignment =
         block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
-    // What may have to be copied to must be accessible.
-    char *destination = huge->seam_count == 0 ? os_reserve_aligned(usable_bytes, alignment)
-                                              : os_map(usable_bytes, alignment);
+    char *destination = map_destination(huge, usable_bytes, alignment);
     if (destination == NULL) {
+        return false;
+    }
+    if (!page_map_cover((uintptr_t)destination, usable_bytes)) {
+        os_unmap(destination, usable_bytes);
         return false;
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
     page_map_set(huge->start, pages, PAGE_ENTRY_NONE);
-    if (!page_map_cover((uintptr_t)destination, usable_bytes) ||
-        !move_pieces(huge, (uintptr_t)destination, usable_bytes)) {
-        os_unmap(destination, usable_bytes);
+    if (!move_first_piece(huge, (uintptr_t)destination, usable_bytes)) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
         return false;
     }
+    move_other_pieces(huge, (uintptr_t)destination, usable_bytes);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, 0);
     count_event(COUNTER_huge_moves, 1);
@@ -371,6 +399,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
 size_t huge_purge(uint64_t now_ms, bool everything) {
     lock_acquire(&table.lock);
     huge_table_prepare();
+    table.seen_ms = greatest_u64(table.seen_ms, now_ms);
     if (!everything && now_ms >= table.decay_due_ms) {
         table.decay_due_ms = now_ms + option_live(purge_delay_ms);
         excess_decay(&table.excess);

@@ -79,9 +79,8 @@ void huge_count_kept(int64_t bytes) {
 
 void huge_keep_again(struct huge *huge) {
     huge_count_kept((int64_t)huge->mapped_bytes);
-    list_remove(&huge->link);
-    list_push_back(&huge_table_state.kept, &huge->link);
-    huge->state = HUGE_KEPT;
+    huge->freed_ms = huge_table_state.seen_ms;
+    huge_move_to(huge, HUGE_KEPT);
 }
 
 bool huge_has_room_for_piece(const struct huge *huge) {

@@ -85,6 +85,7 @@ struct huge_table {
     bool clears;      // kept pages are cleared for such: heap/zeroing.h
     uint64_t
         decay_due_ms;  // when the raise of its bound decays next; looked at while mappings are kept
+    uint64_t seen_ms;  // the latest time that a mapping was freed, or looked for as aged
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) kept_bytes;
     // Descriptors that were on the list `leaving`, modulo 2^32. Relaxed: changed under the lock; the kernel
@@ -115,7 +116,7 @@ void huge_move_to(struct huge *huge, enum huge_state state);
 // Adds to the bytes of kept mappings.
 void huge_count_kept(int64_t bytes);
 
-// What the system refused to unmap is kept again, and the first to go next.
+// What the system refused to unmap is kept again, as if it were freed now: it is not tried again until then.
 void huge_keep_again(struct huge *huge);
 
 static inline uintptr_t huge_last_piece(const struct huge *huge) {

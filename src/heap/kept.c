@@ -90,6 +90,7 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
 }
 
 void kept_add(struct huge *huge, uint64_t now_ms) {
+    huge_table_state.seen_ms = greatest_u64(huge_table_state.seen_ms, now_ms);
     huge->freed_ms = now_ms;
     huge->immovable = 0;
     huge_count_kept((int64_t)huge->mapped_bytes);
@@ -125,8 +126,8 @@ static size_t move_end(struct huge *source, struct huge *huge, size_t offset) {
     if (moved_bytes != source->usable_bytes) {
         block_pages_split(source, end - moved_bytes);
     }
-    if (!os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes,
-                 true)) {
+    if (os_move((void *)(end - moved_bytes), moved_bytes, (void *)destination, moved_bytes, true) !=
+        OS_MOVED) {
         source->immovable = 1;  // it may still serve as a whole
         return 0;
     }
@@ -186,13 +187,12 @@ uint64_t kept_trim(uint64_t bytes_max) {
 
 void kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {
     const struct list *head = &huge_table_state.kept;
-    struct list *link = head->previous;
-    while (link != head) {
-        struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        link = link->previous;
+    while (!list_is_empty(head)) {
+        struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
         // Another thread's clock may be ahead of what this one read.
-        if (age_ms == 0 || now_ms >= huge->freed_ms + age_ms) {
-            drop(huge, 0);
+        if (age_ms != 0 && now_ms < oldest->freed_ms + age_ms) {
+            break;
         }
+        drop(oldest, 0);
     }
 }

@@ -24,5 +24,6 @@ size_t kept_fill(struct huge *huge, size_t from_bytes);
 // Takes kept memory beyond `bytes_max` off, the oldest first, for the caller to unmap (heap/leaving.h). Returns the bytes.
 uint64_t kept_trim(uint64_t bytes_max);
 
-// The same for kept mappings freed at least `age_ms` before now_ms.
+// The same for kept mappings freed at least `age_ms` before now_ms, up to the first younger one: they lie in the order
+// in which they were freed.
 void kept_drop_aged(uint64_t now_ms, uint64_t age_ms);

@@ -136,10 +136,14 @@ bool os_file_exists(const char *path) {
     return exists;
 }
 
-void os_file_unmap(void *start, size_t bytes) {
+bool os_file_put_over(void *start, void *place, size_t bytes) {
     const int saved_errno = errno;
-    syscall(SYS_munmap, start, bytes);
+    const long result = start != NULL ? syscall(SYS_mremap, start, bytes, bytes,
+                                                MREMAP_MAYMOVE | MREMAP_FIXED, place)
+                                      : syscall(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
     errno = saved_errno;
+    return result == (long)place;
 }
 
 size_t os_file_read(const char *path, char *text, size_t capacity) {

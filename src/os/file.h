@@ -32,7 +32,9 @@ int os_file_each(const char *path, char *buffer, size_t capacity,
 
 bool os_file_exists(const char *path);
 
-void os_file_unmap(void *start, size_t bytes);
+// Puts a mapping in the place of another one of as many bytes, or memory of no file where `start` is NULL: at no moment is
+// nothing there. False when the system refuses: both are where they were.
+bool os_file_put_over(void *start, void *place, size_t bytes);
 
 // The first `capacity` bytes of a file, or where a symbolic link leads; the length, 0 on failure.
 // Neither is NUL-terminated.

@@ -264,36 +264,77 @@ static long ask_for_a_page(void *start, size_t bytes) {
 
 // Linux up to 6.16 unmaps the destination of a move before it looks at anything else, later versions before they
 // count what the process may have: after a move that was refused the range may be a hole, where another thread's
-// mapping may land. It is taken back without access, which no limit counts, and made writable if it was.
-static void take_back(void *start, size_t bytes, bool writable) {
+// mapping may land. It is taken back without access, which no limit counts. False when something is there.
+static bool fill_hole(void *start, size_t bytes) {
     void *found = map_anonymous(start, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
-    bool is_back = found == start && (!writable || os_commit(start, bytes));
     if (found != NULL && found != start) {
         os_unmap(found, bytes);  // before Linux 4.17, which does not know the flag
     }
-    if (found != start) {
-        is_back = ask_for_a_page(start, bytes) != -EFAULT;  // it never went
+    return found == start;
+}
+
+// The number at the start of *text, in hexadecimal digits; *text is then behind it.
+static uintptr_t read_address(const char **text) {
+    uintptr_t value = 0;
+    for (;; ++*text) {
+        const char digit = **text;
+        if (digit >= '0' && digit <= '9') {
+            value = value << 4 | (uintptr_t)(digit - '0');
+        } else if (digit >= 'a' && digit <= 'f') {
+            value = value << 4 | (uintptr_t)(digit - 'a' + 10);
+        } else {
+            return value;
+        }
     }
+}
+
+// Whether a range without access, of no file, is mapped there: a reservation that never went. Another thread's mapping is
+// hardly one so large, within the moment for which there is a hole.
+static bool is_reservation(uintptr_t start, size_t bytes) {
+    char line[128];
+    if (!os_describe_mapping(start, line, sizeof line)) {
+        return false;
+    }
+    static const char expected[] = " ---p 00000000 00:00 0";
+    const char *rest = line;
+    const uintptr_t first = read_address(&rest);
+    rest += *rest == '-';
+    const uintptr_t end = read_address(&rest);
+    return first <= start && start + bytes <= end &&
+           __builtin_strncmp(rest, expected, sizeof expected - 1) == 0;
+}
+
+// After a move that was refused: what has become of its destination.
+static enum os_moved take_back(void *start, size_t bytes, bool writable) {
+    const bool was_hole = fill_hole(start, bytes);
+    if (!writable) {
+        const bool is_ours = was_hole || is_reservation((uintptr_t)start, bytes);
+        return is_ours ? OS_MOVE_REFUSED : OS_DESTINATION_LOST;
+    }
+    // A part of a block: nothing else can take its place.
+    const bool is_back =
+        was_hole ? os_commit(start, bytes) : ask_for_a_page(start, bytes) != -EFAULT;
     if (unlikely(!is_back)) {
         static const char line[] =
             "hakmem: the system took memory away that it should have moved\n";
         os_write(2, line, sizeof line - 1);
         os_abort();
     }
+    return OS_MOVE_REFUSED;
 }
 
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable) {
+enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                      bool writable) {
     const long asked = ask_for_a_page(start, old_bytes);
     if (asked != 0 && asked != -ENOMEM) {
-        return false;
+        return OS_MOVE_REFUSED;
     }
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
     if (is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
                               MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0))) {
-        take_back(destination, new_bytes, writable);
-        return false;
+        return take_back(destination, new_bytes, writable);
     }
-    return true;
+    return OS_MOVED;
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {

@@ -92,10 +92,12 @@ void *os_reserve_aligned(size_t bytes, size_t alignment);
 // Moves the pages of a mapping, without copying, to `destination`: new_bytes of the caller's, reserved with
 // os_reserve_aligned() or mapped, whose contents are replaced; what is behind old_bytes reads as zero.
 // Pages that came by one such call are a piece of their own: os_move() and os_resize() work within one
-// piece, all else across them, as do programs that advise or lock a part of a mapping. False when the system refuses:
-// the source is as it was, and the destination the caller's, of whatever contents; to be written to where it was
-// `writable`.
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable);
+// piece, all else across them, as do programs that advise or lock a part of a mapping. When the system refuses, the source
+// is as it was. A destination that was mapped (`writable`) is still the caller's, of whatever contents, or the process
+// ends; a reservation, or a guarded part of a mapping, may be lost to another thread's mapping, which is not to be touched.
+enum os_moved { OS_MOVED, OS_MOVE_REFUSED, OS_DESTINATION_LOST };
+enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                      bool writable);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);

@@ -32,13 +32,20 @@ static void prepare_lists(void) {
     }
 }
 
+static bool is_wholly_free(const struct superslab *superslab) {
+    return (superslab->free | superslab->stuck) == ALL_PAGES;
+}
+
 static bool is_spare(const struct superslab *superslab) {
-    return (superslab->free | superslab->stuck) == ALL_PAGES &&
-           (superslab->zero | superslab->stuck) == ALL_PAGES;
+    return is_wholly_free(superslab) && (superslab->zero | superslab->stuck) == ALL_PAGES;
 }
 
 static uint64_t all_dirty_pages(void) {
     return atomic_load_relaxed(&arena.dirty_pages);
+}
+
+static uint64_t all_dirty_bytes(void) {
+    return all_dirty_pages() * PAGE_BYTES;
 }
 
 static void count_dirty(uint64_t more) {
@@ -120,17 +127,20 @@ static struct superslab *map_superslab(void) {
     return superslab;
 }
 
-// The superslab must be spare. A mapping the system refuses to unmap stays in use.
+// The superslab must be wholly free. A mapping the system refuses to unmap stays in use.
 static bool unmap_superslab(struct superslab *superslab) {
+    const bool was_spare = is_spare(superslab);
     page_map_set_superslab(superslab->start, NULL);
     if (!os_unmap((void *)superslab->start, SUPERSLAB_BYTES)) {
         page_map_set_superslab(superslab->start, superslab);
         return false;
     }
+    count_dirty(-(uint64_t)bit_count(dirty_pages(superslab)));
+    superslab->dirty_young = superslab->dirty_old = 0;
     superslab->free = superslab->zero = superslab->stuck = 0;
     list_remove(&superslab->all_link);
     refile(superslab);
-    arena.spare_count--;
+    arena.spare_count -= was_spare;
     arena.superslab_count--;
     event_record(EVENT_superslab_unmapped, superslab->start, arena.superslab_count);
     huge_pages_end(superslab);
@@ -399,10 +409,18 @@ static void unmap_spares(void) {
     }
 }
 
+// A superslab that is wholly free, and that the system refused to clear, since it is locked in memory: it may take it as a
+// whole. Returns the bytes that are gone.
+static size_t unmap_refused(struct superslab *superslab) {
+    const size_t bytes = bit_count(dirty_pages(superslab)) * PAGE_BYTES;
+    return unmap_superslab(superslab) ? bytes : 0;
+}
+
 // Purges what has aged, or with `everything` whatever is dirty, until `rest_pages` dirty ones are left. The lock
 // is held. *refused: whether the system did not take something back.
 static size_t purge_round(bool everything, uint64_t rest_pages, bool *refused) {
     size_t bytes = 0;
+    unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
     *refused = false;
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. The round is
     // over when all of them were visited by it or a later one that does as much, as seen without giving up the lock.
@@ -422,10 +440,15 @@ static size_t purge_round(bool everything, uint64_t rest_pages, bool *refused) {
         }
         *last = round;
         first_done = NULL;
-        bytes += purge_superslab(superslab, everything, refused);
+        bool is_refused = false;
+        bytes += purge_superslab(superslab, everything, &is_refused);
+        *refused |= is_refused;
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
         if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
+        } else if (unlikely(is_refused) && is_wholly_free(superslab) &&
+                   arena.spare_count + refused_count++ >= SPARE_SUPERSLABS) {
+            bytes += unmap_refused(superslab);
         }
     }
     unmap_spares();
@@ -464,28 +487,50 @@ static void count_purged(size_t bytes) {
     }
 }
 
+// Purges whatever is dirty until `rest_bytes` of it are left, of which `bound_bytes` may stay. The lock is held. The system
+// refuses to take back what is locked in memory: so much stays then, and is not looked for again at every call. What others
+// freed meanwhile is for their own purges.
+static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
+    bool refused;
+    const size_t bytes = purge_round(true, rest_bytes >> PAGE_SHIFT, &refused);
+    if (unlikely(refused && all_dirty_bytes() > bound_bytes)) {
+        excess_accept(&arena.excess, all_dirty_bytes());
+    }
+    return bytes;
+}
+
 void arena_make_room(uint64_t bytes) {
+    size_t purged_bytes = 0;
     lock_acquire(&arena.lock);
     prepare_lists();
-    const uint64_t pages = least_u64(bytes / PAGE_BYTES, all_dirty_pages());
-    bool refused;
-    const size_t purged_bytes =
-        pages == 0 ? 0 : purge_round(true, all_dirty_pages() - pages, &refused);
+    const uint64_t rest_bytes =
+        all_dirty_bytes() - least_u64(align_down(bytes, PAGE_BYTES), all_dirty_bytes());
+    if (excess_is_over(&arena.excess, all_dirty_bytes(), rest_bytes)) {
+        purged_bytes = purge_down_to(rest_bytes, rest_bytes);
+    }
     lock_release(&arena.lock);
     count_purged(purged_bytes);
 }
 
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
-    bool refused;
-    const size_t bytes = purge_round(true, excess_rest(bound_bytes) >> PAGE_SHIFT, &refused);
+    const size_t bytes = purge_down_to(excess_rest(bound_bytes), bound_bytes);
     if (bytes != 0) {
         excess_dropped(&arena.excess, bytes, bound_bytes);
     }
-    // The system refuses to take back what is locked in memory. What others freed meanwhile is for their own purges.
-    const uint64_t left_bytes = all_dirty_pages() * PAGE_BYTES;
-    if (unlikely(refused && left_bytes > bound_bytes)) {
-        excess_accept(&arena.excess, left_bytes);
+    lock_release(&arena.lock);
+    count_purged(bytes);
+}
+
+// Nothing may stay: purge_delay_ms is 0.
+static void purge_at_once(void) {
+    size_t bytes = 0;
+    lock_acquire(&arena.lock);
+    if (excess_is_over(&arena.excess, all_dirty_bytes(), 0)) {
+        bytes = purge_down_to(0, 0);
+        if (list_is_empty(&arena.dirty)) {
+            atomic_store_relaxed(&arena.purge_due_ms, UINT64_MAX);
+        }
     }
     lock_release(&arena.lock);
     count_purged(bytes);
@@ -495,7 +540,7 @@ static void purge_excess(uint64_t bound_bytes) {
 static bool trim_and_unlock(uint64_t least_bytes) {
     const uint64_t bound_bytes =
         excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, least_bytes);
-    const bool is_over = excess_is_over(&arena.excess, all_dirty_pages() * PAGE_BYTES, bound_bytes);
+    const bool is_over = excess_is_over(&arena.excess, all_dirty_bytes(), bound_bytes);
     lock_release(&arena.lock);
     if (is_over) {
         purge_excess(bound_bytes);
@@ -504,7 +549,7 @@ static bool trim_and_unlock(uint64_t least_bytes) {
 }
 
 void arena_trim(uint64_t least_bytes) {
-    if (all_dirty_pages() * PAGE_BYTES > least_bytes) {
+    if (all_dirty_bytes() > least_bytes) {
         lock_acquire(&arena.lock);
         trim_and_unlock(least_bytes);
     }
@@ -515,7 +560,7 @@ static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
     arena.used_pages -= bit_count(mask);
     release_pages(superslab, mask);
     if (!trim_and_unlock(option_live(excess_bytes)) && unlikely(option_live(purge_delay_ms) == 0)) {
-        count_event(COUNTER_purged_bytes, arena_purge(0, true));
+        purge_at_once();
     }
 }
 

@@ -93,7 +93,7 @@ uint64_t arena_purge_due(void);
 bool arena_purge_is_due(uint64_t now_ms);
 
 // Purges what has aged (everything dirty when `everything`) and unmaps superslabs that are wholly
-// free and clean, beyond one. Returns the bytes given back.
+// free, beyond one: clean ones, and those that the system refuses to clear. Returns the bytes given back.
 size_t arena_purge(uint64_t now_ms, bool everything);
 
 // Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when

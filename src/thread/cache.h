@@ -122,6 +122,7 @@ struct thread_cache {
     // statistics, which then look at the magazines.
     _Atomic(uint32_t) state;
     // Under the registry's lock, but `passed_ticks` and `came_soon`, which are the thread's own while there is one.
+    uint8_t early_reports;             // times the books were written for its first slow paths
     bool came_soon;                    // the thread took it soon after the one before had ended
     struct thread_cache *next_unused;  // of those that are unused, of those that are kept
     uint64_t passed_ticks;             // os_ticks() when a thread took it, or left it

@@ -72,6 +72,19 @@ static bool are_options_set(char *const *envp) {
     return envp != NULL && *envp != NULL;
 }
 
+// Of glibc's loader: where the kernel put the number of arguments, the arguments, NULL, and the environment.
+extern void *__libc_stack_end __attribute__((weak));
+
+// glibc tells of the environment when it has started itself: too late for a resolver that allocates while the loader
+// relocates the program.
+static char **environment(void) {
+    if (environ != NULL || &__libc_stack_end == NULL || __libc_stack_end == NULL) {
+        return environ;
+    }
+    char **words = __libc_stack_end;
+    return words + 1 + *(const long *)(const void *)words + 1;
+}
+
 void lifecycle_start(void) {
     if (atomic_load_acquire(&registry.started)) {
         return;
@@ -85,12 +98,13 @@ void lifecycle_start(void) {
     bool has_key = pthread_key_create(&key, on_thread_exit) == 0;
     lock_acquire(&registry.lock);
     if (!atomic_load_relaxed(&registry.started)) {
-        if (!registry.has_no_options && are_options_set(environ)) {
+        char **const envp = environment();
+        if (!registry.has_no_options && are_options_set(envp)) {
             profile_set_program(headers, header_count);
             profile_accept = size_class_load;
             profile_block_bytes = size_class_block_bytes;
             profile_find_library = os_file_of_library;
-            options_load(environ, is_secure);
+            options_load(envp, is_secure);
         }
         knobs_start();
         page_map_init();
@@ -252,7 +266,12 @@ struct thread_cache *lifecycle_attach_to_free(void) {
     if (cache == &cache_of_ended_thread || os_thread_has_ended()) {
         return NULL;
     }
-    return lifecycle_attach();
+    cache = lifecycle_attach();
+    if (cache != NULL) {
+        // It may be one of the thread's destructors, and rounds may have gone by: one is there after this one in any case.
+        cache->exit_rounds = EXIT_ROUNDS - 1;
+    }
+    return cache;
 }
 
 // Of glibc: true while the process never had a second thread.

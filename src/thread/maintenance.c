@@ -36,11 +36,12 @@ static void give_back(struct heap *heap, unsigned keep) {
     event_record(EVENT_harvest, heap->id, 0);
 }
 
-static void give_back_everything(struct heap *heap) {
+// Returns the bytes of pages inside slabs; whole slabs are the arena's to give back.
+static size_t give_back_everything(struct heap *heap) {
     heap_end_quarantine(heap);
     give_back(heap, 0);
-    heap_purge_slabs(heap, true);
     heap->put_since_purge = heap->put_since_early = false;
+    return heap_purge_slabs(heap, true);
 }
 
 // True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
@@ -123,25 +124,26 @@ size_t maintenance_reclaim(void) {
         cache_empty(own);
     }
     lifecycle_empty_kept();
+    size_t inside = 0;
     // Twice: what reached the former heap of a slab that has moved is handed on to its present one.
     for (unsigned round = 0; round < 2; round++) {
         for (struct thread_cache *cache = lifecycle_caches(); cache != NULL;
              cache = cache->next_all) {
             if (lock_try_acquire(&cache->heap.lock)) {
-                give_back_everything(&cache->heap);
+                inside += give_back_everything(&cache->heap);
                 lock_release(&cache->heap.lock);
             }
         }
     }
     if (lock_try_acquire(&late_heap()->lock)) {
-        give_back_everything(late_heap());
+        inside += give_back_everything(late_heap());
         lock_release(&late_heap()->lock);
     }
     const size_t purged = arena_purge(os_clock_ms(), true);
     count_event(COUNTER_purged_bytes, purged);
     const size_t unmapped = huge_purge(0, true);
     huge_await_unmapping();
-    return purged + unmapped;
+    return inside + purged + unmapped;
 }
 
 // The process, one of whose threads follows a wish; 0: none does. In the child of a fork, which may have lost that thread, it is

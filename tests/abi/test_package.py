@@ -170,6 +170,7 @@ def test_installed_files(prefix: Path) -> None:
         "lib/cmake/hakmem/hakmem-config.cmake",
         "lib/cmake/hakmem/hakmem-config-version.cmake",
         "lib/cmake/hakmem/hakmem-targets.cmake",
+        "share/doc/hakmem/LICENSE",
         "share/hakmem/profiles/lean.profile",
         "share/man/man1/hakmem.1",
         "share/man/man3/hakmem.3",

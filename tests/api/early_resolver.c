@@ -34,6 +34,11 @@ int by_resolver(void) __attribute__((ifunc("choose")));
 int main(void) {
     behaviour_require_allocator();
     require(by_resolver() == 17);
+    // The options hold from then on: hardened tells the request as the size.
+    const char *mode = getenv("HAKMEM_MODE");
+    void *block = malloc(100);
+    require(mode == NULL || (malloc_usable_size(block) == 100) == (strcmp(mode, "hardened") == 0));
+    free(block);
     require(failures == 0 && kept != NULL && kept[0] == 'k' && kept[69999] == 'e');
     require(aligned_to(aligned, 4096) && malloc_usable_size(aligned) >= 3 << 20);
     kept = (char *)realloc(kept, 200);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import peers, soak, workshop
-from harness.errors import MeasureError, RefusedError
+from harness import identity, peers, soak, soaking, workshop
+from harness.errors import BenchError, MeasureError, RefusedError
 from tests.patience import HANG_SECONDS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ def test_noise_is_that_of_the_floors_second_half() -> None:
 
 
 def test_an_interval_in_which_the_floor_ran_is_not_judged() -> None:
-    run = [replace(each, held_ms=300, ops_per_second=1.0) if number % 7 == 0 else each
+    run = [replace(each, whole=False, ops_per_second=1.0) if number % 7 == 0 else each
            for number, each in enumerate(samples())]  # fmt: skip
     assert set(states(run).values()) == {soak.PASS}
 
@@ -111,8 +112,19 @@ def test_the_floor_has_its_turns_all_along() -> None:
     """Of an hour by seconds, of ten minutes, and of the shortest soak that can be judged."""
     assert soak.stretch_intervals(3600, 1000) == 27
     assert soak.stretch_intervals(600, 1000) == 22
-    assert soak.stretch_intervals(100, 1000) == 3
-    assert soak.stretch_intervals(5, 100) == 10
+    assert soak.stretch_intervals(100, 1000) == 6
+    assert soak.stretch_intervals(6, 100) == 20
+
+
+def test_a_soak_is_long_enough_for_the_floor_or_refused() -> None:
+    assert soak.seconds_least(1000) == 72
+    assert soak.seconds_least(100) == 6
+    for interval_ms in (20, 100, 700, 1000, 60_000):
+        seconds = soak.seconds_least(interval_ms)
+        turn = soak.turn_intervals(interval_ms)
+        cycle = soak.stretch_intervals(seconds, interval_ms) + turn
+        turns = int(seconds * 1000 / interval_ms / cycle)
+        assert (turn - 1) * turns / 2 >= soak.SAMPLES_LEAST
 
 
 def test_a_turn_of_the_floor_is_long_enough_for_late_lines() -> None:
@@ -120,7 +132,7 @@ def test_a_turn_of_the_floor_is_long_enough_for_late_lines() -> None:
 
 
 def test_intervals_in_which_the_floor_ran_are_not_counted_as_enough() -> None:
-    run = [replace(each, held_ms=300) if number % 12 else each
+    run = [replace(each, whole=False) if number % 12 else each
            for number, each in enumerate(samples(count=120))]  # fmt: skip
     with pytest.raises(MeasureError, match="only 5 intervals to judge"):
         soak.judge(run, None)
@@ -177,12 +189,29 @@ def test_the_workload_is_held_while_another_has_its_turn(built: Path) -> None:
     pauses = soak.Pauses(5, beside)
     found = soak.run(peers.known()["glibc"], seconds=4, interval_ms=100, pauses=pauses)
     assert states and set(states) == {"T"}
-    held = [sample for sample in found.samples if sample.held_ms > 0]
+    held = [sample for sample in found.samples if sample.held_ms >= soak.HELD_MS_LEAST]
+    assert not any(sample.whole for sample in held)
     # A line that came late divides a hold, and the run may end with one.
     assert len(held) >= 2
     told = sum(end - start for start, end in pauses.holds)
     assert 0.5 * told <= sum(sample.held_ms for sample in held) <= told
     assert found.samples[-1].ms >= 4000
+
+
+def test_what_is_left_of_an_interval_after_a_hold_does_not_count(tmp_path: Path) -> None:
+    """Its rate is another one: of 50 ms, with all lines cold."""
+    lines = tmp_path / "lines"
+    lines.write_text(
+        "".join(
+            json.dumps({"at_ms": 5000 + ms, "ms": ms, "ops": 10 * ms, "rss_bytes": 1}) + "\n"
+            for ms in (100, 200, 650, 700, 800, 950)
+        )
+    )
+    pauses = soak.Pauses(99, lambda ms: None, holds=[(5250, 5640)])
+    with subprocess.Popen(["cat", str(lines)], stdout=subprocess.PIPE) as process:
+        found, _ = soak._collect(process, 100, None, pauses)
+    assert [sample.whole for sample in found] == [True, True, False, False, True, True]
+    assert [sample.held_ms for sample in found] == [0, 0, 390, 0, 0, 0]
 
 
 def children_of(pid: int) -> list[int]:
@@ -309,6 +338,54 @@ def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path
     assert (folder / "soak.svg").read_text().startswith("<svg")
     lines = [json.loads(text) for text in (folder / "samples.jsonl").read_text().splitlines()]
     assert {each["allocator"] for each in lines} == {"glibc", "floor"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--minutes", "0.5"], "it takes --minutes 1.2 at least"),
+        (["--minutes", "30", "--interval-ms", "60000"], "it takes --minutes 72 at least"),
+        (["--interval-ms", "0"], "0 is not a positive number"),
+        (["--threads", "-1"], "-1 is not a positive number"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_at_once(
+    wrong: list[str], said: str, tmp_path: Path
+) -> None:
+    line = [sys.executable, str(TOP / "hakmem"), "soak", "--allocator", "glibc",
+            "--output", str(tmp_path / "results"), *wrong]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_floor_is_built_before_it_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a soak on a fresh tree ends with a library that changed during the run."""
+    noted: list[str] = []
+
+    def build() -> Path:
+        raise BenchError("as far as the build")
+
+    monkeypatch.setattr(workshop, "build", build)
+    monkeypatch.setattr(identity, "identity", lambda allocator: noted.append(allocator.name))
+    options = argparse.Namespace(allocator="glibc", minutes=2, interval_ms=1000, leak=0, slowdown=0,
+                                 seed=1, threads=2, output=tmp_path / "results")  # fmt: skip
+    assert soaking.main(options, "") == 2
+    assert noted == []
+
+
+def test_nothing_is_built_while_the_workload_is_held(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> Path:
+        raise BenchError("built")
+
+    monkeypatch.setattr(workshop, "build", build)
+    found = soak.run(peers.known()["glibc"], seconds=1, interval_ms=100, folder=built)
+    assert found.row["ops"] > 0
 
 
 def test_an_unknown_allocator_is_wrong_usage(tmp_path: Path) -> None:

@@ -43,6 +43,36 @@ static void trim_returns_bytes(void) {
     require(hakmem_option_set("purge_delay_ms", "7") == 0);
 }
 
+// What is given back inside of slabs, which hold live blocks, counts.
+static void trim_returns_bytes_inside_slabs(void) {
+    enum { COUNT = 2048, BYTES = 4000 };
+    static void *blocks[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = malloc(BYTES);
+        require(blocks[i] != NULL);
+        memset(blocks[i], 1, BYTES);
+    }
+    require(hakmem_option_set("slab_purge_delay_ms", "3600000") == 0);
+    require(hakmem_option_set("purge_delay_ms", "3600000") == 0);
+    require(hakmem_option_set("excess_bytes", "1G") == 0);
+    hakmem_trim();
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 8 != 0) {
+            free(blocks[i]);
+        }
+    }
+    const size_t before = rss_bytes();
+    const size_t trimmed = hakmem_trim();
+    const size_t after = rss_bytes();
+    require_that(trimmed > COUNT * BYTES / 2, "%zu bytes were given back", trimmed);
+    require_that(after + COUNT * BYTES / 2 < before, "resident %zu, then %zu", before, after);
+    require(malloc_trim(0) == 0);
+    for (int i = 0; i < COUNT; i += 8) {
+        free(blocks[i]);
+    }
+    require(hakmem_option_set("purge_delay_ms", "7") == 0);
+}
+
 int main(void) {
     require_that(first_set == 0, "the first call returned %d", first_set);
     behaviour_require_allocator();
@@ -57,6 +87,7 @@ int main(void) {
     char byte;
     require(read(STDIN_FILENO, &byte, 1) == 0);
     trim_returns_bytes();
+    trim_returns_bytes_inside_slabs();
     behaviour_require_sound_heap();
     return 0;
 }

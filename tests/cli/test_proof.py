@@ -122,6 +122,29 @@ def test_every_child_is_proved_however_it_ends(
     assert 0 < children[0]["books"]["slabs_created"] <= parent["books"]["slabs_created"]
 
 
+def test_a_childs_books_lie_where_its_parents_were(tmp_path: Path) -> None:
+    """A handler that forks may have interrupted who writes there, and the child returns to that."""
+    script = """
+import os
+def books():
+    with open("/proc/self/maps") as lines:
+        return [(l.split("-")[0], l.split()[1], l.split()[-1]) for l in lines if "/books/" in l]
+[(place, access, path)] = books()
+assert "/%d." % os.getpid() in path
+child = os.fork()
+if child == 0:
+    [(found, access, path)] = books()
+    os._exit(7 if found == place and "w" in access and "/%d." % os.getpid() in path else 8)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+    (tmp_path / "books").mkdir()
+    environment = clean_environment(
+        LD_PRELOAD=str(library()), HAKMEM_REPORT=str(tmp_path / "books")
+    )
+    outcome = call(["/usr/bin/python3", "-c", script], environment=environment)
+    assert outcome.status == 0, outcome.stderr
+
+
 def test_shell_with_several_programs(summarise: Summarise) -> None:
     summary = summarise("sh", "-c", "ls / | sort | wc -l; perl -e 'exit 3'")
     assert summary.status == 3

@@ -29,17 +29,17 @@ bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     return done;
 }
 
-bool __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable);
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable);
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable) {
-    const bool done = __real_os_move(start, old_bytes, destination, new_bytes, writable);
-    if (done) {
+enum os_moved __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable);
+enum os_moved __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable);
+enum os_moved __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable) {
+    const enum os_moved moved = __real_os_move(start, old_bytes, destination, new_bytes, writable);
+    if (moved == OS_MOVED) {
         open_window();
     }
-    return done;
+    return moved;
 }
 
 bool __real_os_unmap(void *start, size_t bytes);

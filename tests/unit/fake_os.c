@@ -12,15 +12,13 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "fake_memory.h"
 
 // linux/futex.h
 #define FUTEX_WAIT_PRIVATE (0 | 128)
 #define FUTEX_WAKE_PRIVATE (1 | 128)
 
-#define MACHINE_BYTES (64 * GIB)
 #define RANGES_MAX 32768
-// So that blocks cross the same windows of the page map in every run.
-#define MACHINE_ALIGNMENT MACHINE_BYTES
 
 // A stretch of one state within one mapping. Sorted by address; what lies between is unmapped. Pages that
 // were moved are a piece of their own in the mapping they were moved to: only within a piece can they be
@@ -54,6 +52,7 @@ static struct {
     uint64_t countdown;
     bool failing, from_then_on;
     uint64_t struck;
+    bool loses_destination;
     void (*watch)(enum os_call call, void *start, size_t bytes);
 } machine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -63,62 +62,6 @@ static struct {
 };
 
 struct os_call_counters os_call_counters;
-
-// ---- The real memory underneath ----
-
-static void require_real(bool fine, const char *call) {
-    if (!fine) {
-        fprintf(stderr, "fake_os: the real system refused %s\n", call);
-        abort();
-    }
-}
-
-static const int protection[] = {
-    [FAKE_UNMAPPED] = PROT_NONE,
-    [FAKE_INACCESSIBLE] = PROT_NONE,
-    [FAKE_READABLE] = PROT_READ,
-    [FAKE_WRITABLE] = PROT_READ | PROT_WRITE,
-};
-
-// By bare system calls, so that no sanitizer takes the machine's memory for its own business.
-static long real_mmap(uintptr_t start, size_t bytes, enum fake_state state, int extra_flags) {
-    return syscall(SYS_mmap, start, bytes, protection[state],
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0L);
-}
-
-static void real_protect(uintptr_t start, size_t bytes, enum fake_state state) {
-    require_real(syscall(SYS_mprotect, start, bytes, protection[state]) == 0, "mprotect");
-}
-
-#if defined(FAKE_OS_PLACE)
-// An emulator keeps books of every page of a reservation: the machine lies where nothing else does,
-// and only what is in use is mapped.
-static uintptr_t real_machine(void) {
-    return FAKE_OS_PLACE;
-}
-
-static void real_map(uintptr_t start, size_t bytes, enum fake_state state) {
-    require_real(real_mmap(start, bytes, state, MAP_FIXED_NOREPLACE) == (long)start, "mmap");
-}
-
-static void real_forget(uintptr_t start, size_t bytes) {
-    require_real(syscall(SYS_munmap, start, bytes) == 0, "munmap");
-}
-#else
-static uintptr_t real_machine(void) {
-    const long wide = real_mmap(0, MACHINE_BYTES + MACHINE_ALIGNMENT, FAKE_UNMAPPED, 0);
-    require_real(wide > 0, "mmap");
-    return align_up((uintptr_t)wide, MACHINE_ALIGNMENT);
-}
-
-static void real_map(uintptr_t start, size_t bytes, enum fake_state state) {
-    real_protect(start, bytes, state);
-}
-
-static void real_forget(uintptr_t start, size_t bytes) {
-    require_real(real_mmap(start, bytes, FAKE_UNMAPPED, MAP_FIXED) == (long)start, "mmap");
-}
-#endif
 
 // ---- Ranges ----
 
@@ -288,15 +231,19 @@ static bool may_map(size_t bytes) {
     return may_split() && (machine.bytes_max == 0 || mapped_bytes() + bytes <= machine.bytes_max);
 }
 
+static void insert_mapping(uintptr_t start, size_t bytes, enum fake_state state) {
+    machine.last_mapping++;
+    insert(first_above(start), (struct range){start, start + bytes, machine.last_mapping,
+                                              machine.last_mapping, state, OS_HUGE_PAGES_DEFAULT});
+    real_map(start, bytes, state);
+}
+
 static void *add_mapping(size_t bytes, size_t alignment, enum fake_state state) {
     const uintptr_t start = may_map(bytes) ? find_room(bytes, alignment) : 0;
     if (start == 0) {
         return NULL;
     }
-    machine.last_mapping++;
-    insert(first_above(start), (struct range){start, start + bytes, machine.last_mapping,
-                                              machine.last_mapping, state, OS_HUGE_PAGES_DEFAULT});
-    real_map(start, bytes, state);
+    insert_mapping(start, bytes, state);
     return (void *)start;
 }
 
@@ -532,8 +479,25 @@ static void make_piece(uintptr_t start, size_t bytes, enum os_huge_pages wish) {
     }
 }
 
-bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes, bool writable) {
+void fake_os_lose_destination(void) {
+    machine.loses_destination = true;
+}
+
+// The kernel has unmapped the destination of a move that it refused, and another thread has mapped something there.
+static enum os_moved lose(uintptr_t destination, size_t bytes) {
+    machine.loses_destination = false;
+    remove_ranges(destination, bytes);
+    insert_mapping(destination, bytes, FAKE_WRITABLE);
+    answer(false);
+    return OS_DESTINATION_LOST;
+}
+
+enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                      bool writable) {
     enter();
+    if (machine.loses_destination && !writable) {
+        return lose((uintptr_t)destination, new_bytes);
+    }
     const bool done =
         !refuse(OS_MREMAP) &&
         within_one_piece("os_move", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE) &&
@@ -551,7 +515,7 @@ bool os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
         memcpy(destination, start, old_bytes);
         remove_ranges((uintptr_t)start, old_bytes);
     }
-    return answer(done);
+    return answer(done) ? OS_MOVED : OS_MOVE_REFUSED;
 }
 
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {

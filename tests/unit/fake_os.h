@@ -47,6 +47,9 @@ uint64_t fake_os_struck(void);
 // Calls refused since the start, for whatever reason.
 uint64_t fake_os_refused(void);
 
+// The next os_move() to what is reserved, or guarded, is refused, and another thread's mapping lies there afterwards.
+void fake_os_lose_destination(void);
+
 // Mapped bytes, reservations included, above which nothing more is mapped; 0: no limit.
 void fake_os_limit_bytes(size_t bytes);
 

@@ -265,6 +265,13 @@ static void test_resize_edge_cases(void **state) {
     // Little changes stay in place, also downward to half.
     assert_ptr_equal(hakmem_resize(block, 112), block);
     assert_ptr_equal(hakmem_resize(block, 57), block);
+    // Of the smallest class nothing is smaller.
+    for (size_t bytes = 1; bytes <= BLOCK_ALIGN; bytes++) {
+        char *least = hakmem_alloc(bytes);
+        assert_ptr_equal(hakmem_resize(least, bytes), least);
+        assert_ptr_equal(hakmem_resize(least, 1), least);
+        hakmem_dealloc(least);
+    }
     char *smaller = hakmem_resize(block, 40);
     assert_int_equal(hakmem_block_bytes(smaller), 48);
     assert_null(hakmem_resize(smaller, 0));
@@ -275,6 +282,29 @@ static void test_resize_edge_cases(void **state) {
     assert_int_equal(errno, EINVAL);
     assert_non_null(strstr(stderr_end(), "realloc of a freed block: 0x"));
     check();
+}
+
+static unsigned report_count;
+
+void __real_report_refresh(void);
+void __wrap_report_refresh(void);
+void __wrap_report_refresh(void) {
+    report_count++;
+    __real_report_refresh();
+}
+
+// However long the thread stays at such a count.
+static void test_books_are_written_once_for_each_early_slow_path(void **state) {
+    (void)state;
+    lifecycle_attach();
+    for (unsigned count = 4; count <= 256; count *= 8) {
+        atomic_store_relaxed(&thread_cache->activity, count);
+        report_count = 0;
+        for (unsigned i = 0; i < 1000; i++) {
+            hakmem_dealloc(hakmem_alloc(MIB));
+        }
+        assert_in_range(report_count, 1, 100);  // by the clock as well
+    }
 }
 
 static void test_refused_shrink_keeps_the_block(void **state) {
@@ -562,6 +592,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_zeroed_memory),
         cmocka_unit_test(test_resize_keeps_contents_between_all_kinds),
         cmocka_unit_test(test_resize_edge_cases),
+        cmocka_unit_test(test_books_are_written_once_for_each_early_slow_path),
         cmocka_unit_test(test_refused_shrink_keeps_the_block),
         cmocka_unit_test(test_growth_does_without_its_room),
         cmocka_unit_test(test_huge_blocks_grow_without_copying),

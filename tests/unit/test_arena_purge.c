@@ -136,6 +136,12 @@ static void make_dirty(unsigned count) {
     }
 }
 
+static uint64_t mapped_bytes(void) {
+    struct arena_totals totals;
+    arena_totals(&totals);
+    return totals.mapped_bytes;
+}
+
 static void test_a_tick_does_not_end_a_purge_of_everything(void **state) {
     (void)state;
     page_map_init();
@@ -185,6 +191,93 @@ static void test_what_goes_without_a_delay_is_counted(void **state) {
     assert_int_equal(purged_bytes() - before, 4 * PAGE_BYTES);
 }
 
+// Locked in memory: the system clears nothing, but unmaps.
+static void test_wholly_free_superslabs_go_where_nothing_is_cleared(void **state) {
+    (void)state;
+    page_map_init();
+    options.excess_bytes = UINT64_C(1) << 30;
+    make_dirty(WHOLE_COUNT);
+    fake_os_fail(OS_MADVISE, 1, true);
+    assert_int_equal(arena_purge(os_clock_ms(), true), (WHOLE_COUNT - 1) * SUPERSLAB_BYTES);
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(dirty_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(arena_check(), 0);
+    // The same with those that have aged, and where the system does not unmap either.
+    make_dirty(WHOLE_COUNT);
+    fake_os_fail(FAKE_ANY, 1, true);
+    assert_int_equal(arena_purge(os_clock_ms(), true), 0);
+    assert_int_equal(dirty_bytes(), WHOLE_COUNT * SUPERSLAB_BYTES);
+    assert_int_equal(arena_check(), 0);
+    fake_os_fail(OS_MADVISE, 1, true);
+    for (unsigned i = 0; i < 3; i++) {
+        arena_purge(os_clock_ms(), false);
+        fake_os_pass_ms(options.purge_delay_ms + 10);
+    }
+    assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(arena_check(), 0);
+    fake_os_mend();
+    make_dirty(1);
+    assert_int_equal(arena_purge(os_clock_ms(), true), SUPERSLAB_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
+enum { CALL_COUNT = 100 };
+
+static void test_refused_purges_are_not_tried_at_each_free(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 0;
+    struct run *runs[CALL_COUNT];
+    struct run *kept = take_plain(1);
+    for (unsigned i = 0; i < CALL_COUNT; i++) {
+        runs[i] = take_plain(1);
+    }
+    fake_os_fail(OS_MADVISE, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    for (unsigned i = 0; i < CALL_COUNT; i++) {
+        arena_give(runs[i]);
+    }
+    // Each time that there is an eighth more: of few pages that is each page.
+    assert_true(fake_os_calls(OS_MADVISE) - calls < CALL_COUNT / 2);
+    assert_int_equal(dirty_bytes(), CALL_COUNT * PAGE_BYTES);
+    fake_os_mend();
+    assert_int_equal(arena_purge(os_clock_ms(), true), CALL_COUNT * PAGE_BYTES);
+    // Until it may be otherwise.
+    arena_give(kept);
+    for (unsigned i = 0; i < 3; i++) {
+        arena_purge(os_clock_ms(), false);
+    }
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_refused_room_is_not_asked_for_again(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *parts[SUPERSLAB_PAGES / 2];
+    for (unsigned i = 0; i < ARRAY_COUNT(parts); i++) {
+        parts[i] = take_plain(1);
+        take_plain(1);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(parts); i++) {
+        arena_give(parts[i]);
+    }
+    fake_os_fail(OS_MADVISE, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    for (unsigned i = 0; i < CALL_COUNT; i++) {
+        arena_make_room(2 * PAGE_BYTES);
+    }
+    assert_int_equal(fake_os_calls(OS_MADVISE) - calls, ARRAY_COUNT(parts));
+    fake_os_mend();
+    // Until it may be otherwise.
+    for (unsigned i = 0; i < 2; i++) {
+        fake_os_pass_ms(options.purge_delay_ms + 10);
+        arena_purge(os_clock_ms(), false);
+    }
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_purge_by_the_clock),
@@ -196,6 +289,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
+        cmocka_unit_test(test_wholly_free_superslabs_go_where_nothing_is_cleared),
+        cmocka_unit_test(test_refused_purges_are_not_tried_at_each_free),
+        cmocka_unit_test(test_refused_room_is_not_asked_for_again),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

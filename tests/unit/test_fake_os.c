@@ -132,23 +132,23 @@ static void test_breaches_are_noticed(void **state) {
     assert_breach(os_resize(start, 5 * PAGE, 6 * PAGE));
     assert_breach(os_resize(start, 4 * PAGE, 0));
     assert_false(os_resize(start + PAGE, PAGE, 2 * PAGE));  // its own mapping goes on behind
-    assert_breach(os_move(start, 4 * PAGE, reserved, 4 * PAGE, false));
+    assert_breach(os_move(start, 4 * PAGE, reserved, 4 * PAGE, false) == OS_MOVED);
     assert_breach(os_map(0, PAGE) != NULL);
     assert_breach(os_map(PAGE, 3 * PAGE) != NULL);
     assert_breach(os_map(PAGE, 64) != NULL);
     assert_breach(os_map(100, PAGE) != NULL);
     char *destination = os_reserve_aligned(4 * PAGE, PAGE);
-    assert_breach(os_move(start, 4 * PAGE, destination, 2 * PAGE, false));
-    assert_breach(os_move(start, 4 * PAGE, destination, 4 * PAGE, true));
+    assert_breach(os_move(start, 4 * PAGE, destination, 2 * PAGE, false) == OS_MOVED);
+    assert_breach(os_move(start, 4 * PAGE, destination, 4 * PAGE, true) == OS_MOVED);
 
     // Moved pages are a piece of their own, though of one mapping with those behind.
-    assert_true(os_move(start, 2 * PAGE, next, 2 * PAGE, true));
+    assert_int_equal(os_move(start, 2 * PAGE, next, 2 * PAGE, true), OS_MOVED);
     assert_breach(os_unmap(start, 4 * PAGE));
     assert_breach(os_purge(start, PAGE));
     assert_breach(os_resize(next, 4 * PAGE, 5 * PAGE));
-    assert_breach(os_move(next, 4 * PAGE, destination, 4 * PAGE, false));
+    assert_breach(os_move(next, 4 * PAGE, destination, 4 * PAGE, false) == OS_MOVED);
     assert_true(os_purge(next, 4 * PAGE));
-    assert_true(os_move(next + 2 * PAGE, 2 * PAGE, destination, 4 * PAGE, false));
+    assert_int_equal(os_move(next + 2 * PAGE, 2 * PAGE, destination, 4 * PAGE, false), OS_MOVED);
     assert_true(os_unmap(next, 2 * PAGE));
 }
 

@@ -10,59 +10,9 @@
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/large.h"
+#include "huge_blocks.h"
 #include "space/page_map.h"
 #include "team.h"
-
-static char *make(size_t bytes) {
-    char *block = huge_alloc(bytes, PAGE_BYTES, false);
-    assert_non_null(block);
-    assert_int_equal((uintptr_t)block % PAGE_BYTES, 0);
-    assert_int_equal(huge_check(), 0);
-    return block;
-}
-
-static struct huge *huge_of(const void *block) {
-    struct huge *huge = huge_find((uintptr_t)block);
-    assert_non_null(huge);
-    assert_int_equal(huge->start, (uintptr_t)block);
-    return huge;
-}
-
-static void drop(char *block) {
-    assert_true(huge_free(huge_of(block), (uintptr_t)block));
-    assert_int_equal(huge_check(), 0);
-}
-
-// Marks one byte per 4 KiB.
-static void mark(char *block, size_t bytes, char with) {
-    for (size_t at = 0; at < bytes; at += 4096) {
-        block[at] = with;
-    }
-}
-
-static void check_marked(const char *block, size_t bytes, char with) {
-    for (size_t at = 0; at < bytes; at += 4096) {
-        assert_int_equal(block[at], with);
-    }
-}
-
-static void check_entries(const char *block, size_t bytes, bool huge) {
-    for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
-        const uint64_t entry = page_map_get((uintptr_t)block + at);
-        assert_int_equal(page_entry_kind(entry), huge ? PAGE_KIND_HUGE : PAGE_KIND_NONE);
-        assert_int_equal(huge_find((uintptr_t)block + at + 100) != NULL, huge);
-    }
-}
-
-static struct huge_totals totals(void) {
-    struct huge_totals result;
-    huge_totals(&result);
-    return result;
-}
-
-static uint64_t counted(enum counter counter) {
-    return atomic_load_relaxed(&process_counters.value[counter]);
-}
 
 static void test_sizes(void **state) {
     (void)state;
@@ -195,21 +145,6 @@ static void test_kept_mapping_with_a_guard_is_not_cut(void **state) {
 
 // ---- Blocks put together from kept mappings ----
 
-// A block of `bytes` whose first pages come from `count` freed ones of 3, 4, ... MiB.
-static char *make_of_pieces(unsigned count, size_t bytes) {
-    char *freed[HUGE_PIECES_MAX];
-    for (unsigned i = 0; i < count; i++) {
-        freed[i] = make((3 + i) * MIB);
-        mark(freed[i], (3 + i) * MIB, (char)(3 + i));
-    }
-    for (unsigned i = 0; i < count; i++) {
-        drop(freed[i]);
-    }
-    char *block = make(bytes);
-    check_entries(block, bytes, true);
-    return block;
-}
-
 static void test_pages_of_kept_mappings_move(void **state) {
     (void)state;
     page_map_init();
@@ -298,24 +233,6 @@ static void test_pieces_are_few(void **state) {
     check_marked(block + (HUGE_PIECES_MAX - 1) * 3 * MIB, 3 * MIB, 0);
     assert_int_equal(totals().kept_bytes, 0);
     assert_in_range(huge_of(block)->seam_count, HUGE_PIECES_MAX - 2, HUGE_PIECES_MAX - 1);
-}
-
-// Whichever move is refused, the request is served, and nothing is lost.
-static void test_refused_piece_comes_as_new_memory(void **state) {
-    (void)state;
-    page_map_init();
-    for (uint64_t nth = 1; nth <= 3; nth++) {
-        fake_os_fail(OS_MREMAP, nth, true);
-        char *block = make_of_pieces(3, 13 * MIB);
-        fake_os_mend();
-        check_marked(block, nth == 1 ? 0 : 5 * MIB, 5);
-        check_marked(block + (nth == 1 ? 0 : (nth == 2 ? 5 : 9) * MIB), MIB, 0);
-        mark(block, 13 * MIB, 1);
-        drop(block);
-        huge_purge(0, true);
-        assert_int_equal(totals().kept_bytes, 0);
-        assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
-    }
 }
 
 static void test_block_of_pieces_grows(void **state) {
@@ -477,22 +394,6 @@ static void test_kept_mappings_make_room(void **state) {
     assert_int_equal(totals().live_bytes_max, 65 * MIB);
 }
 
-static void test_refused_unmap_is_tried_again(void **state) {
-    (void)state;
-    page_map_init();
-    char *block = make(5 * MIB);
-    drop(block);
-    fake_os_fail(OS_MUNMAP, 1, true);
-    assert_int_equal(huge_purge(0, true), 0);
-    assert_int_equal(huge_check(), 0);
-    assert_int_equal(totals().kept_bytes, 5 * MIB);
-    // Does not wait for room that is not to be had.
-    assert_non_null(huge_alloc(50 * MIB, PAGE_BYTES, true));
-    fake_os_mend();
-    assert_int_equal(huge_purge(0, true), 5 * MIB);
-    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
-}
-
 static void test_cleared_when_freed(void **state) {
     (void)state;
     options.zero_on_free = 1;
@@ -570,48 +471,6 @@ static void test_shrink(void **state) {
     check_marked((char *)huge->start + 6 * MIB, 14 * MIB, 0);
 }
 
-static void test_refused_shrink_keeps_the_longer_block(void **state) {
-    (void)state;
-    page_map_init();
-    char *block = make(20 * MIB);
-    mark(block, 20 * MIB, 1);
-    fake_os_fail(OS_MUNMAP, 1, false);
-    assert_true(huge_resize(huge_of(block), 5 * MIB));
-    assert_int_equal(huge_of(block)->usable_bytes, 20 * MIB);
-    check_marked(block, 20 * MIB, 1);
-    check_entries(block, 20 * MIB, true);
-    assert_int_equal(huge_check(), 0);
-}
-
-// Each call of growing fails: in place, then the reservation, then the move.
-static void test_refused_growth_leaves_the_block_intact(void **state) {
-    (void)state;
-    page_map_init();
-    char *block = make(3 * MIB);
-    struct huge *huge = huge_of(block);
-    mark(block, 3 * MIB, 1);
-    fake_os_block_behind(block);
-    const size_t before = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
-    for (unsigned nth = 1; nth <= 3; nth++) {
-        fake_os_fail(FAKE_ANY, nth, true);
-        assert_false(huge_resize(huge, 9 * MIB));
-        fake_os_mend();
-        assert_int_equal(huge->start, (uintptr_t)block);
-        assert_int_equal(huge->usable_bytes, 3 * MIB);
-        check_marked(block, 3 * MIB, 1);
-        check_entries(block, 3 * MIB, true);
-        assert_int_equal(huge_check(), 0);
-    }
-    // A reservation that could not be used and then not be unmapped is all that may be left.
-    const size_t after = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
-    assert_true(after - before <= 9 * MIB);
-    // A single refusal of the move leaves nothing.
-    fake_os_fail(OS_MREMAP, 2, false);
-    assert_false(huge_resize(huge, 9 * MIB));
-    assert_int_equal(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE), after);
-    assert_true(huge_resize(huge, 9 * MIB));
-}
-
 static void test_growth_over_a_window_of_the_page_map(void **state) {
     (void)state;
     page_map_init();
@@ -661,27 +520,6 @@ static void test_huge_page_wishes(void **state) {
     page_map_init();
     char *block = make(5 * MIB);
     assert_int_equal(fake_os_wish(block + 5 * MIB - 1), OS_HUGE_PAGES_ALWAYS);
-}
-
-// ---- Want of memory ----
-
-static void test_each_call_of_an_allocation_refused(void **state) {
-    (void)state;
-    page_map_init();
-    unsigned nth = 1;
-    for (bool refused = true; refused; nth++) {
-        // A place of its own for each, so that each covers a new window.
-        const size_t alignment = 2 * GIB << nth;
-        const uint64_t before = fake_os_refused();
-        fake_os_fail(FAKE_ANY, nth, false);
-        char *block = huge_alloc(3 * MIB, alignment, true);
-        fake_os_mend();
-        refused = fake_os_refused() != before;
-        assert_int_equal(block == NULL, refused);
-        assert_int_equal(huge_check(), 0);
-        assert_int_equal(totals().live_count, refused ? 0 : 1);
-    }
-    assert_in_range(nth, 3, 6);
 }
 
 // ---- Threads ----
@@ -774,7 +612,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_aligned_block_of_kept_pages),
         cmocka_unit_test(test_zeroed_block_is_not_put_together),
         cmocka_unit_test(test_pieces_are_few),
-        cmocka_unit_test(test_refused_piece_comes_as_new_memory),
         cmocka_unit_test(test_block_of_pieces_grows),
         cmocka_unit_test(test_growth_takes_kept_pages),
         cmocka_unit_test(test_growth_by_a_page_takes_no_kept_pages),
@@ -782,17 +619,13 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_kept_until_the_delay_has_passed),
         cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),
         cmocka_unit_test(test_kept_mappings_make_room),
-        cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_cleared_when_freed),
         cmocka_unit_test(test_grow_in_place),
         cmocka_unit_test(test_grow_by_moving),
         cmocka_unit_test(test_shrink),
-        cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
-        cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
         cmocka_unit_test(test_growth_over_a_window_of_the_page_map),
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_huge_page_wishes),
-        cmocka_unit_test(test_each_call_of_an_allocation_refused),
         cmocka_unit_test(test_freed_once_by_many),
         cmocka_unit_test(test_threads),
     };

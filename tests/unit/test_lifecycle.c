@@ -137,6 +137,32 @@ static void test_who_comes_after_the_first_cache_does_not_wait(void **state) {
     assert_int_equal(waited_for, 1);
 }
 
+// Two keys of the program's: the first one's destructor sets the second, whose place in the round was passed already.
+static pthread_key_t second_key, first_key;
+
+static void set_second(void *block) {
+    pthread_setspecific(second_key, block);
+}
+
+static void *leave_to_destructors(void *block) {
+    pthread_setspecific(first_key, block);
+    return NULL;
+}
+
+static void test_first_use_in_the_second_round_of_destructors(void **state) {
+    (void)state;
+    lifecycle_attach();
+    assert_int_equal(pthread_key_create(&second_key, hakmem_dealloc), 0);
+    assert_int_equal(pthread_key_create(&first_key, set_second), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        run_thread(leave_to_destructors, hakmem_alloc(100));
+        assert_int_equal(lifecycle_count_in_use(), 1);
+    }
+    pthread_key_delete(first_key);
+    pthread_key_delete(second_key);
+    check();
+}
+
 static void test_caches_pass_to_the_next_thread(void **state) {
     (void)state;
     struct thread_cache *mine = lifecycle_attach();
@@ -622,6 +648,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_thread_caches_count_for_huge_pages),
         cmocka_unit_test(test_whoever_waits_for_the_first_cache_is_called_once),
         cmocka_unit_test(test_who_comes_after_the_first_cache_does_not_wait),
+        cmocka_unit_test(test_first_use_in_the_second_round_of_destructors),
         cmocka_unit_test(test_caches_pass_to_the_next_thread),
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
         cmocka_unit_test(test_caches_of_a_large_machine),

@@ -171,7 +171,7 @@ static void test_move(void **state) {
     assert_non_null(destination);
     assert_int_equal((uintptr_t)destination % (64 * KIB), 0);
     assert_true(faults(destination, false));
-    assert_true(os_move(start, 4 * page, destination, bytes, false));
+    assert_int_equal(os_move(start, 4 * page, destination, bytes, false), OS_MOVED);
     for (size_t i = 0; i < 4 * page; i++) {
         assert_int_equal(destination[i], 3);
     }

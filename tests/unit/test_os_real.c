@@ -22,13 +22,13 @@ static void test_move_of_a_divided_mapping_is_refused(void **state) {
     memset(start, 3, 8 * page);
     memset(destination, 4, 8 * page);
     assert_int_equal(mprotect(start + page, 2 * page, PROT_READ), 0);
-    assert_false(os_move(start, 8 * page, destination, 8 * page, true));
+    assert_int_equal(os_move(start, 8 * page, destination, 8 * page, true), OS_MOVE_REFUSED);
     for (size_t i = 0; i < 8 * page; i++) {
         assert_int_equal(start[i], 3);
     }
     memset(destination, 5, 8 * page);
     // One piece of it moves.
-    assert_true(os_move(start + 3 * page, 5 * page, destination, 5 * page, true));
+    assert_int_equal(os_move(start + 3 * page, 5 * page, destination, 5 * page, true), OS_MOVED);
     assert_int_equal(destination[0], 3);
     assert_int_equal(destination[5 * page], 5);
     assert_true(os_unmap(start, 3 * page));
@@ -140,10 +140,56 @@ struct program {
 #define JUMP_IF_GREATER 0x25
 #define RETURN 0x06
 #define KILL_PROCESS 0x80000000u
+#define FAIL_WITH_ENOMEM (0x00050000u | 12)
 #define ALLOW 0x7fff0000u
 #define MODE_FILTER 2
 #define NUMBER_AT 0
 #define THIRD_ARGUMENT_AT 32
+#define FOURTH_ARGUMENT_AT 40
+
+static bool obey(const struct instruction *code, size_t count) {
+    const struct program program = {(uint16_t)count, code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, MODE_FILTER, &program) == 0;
+}
+
+static bool refuse_moves(void) {
+    const struct instruction code[] = {
+        {LOAD_WORD, 0, 0, NUMBER_AT},          {JUMP_IF_EQUAL, 0, 3, SYS_mremap},
+        {LOAD_WORD, 0, 0, FOURTH_ARGUMENT_AT}, {JUMP_IF_EQUAL, 0, 1, MREMAP_MAYMOVE | MREMAP_FIXED},
+        {RETURN, 0, 0, FAIL_WITH_ENOMEM},      {RETURN, 0, 0, ALLOW},
+    };
+    return obey(code, ARRAY_COUNT(code));
+}
+
+// What became of the place that a block was to move to, when the system refuses.
+static void test_place_of_a_refused_move(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    char *start = os_map(4 * page, page);
+    char *anothers = os_map(4 * page, page);
+    char *reserved = os_reserve_aligned(8 * page, page);
+    assert_non_null(start);
+    assert_non_null(anothers);
+    assert_non_null(reserved);
+    memset(anothers, 7, 4 * page);
+    if (!refuse_moves()) {
+        return;  // an emulator has no seccomp: nothing can be refused
+    }
+    // Mapped there by another thread, all of it or in part, as is seen by its access.
+    assert_int_equal(os_move(start, 4 * page, anothers, 4 * page, false), OS_DESTINATION_LOST);
+    assert_true(os_guard(anothers, page));
+    assert_int_equal(os_move(start, 4 * page, anothers, 4 * page, false), OS_DESTINATION_LOST);
+    assert_int_equal(anothers[4 * page - 1], 7);
+    // A reservation, or a part of one, that the system left where it was; and one that it took, which is there again.
+    assert_int_equal(os_move(start, 4 * page, reserved + page, 4 * page, false), OS_MOVE_REFUSED);
+    assert_true(os_unmap(reserved, 8 * page));
+    assert_int_equal(os_move(start, 4 * page, reserved, 8 * page, false), OS_MOVE_REFUSED);
+    assert_true(os_commit(reserved, 8 * page));
+    memset(reserved, 1, 8 * page);
+    // Of what was mapped it is known alone that all of it is there.
+    assert_int_equal(os_move(start, 4 * page, reserved, 8 * page, true), OS_MOVE_REFUSED);
+}
 
 static bool kill_at_mremap_beyond(uint32_t bytes_max) {
     const struct instruction code[] = {
@@ -151,9 +197,7 @@ static bool kill_at_mremap_beyond(uint32_t bytes_max) {
         {LOAD_WORD, 0, 0, THIRD_ARGUMENT_AT}, {JUMP_IF_GREATER, 0, 1, bytes_max},
         {RETURN, 0, 0, KILL_PROCESS},         {RETURN, 0, 0, ALLOW},
     };
-    const struct program program = {ARRAY_COUNT(code), code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, MODE_FILTER, &program) == 0;
+    return obey(code, ARRAY_COUNT(code));
 }
 
 // Linux up to 5.14 counts as committed, for a moment and for all processes, what a mapping is asked to be lengthened by.
@@ -169,10 +213,10 @@ static void test_pieces_are_told_apart_without_a_large_request(void **state) {
         return;  // an emulator has no seccomp: nothing can be seen
     }
     // A hole follows, and is one afterwards.
-    assert_true(os_move(start + 2 * page, 2 * page, destination, 2 * page, true));
+    assert_int_equal(os_move(start + 2 * page, 2 * page, destination, 2 * page, true), OS_MOVED);
     unsigned char resident;
     assert_int_equal(mincore(start + 2 * page, page, &resident), -1);
-    assert_true(os_move(start, 2 * page, destination + 2 * page, 2 * page, true));
+    assert_int_equal(os_move(start, 2 * page, destination + 2 * page, 2 * page, true), OS_MOVED);
     assert_true(os_unmap(destination, 4 * page));
     unsigned char residents[4];
     assert_int_equal(mincore(start, 4 * page, residents), -1);
@@ -182,6 +226,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
+        cmocka_unit_test(test_place_of_a_refused_move),
         cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_processors_are_those_of_the_process),
         cmocka_unit_test(test_splits_at_the_ends),

@@ -29,6 +29,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 10_000_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "soak",
@@ -44,10 +51,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--allocator", default="hakmem", metavar="NAME", help="of `hakmem bench list`, or NAME=PATH"
     )
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="that replace blocks")
+    parser.add_argument(
+        "--threads", type=_count, default=2, metavar="N", help="that replace blocks"
+    )
     parser.add_argument("--seed", type=int, default=73, metavar="N", help="of the work")
     parser.add_argument(
-        "--interval-ms", type=int, default=1000, metavar="N", help="between two samples"
+        "--interval-ms", type=_count, default=1000, metavar="N", help="between two samples"
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="folder for the results")
     parser.add_argument("--json", action="store_true", help="the verdicts as JSON")

@@ -1,0 +1,168 @@
+// Huge blocks where the system refuses: nothing is lost, and nothing is tried over and over.
+#include "isolate.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "fake_os.h"
+#include "heap/huge.h"
+#include "huge_blocks.h"
+#include "space/page_map.h"
+
+static void test_each_call_of_an_allocation_refused(void **state) {
+    (void)state;
+    page_map_init();
+    unsigned nth = 1;
+    for (bool refused = true; refused; nth++) {
+        // A place of its own for each, so that each covers a new window.
+        const size_t alignment = 2 * GIB << nth;
+        const uint64_t before = fake_os_refused();
+        fake_os_fail(FAKE_ANY, nth, false);
+        char *block = huge_alloc(3 * MIB, alignment, true);
+        fake_os_mend();
+        refused = fake_os_refused() != before;
+        assert_int_equal(block == NULL, refused);
+        assert_int_equal(huge_check(), 0);
+        assert_int_equal(totals().live_count, refused ? 0 : 1);
+    }
+    assert_in_range(nth, 3, 6);
+}
+
+// Whichever move is refused, the request is served, and nothing is lost.
+static void test_refused_piece_comes_as_new_memory(void **state) {
+    (void)state;
+    page_map_init();
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        fake_os_fail(OS_MREMAP, nth, true);
+        char *block = make_of_pieces(3, 13 * MIB);
+        fake_os_mend();
+        check_marked(block, nth == 1 ? 0 : 5 * MIB, 5);
+        check_marked(block + (nth == 1 ? 0 : (nth == 2 ? 5 : 9) * MIB), MIB, 0);
+        mark(block, 13 * MIB, 1);
+        drop(block);
+        huge_purge(0, true);
+        assert_int_equal(totals().kept_bytes, 0);
+        assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    }
+}
+
+static void test_refused_shrink_keeps_the_longer_block(void **state) {
+    (void)state;
+    page_map_init();
+    char *block = make(20 * MIB);
+    mark(block, 20 * MIB, 1);
+    fake_os_fail(OS_MUNMAP, 1, false);
+    assert_true(huge_resize(huge_of(block), 5 * MIB));
+    assert_int_equal(huge_of(block)->usable_bytes, 20 * MIB);
+    check_marked(block, 20 * MIB, 1);
+    check_entries(block, 20 * MIB, true);
+    assert_int_equal(huge_check(), 0);
+}
+
+// Each call of growing fails: in place, then the reservation, then the move.
+static void test_refused_growth_leaves_the_block_intact(void **state) {
+    (void)state;
+    page_map_init();
+    char *block = make(3 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 3 * MIB, 1);
+    fake_os_block_behind(block);
+    const size_t before = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        fake_os_fail(FAKE_ANY, nth, true);
+        assert_false(huge_resize(huge, 9 * MIB));
+        fake_os_mend();
+        assert_int_equal(huge->start, (uintptr_t)block);
+        assert_int_equal(huge->usable_bytes, 3 * MIB);
+        check_marked(block, 3 * MIB, 1);
+        check_entries(block, 3 * MIB, true);
+        assert_int_equal(huge_check(), 0);
+    }
+    // A reservation that could not be used and then not be unmapped is all that may be left.
+    const size_t after = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
+    assert_true(after - before <= 9 * MIB);
+    // A single refusal of the move leaves nothing.
+    fake_os_fail(OS_MREMAP, 2, false);
+    assert_false(huge_resize(huge, 9 * MIB));
+    assert_int_equal(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE), after);
+    assert_true(huge_resize(huge, 9 * MIB));
+}
+
+// The system unmapped where a block was to move, refused to move it, and another thread's mapping came there: the block
+// stays as it was, that mapping too, and what else was mapped for the block goes.
+static void test_a_place_lost_to_another_is_left_alone(void **state) {
+    (void)state;
+    page_map_init();
+    for (unsigned piece_count = 1; piece_count <= 3; piece_count += 2) {
+        char *block = piece_count == 1 ? make(12 * MIB) : make_of_pieces(3, 12 * MIB);
+        struct huge *huge = huge_of(block);
+        mark(block, 12 * MIB, 1);
+        fake_os_block_behind(block + 12 * MIB - 1);
+        const size_t before = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE);
+        fake_os_lose_destination();
+        assert_false(huge_resize(huge, 20 * MIB));
+        assert_int_equal(huge->start, (uintptr_t)block);
+        check_entries(block, 12 * MIB, true);
+        check_marked(block, 12 * MIB, 1);
+        assert_int_equal(huge_check(), 0);
+        // The other thread's: as long as the first piece was to be.
+        assert_int_equal(fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE) - before,
+                         piece_count == 1 ? 20 * MIB : 5 * MIB);
+        assert_true(huge_resize(huge, 20 * MIB));
+        check_marked((char *)huge->start, 12 * MIB, 1);
+        drop((char *)huge->start);
+        huge_purge(0, true);
+    }
+}
+
+static void test_refused_unmap_is_tried_again(void **state) {
+    (void)state;
+    page_map_init();
+    char *block = make(5 * MIB);
+    drop(block);
+    fake_os_fail(OS_MUNMAP, 1, true);
+    assert_int_equal(huge_purge(0, true), 0);
+    assert_int_equal(huge_check(), 0);
+    assert_int_equal(totals().kept_bytes, 5 * MIB);
+    // Does not wait for room that is not to be had.
+    assert_non_null(huge_alloc(50 * MIB, PAGE_BYTES, true));
+    fake_os_mend();
+    assert_int_equal(huge_purge(0, true), 5 * MIB);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+}
+
+// By ticks no more often than the delay says, however many mappings the system refuses.
+static void test_refused_unmap_is_not_tried_at_each_tick(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 500;
+    char *blocks[4];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = make(3 * MIB);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        drop(blocks[i]);
+    }
+    const uint64_t start_ms = os_clock_ms() + 500;
+    fake_os_fail(OS_MUNMAP, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MUNMAP);
+    for (uint64_t ms = 0; ms < 500; ms += 5) {
+        assert_int_equal(huge_purge(start_ms + ms, false), 0);
+    }
+    assert_int_equal(fake_os_calls(OS_MUNMAP) - calls, ARRAY_COUNT(blocks));
+    assert_int_equal(huge_check(), 0);
+    fake_os_mend();
+    assert_int_equal(huge_purge(start_ms + 500, false), 4 * 3 * MIB);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_call_of_an_allocation_refused),
+        cmocka_unit_test(test_refused_piece_comes_as_new_memory),
+        cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
+        cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
+        cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
+        cmocka_unit_test(test_refused_unmap_is_tried_again),
+        cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
