@@ -23,7 +23,6 @@ LIST_SCHEMA = "hakmem-bench-list/1"
 FULL_BLOCKS, QUICK_BLOCKS = 5, 3
 # The quick mode does this share of each row's work, to be done in about a minute.
 QUICK_SCALE = 0.25
-BASELINE = "glibc"
 
 
 def run_bench(options: argparse.Namespace) -> int:
@@ -80,7 +79,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
         scale=options.scale * (QUICK_SCALE if options.quick else 1.0),
         seed=options.seed,
         cpu=options.cpu,
-        baseline=options.baseline or BASELINE,
+        baseline=options.baseline,
         metric=options.metric,
         counting=counting,
         instructions=options.instructions,
@@ -103,7 +102,7 @@ def measure(options: argparse.Namespace) -> int:
     if not session.peaks:
         say("no row was measured")
         return EXIT_BAD
-    show_report([folder], options, baseline=session.baseline)
+    show_report([folder], options, baseline=options.baseline)
     return EXIT_OK if sound else EXIT_BAD
 
 

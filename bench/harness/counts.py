@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from . import callgrind, machine, measure, strace
@@ -39,29 +40,32 @@ def count(
     case: Case,
     allocator: Allocator,
     *,
+    folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """OS calls of one proven run of a workload, start and end of the process included."""
-    return _count(case, allocator, strace.trace, environment or {}, arguments or {})
+    """OS calls of one proven run of a workload, start and end of the process included. `folder`:
+    where the workloads were built, here and below; else they are."""
+    return _count(case, allocator, strace.trace, folder, environment or {}, arguments or {})
 
 
 def count_timed_part(case: Case, allocator: Allocator) -> dict[str, Any]:
     """OS calls of the timed part of one proven run of a workload, which has one thread."""
-    return _count(case, allocator, strace.trace_timed_part, {}, {})
+    return _count(case, allocator, strace.trace_timed_part, None, {}, {})
 
 
 def _count(
     case: Case,
     allocator: Allocator,
     trace: Callable[[Sequence[str], Mapping[str, str]], tuple[str, dict[str, int]]],
+    folder: Path | None,
     environment: Mapping[str, str],
     arguments: Mapping[str, object],
 ) -> dict[str, Any]:
     if case.real is not None:
         raise BenchError(f"{case.name}: OS calls are counted for workloads only")
     command = measure.command_line(
-        build() / case.program, case.arguments, arguments, allocator.arguments
+        (folder or build()) / case.program, case.arguments, arguments, allocator.arguments
     )
     output, calls = trace(command, {**CLEAN_ENVIRONMENT, **allocator.settings(), **environment})
     row = measure.read_row(output)
@@ -78,12 +82,12 @@ def _calls(traced: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def count_whole(case: Case, allocator: Allocator, scale: float) -> Row:
+def count_whole(case: Case, allocator: Allocator, scale: float, folder: Path | None = None) -> Row:
     """A line of counts.jsonl: OS calls, and resident memory at the end of the work and after the
     process has idled for two seconds without a call of malloc."""
     if case.real is None:
         arguments = {**measure.scaled(case.arguments, scale), "idle_ms": IDLE_MS}
-        counted = count(case, allocator, arguments=arguments)
+        counted = count(case, allocator, folder=folder, arguments=arguments)
         row = counted.pop("row")
     else:
         row = measure.run_real(case.real, allocator, scale, count_calls=True, idle_ms=IDLE_MS)
@@ -103,7 +107,7 @@ def count_whole(case: Case, allocator: Allocator, scale: float) -> Row:
     }
 
 
-def instructions_per_op(case: Case, allocator: Allocator) -> float:
+def instructions_per_op(case: Case, allocator: Allocator, folder: Path | None = None) -> float:
     """Instructions of one more operation, everything of the process included, by callgrind: the
     difference of two runs, in which start-up and end cancel out."""
     arguments = {**case.arguments, **allocator.arguments}
@@ -111,7 +115,7 @@ def instructions_per_op(case: Case, allocator: Allocator) -> float:
     few = max(1, int(many * SHORTER_SHARE))
     arguments["warm"] = min(int(str(arguments.get("warm", many))), WARM_OPS_MAX)
     counts = callgrind.per_operation(
-        allocator, build() / case.program, arguments, {}, few=few, many=many, inside=""
+        allocator, (folder or build()) / case.program, arguments, {}, few=few, many=many, inside=""
     )
     return round(counts.total / (many - few), 2)
 

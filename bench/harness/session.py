@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from .measure import Row
 from .peers import Allocator
 from .progress import Progress
 
+# What ratios are against where nothing else is asked for.
+BASELINE = "glibc"
 WARM_UP_SHARE = 0.02
 Pair = tuple[str, str]
 
@@ -40,7 +42,7 @@ class Plan:
     scale: float = 1.0
     seed: int = 1
     cpu: int | None = None
-    baseline: str = "glibc"
+    baseline: str | None = None
     metric: str = "wall"
     counting: bool = True
     instructions: bool = False
@@ -73,6 +75,13 @@ def usable_allocators(plan: Plan) -> list[Allocator]:
     return chosen
 
 
+def require_baseline(chosen: str | None, measured: Iterable[str]) -> None:
+    """BenchError for one that was asked for by name and is not measured."""
+    names = list(measured)
+    if chosen is not None and chosen not in names:
+        raise BenchError(f"no baseline '{chosen}'; measured: {', '.join(names)}")
+
+
 class Session:
     """Measures, keeps every row at once, and derives the tables at the end."""
 
@@ -88,6 +97,7 @@ class Session:
         if self.cpu not in os.sched_getaffinity(0):
             raise BenchError(f"CPU {self.cpu} is not one of this process's")
         self.identities = {each.name: identity.identity(each) for each in self.allocators}
+        require_baseline(plan.baseline, self.identities)
         self.store = store.Store(plan.output, plan.kind)
         self.lost: set[Pair] = set()
         self.unexpected = 0
@@ -140,9 +150,11 @@ class Session:
 
     @property
     def baseline(self) -> str:
-        """The allocator that ratios are against; the first when the chosen one is not measured."""
+        """The allocator that ratios are against: the chosen one, else BASELINE, and the first when
+        that is not measured."""
         names = list(self.identities)
-        return self.plan.baseline if self.plan.baseline in names else names[0]
+        wanted = self.plan.baseline or BASELINE
+        return wanted if wanted in names else names[0]
 
     def workload_compiler(self) -> str:
         """The compiler of the first workload; all are built together."""
@@ -257,9 +269,11 @@ class Session:
         """The counting runs: one for each workload and allocator, several at once."""
 
         def one(case: Case, allocator: Allocator) -> Row:
-            row = counts.count_whole(case, allocator, case.scale(self.plan.scale))
+            row = counts.count_whole(case, allocator, case.scale(self.plan.scale), self.folder)
             if self.plan.instructions and case.real is None:
-                row["instructions_per_op"] = counts.instructions_per_op(case, allocator)
+                row["instructions_per_op"] = counts.instructions_per_op(
+                    case, allocator, self.folder
+                )
             return row
 
         pairs = [

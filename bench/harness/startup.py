@@ -28,11 +28,10 @@ from .measure import Row
 from .peers import Allocator
 from .proof import verify_bindings
 from .report import markdown
-from .session import Plan, say, usable_allocators
+from .session import BASELINE, Plan, require_baseline, say, usable_allocators
 from .store import REFUSED, Store
 
 KIND = "startup"
-BASELINE = "glibc"
 BATCH = 25
 
 
@@ -79,6 +78,7 @@ class Session:
         self.allocators = [each for each in usable_allocators(plan) if each.kind != "floor"]
         if not self.allocators:
             raise BenchError("no allocator to measure")
+        require_baseline(options.baseline, [each.name for each in self.allocators])
         self.baseline = options.baseline or BASELINE
         self.store = Store(options.output, KIND)
         self.rows: list[Row] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import measure, peers, proof, store, workshop
+from . import measure, peers, proof, startup, store, workshop
 from .cases import Case
-from .errors import MeasureError, RefusedError
+from .errors import BenchError, MeasureError, RefusedError
 from .layout import display
 from .peers import Allocator
 
@@ -45,8 +46,14 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
     """Checks every kept row against the identities in the manifest; one statement for each
     allocator whose rows all hold, one for each row that does not. What was refused when it ran is
     listed, neither true nor false."""
-    kept = store.read_manifest(folder)["allocators"]
+    manifest = store.read_manifest(folder)
+    if "allocators" not in manifest:
+        kind = manifest.get("kind", "unknown")
+        raise BenchError(f"{folder} holds results of kind {kind}, which keep no proof")
+    kept = manifest["allocators"]
     rows = store.read_rows(folder) + store.read_rows(folder, store.COUNTS)
+    if manifest.get("kind") == startup.KIND:
+        return _of_starts(rows) + [_left_out(row) for row in store.read_rows(folder, store.REFUSED)]
     good: dict[str, list[dict[str, Any]]] = {}
     found = []
     for row in rows:
@@ -66,6 +73,21 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _of_starts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of processes that are too short to tell: what the loader bound each program to."""
+    bound = {(row["program"], row["allocator"]): row["bound"] for row in rows if "bound" in row}
+    pairs = Counter((row["program"], row["allocator"]) for row in rows if "bound" not in row)
+    return [
+        _statement(
+            name,
+            f"{program}, {count} rows",
+            {"bound": bound.get((program, name), {})},
+            "" if bound.get((program, name)) else "nothing says what the loader bound it to",
+        )
+        for (program, name), count in pairs.items()
+    ]
+
+
 def _left_out(row: dict[str, Any]) -> dict[str, Any]:
     """A run that was refused or failed: it is in no table, so it says nothing about those rows."""
     name, where = str(row.get("allocator")), str(row.get("case"))
@@ -82,6 +104,11 @@ def text(statements: Sequence[dict[str, Any]]) -> str:
             continue
         if not each["holds"]:
             lines.append(f"REFUSED  {each['allocator']} ({each['where']}): {each['why']}")
+            continue
+        if "bound" in each["proof"]:
+            bound = ", ".join(f"{name} {count}" for name, count in each["proof"]["bound"].items())
+            lines.append(f"proven   {each['allocator']} ({each['where']})")
+            lines.append(f"         bound to it by the loader: {bound}")
             continue
         served = sorted({each["proof"][name]["map"] for name in proof.PROVEN_NAMES})
         moved = each["proof"]["moved"]

@@ -209,7 +209,8 @@ static void write_proof_line(void *context, const struct proof_line *line) {
     const size_t provider_length = strlen(line->provider);
     const size_t length = strlen(proof->phase) + module_length + strlen(line->symbol) +
                           provider_length + strlen(routes[line->route]) + strlen("\t\t\t\t\n");
-    if (!back_proof(file, length)) {
+    // None: in the child of a handler that forked meanwhile, where no file could be made.
+    if (file == NULL || !back_proof(file, length)) {
         proof->lost++;
         return;
     }

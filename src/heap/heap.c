@@ -54,7 +54,7 @@ static void require_nothing_remote(struct run *slab) {
 static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
     require_nothing_remote(slab);
     heap_spend(heap, slab->page_count * PAGE_BYTES);
-    heap_uncount_bytes(heap, slab);
+    heap_uncount(heap, slab);
     list_remove(&slab->bin_link);
     bin->slab_count--;
     bin->empty_count--;
@@ -69,7 +69,7 @@ static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
     }
     struct run *slab = slab_create(heap, heap->id, class_index);
     if (slab != NULL) {
-        heap_count_bytes(heap, slab);
+        heap_count_in(heap, slab);
         list_push_front(&bin->partial, &slab->bin_link);
         bin->slab_count++;
         bin->empty_count++;
@@ -87,7 +87,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
         slab->purge_age = SLAB_PURGE_USED;
     }
     const unsigned clean_count = slab->clean_count;
-    heap_uncount_bytes(heap, slab);
+    heap_uncount(heap, slab);
     unsigned got;
     if (options.random_refill) {
         for (got = 0; got < want && slab->free_count != 0; got++) {
@@ -96,7 +96,7 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
     } else {
         got = slab_take(slab, want, blocks);
     }
-    heap_count_bytes(heap, slab);
+    heap_count_in(heap, slab);
     if (unlikely(slab->purged)) {
         heap_note_wanted(heap, slab, clean_count - slab->clean_count);
     }
@@ -174,8 +174,8 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
     target->slab_count++;
     source->empty_count -= slab_is_empty(slab);
     target->empty_count += slab_is_empty(slab);
-    heap_uncount_bytes(from, slab);
-    heap_count_bytes(to, slab);
+    heap_uncount(from, slab);
+    heap_count_in(to, slab);
     to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
     to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
     atomic_store_relaxed(&slab->heap, to);
@@ -240,8 +240,9 @@ static inline void put_bits(struct heap *heap, struct run *slab, unsigned word, 
     const bool may_get_sparse =
         unlikely(heap->keeps_too_much) && heap->budget_bytes != 0 && !slab_is_sparse(slab);
     slab_put(slab, word, bits);
-    const uint64_t bytes =
-        (uint64_t)(slab->free_count - held) * size_classes[slab->class_index].block_bytes;
+    const uint64_t count = slab->free_count - held;
+    const uint64_t bytes = count * size_classes[slab->class_index].block_bytes;
+    heap->bins[slab->class_index].used_blocks -= count;
     heap->used_bytes -= bytes;
     heap->loose_bytes += bytes;
     if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {

@@ -8,18 +8,14 @@ void heap_class_totals(const struct heap *heap, uint64_t class_index,
                        struct heap_class_totals *totals) {
     const struct bin *bin = &heap->bins[class_index];
     const struct size_class *size_class = &size_classes[class_index];
-    const uint64_t blocks = (uint64_t)bin->slab_count * size_class->block_count;
-    uint64_t free_blocks = 0;
-    for (const struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-        free_blocks += CONTAINER_OF(link, struct run, bin_link)->free_count;
-    }
     totals->slab_bytes = (uint64_t)bin->slab_count * size_class->slab_pages * PAGE_BYTES;
-    totals->free_blocks = free_blocks;
-    totals->used_blocks = blocks - free_blocks;
+    totals->used_blocks = bin->used_blocks;
+    totals->free_blocks = (uint64_t)bin->slab_count * size_class->block_count - bin->used_blocks;
 }
 
 struct bin_totals {
     uint32_t slab_count, empty_count;
+    uint64_t used_blocks;
 };
 
 // False when the slab is no slab of this heap and class, so that nothing more can be said of it.
@@ -56,6 +52,7 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
         }
         totals[class_here].slab_count += 1;
         totals[class_here].empty_count += slab_is_empty(slab);
+        totals[class_here].used_blocks += slab->block_count - slab->free_count;
         if (check_owner(&check, heap, slab, class_here)) {
             check_that(&check, (slab->free_count == 0) == is_full_list,
                        "on the list of full slabs exactly when it holds no block", slab->free_count,
@@ -68,7 +65,7 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
 
 size_t heap_check(const struct heap *heap) {
     struct check check = {"heap", heap->id, 0};
-    struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0}};
+    struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0, 0}};
     size_t violations = check_list(heap, &heap->full, SIZE_CLASS_COUNT, totals);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const struct bin *bin = &heap->bins[i];
@@ -77,6 +74,11 @@ size_t heap_check(const struct heap *heap) {
                     totals[i].slab_count);
         check_equal(&check, "a bin's empty_count == slabs that hold all their blocks",
                     bin->empty_count, totals[i].empty_count);
+    }
+    // Sums tell something of sound slabs alone.
+    for (size_t i = 0; i < SIZE_CLASS_COUNT && violations + check.violations == 0; i++) {
+        check_equal(&check, "a bin's used_blocks == blocks that its slabs handed out",
+                    heap->bins[i].used_blocks, totals[i].used_blocks);
     }
     return violations + check.violations;
 }

@@ -6,6 +6,8 @@
 struct heap_class_totals {
     uint64_t slab_bytes, used_blocks, free_blocks;
 };
+
+// Does not look at slabs: a heap may have very many, and its threads wait meanwhile.
 void heap_class_totals(const struct heap *heap, uint64_t class_index,
                        struct heap_class_totals *totals);
 

@@ -52,13 +52,15 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count) {
 
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
-    heap_uncount_bytes(heap, slab);
+    // It asks again for what was given back before, which does not count; unless a former run may have left memory there.
+    const uint64_t most_bytes = slab->tail_dirty ? UINT64_MAX : slab_loose_bytes(slab);
+    heap_uncount(heap, slab);
     const size_t bytes = slab_purge(slab, bytes_min);
     slab->purged = (uint8_t)why;
-    heap_count_bytes(heap, slab);
+    heap_count_in(heap, slab);
     heap_spend(heap,
                greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
-    return bytes;
+    return least_u64(bytes, most_bytes);
 }
 
 // Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is

@@ -5,20 +5,18 @@
 #include "heap/heap_state.h"
 #include "heap/slab.h"
 
-// Of the blocks that a slab handed out.
-static inline uint64_t slab_used_bytes(const struct run *slab) {
-    return (uint64_t)(slab->block_count - slab->free_count) *
-           size_classes[slab->class_index].block_bytes;
-}
-
-// A slab's bytes count no more, before it changes or goes; or count as they are now.
-static inline void heap_uncount_bytes(struct heap *heap, const struct run *slab) {
-    heap->used_bytes -= slab_used_bytes(slab);
+// A slab's blocks and bytes count no more, before it changes or goes; or count as they are now.
+static inline void heap_uncount(struct heap *heap, const struct run *slab) {
+    const uint64_t used_blocks = slab->block_count - slab->free_count;
+    heap->bins[slab->class_index].used_blocks -= used_blocks;
+    heap->used_bytes -= used_blocks * size_classes[slab->class_index].block_bytes;
     heap->loose_bytes -= slab_loose_bytes(slab);
 }
 
-static inline void heap_count_bytes(struct heap *heap, const struct run *slab) {
-    heap->used_bytes += slab_used_bytes(slab);
+static inline void heap_count_in(struct heap *heap, const struct run *slab) {
+    const uint64_t used_blocks = slab->block_count - slab->free_count;
+    heap->bins[slab->class_index].used_blocks += used_blocks;
+    heap->used_bytes += used_blocks * size_classes[slab->class_index].block_bytes;
     heap->loose_bytes += slab_loose_bytes(slab);
 }
 

@@ -15,6 +15,7 @@ struct bin {
     struct list partial;
     uint32_t slab_count;
     uint32_t empty_count;
+    uint64_t used_blocks;  // that its slabs handed out
 };
 
 // The shortest delay that a heap's free pages go back after: this part of slab_purge_delay_ms.

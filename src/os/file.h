@@ -33,7 +33,7 @@ int os_file_each(const char *path, char *buffer, size_t capacity,
 bool os_file_exists(const char *path);
 
 // Puts a mapping in the place of another one of as many bytes, or memory of no file where `start` is NULL: at no moment is
-// nothing there. False when the system refuses: both are where they were.
+// nothing there. False when the system refuses; nothing may be there then (Linux up to 6.16).
 bool os_file_put_over(void *start, void *place, size_t bytes);
 
 // The first `capacity` bytes of a file, or where a symbolic link leads; the length, 0 on failure.

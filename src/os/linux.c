@@ -273,42 +273,23 @@ static bool fill_hole(void *start, size_t bytes) {
     return found == start;
 }
 
-// The number at the start of *text, in hexadecimal digits; *text is then behind it.
-static uintptr_t read_address(const char **text) {
-    uintptr_t value = 0;
-    for (;; ++*text) {
-        const char digit = **text;
-        if (digit >= '0' && digit <= '9') {
-            value = value << 4 | (uintptr_t)(digit - '0');
-        } else if (digit >= 'a' && digit <= 'f') {
-            value = value << 4 | (uintptr_t)(digit - 'a' + 10);
-        } else {
-            return value;
-        }
-    }
+// Of a mapped word: whether the system may read it for the program. An impossible wish, so that nothing comes of it.
+static bool is_readable(void *word) {
+    return system_call(__NR_rt_sigprocmask, -1, (long)word, 0, sizeof(uint64_t), 0, 0) != -EFAULT;
 }
 
-// Whether a range without access, of no file, is mapped there: a reservation that never went. Another thread's mapping is
-// hardly one so large, within the moment for which there is a hole.
-static bool is_reservation(uintptr_t start, size_t bytes) {
-    char line[128];
-    if (!os_describe_mapping(start, line, sizeof line)) {
-        return false;
-    }
-    static const char expected[] = " ---p 00000000 00:00 0";
-    const char *rest = line;
-    const uintptr_t first = read_address(&rest);
-    rest += *rest == '-';
-    const uintptr_t end = read_address(&rest);
-    return first <= start && start + bytes <= end &&
-           __builtin_strncmp(rest, expected, sizeof expected - 1) == 0;
+// Whether a range without access is mapped there in one piece: a reservation that never went. Another thread's mapping is
+// hardly one so large, within the moment for which there is a hole. No look at /proc: of a process at its limit of mappings
+// that has 65,000 lines.
+static bool is_reservation(void *start, size_t bytes) {
+    return ask_for_a_page(start, bytes) != -EFAULT && !is_readable(start);
 }
 
 // After a move that was refused: what has become of its destination.
 static enum os_moved take_back(void *start, size_t bytes, bool writable) {
     const bool was_hole = fill_hole(start, bytes);
     if (!writable) {
-        const bool is_ours = was_hole || is_reservation((uintptr_t)start, bytes);
+        const bool is_ours = was_hole || is_reservation(start, bytes);
         return is_ours ? OS_MOVE_REFUSED : OS_DESTINATION_LOST;
     }
     // A part of a block: nothing else can take its place.

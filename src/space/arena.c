@@ -288,14 +288,19 @@ static struct superslab *superslab_of(const struct run *run) {
     return page_map_superslab(run->start);
 }
 
+// There is something to purge: due, and the next tick sets the time.
+static void note_dirty(void) {
+    if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
+        atomic_store_relaxed(&arena.purge_due_ms, 0);
+    }
+}
+
 static void release_pages(struct superslab *superslab, uint64_t mask) {
     superslab->free |= mask;
     superslab->dirty_young |= mask;
     count_dirty(bit_count(mask));
     refile(superslab);
-    if (atomic_load_relaxed(&arena.purge_due_ms) == UINT64_MAX) {
-        atomic_store_relaxed(&arena.purge_due_ms, 0);  // due: the next tick sets the time
-    }
+    note_dirty();
 }
 
 struct run *arena_find(uintptr_t address) {
@@ -362,7 +367,8 @@ static void free_stuck(struct superslab *superslab) {
 
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
-static size_t purge_superslab(struct superslab *superslab, bool everything, bool *refused) {
+static size_t purge_superslab(struct superslab *superslab, bool everything,
+                              uint64_t *refused_pages) {
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
     if (everything) {
@@ -387,7 +393,10 @@ static size_t purge_superslab(struct superslab *superslab, bool everything, bool
     superslab->zero |= purged;
     superslab->dirty_young |= due & ~purged;
     count_dirty(bit_count(due & ~purged));
-    *refused |= (due & ~purged) != 0;
+    *refused_pages = bit_count(due & ~purged);
+    if (unlikely(*refused_pages != 0)) {
+        note_dirty();
+    }
     refile(superslab);
     if (due != 0 && is_spare(superslab)) {
         arena.spare_count++;
@@ -417,11 +426,11 @@ static size_t unmap_refused(struct superslab *superslab) {
 }
 
 // Purges what has aged, or with `everything` whatever is dirty, until `rest_pages` dirty ones are left. The lock
-// is held. *refused: whether the system did not take something back.
-static size_t purge_round(bool everything, uint64_t rest_pages, bool *refused) {
+// is held. *refused_pages: what the system did not take back, and is still there.
+static size_t purge_round(bool everything, uint64_t rest_pages, uint64_t *refused_pages) {
     size_t bytes = 0;
     unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
-    *refused = false;
+    *refused_pages = 0;
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. The round is
     // over when all of them were visited by it or a later one that does as much, as seen without giving up the lock.
     const uint64_t round = ++arena.purge_round;
@@ -440,16 +449,18 @@ static size_t purge_round(bool everything, uint64_t rest_pages, bool *refused) {
         }
         *last = round;
         first_done = NULL;
-        bool is_refused = false;
-        bytes += purge_superslab(superslab, everything, &is_refused);
-        *refused |= is_refused;
+        uint64_t refused_here = 0;
+        bytes += purge_superslab(superslab, everything, &refused_here);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
         if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
-        } else if (unlikely(is_refused) && is_wholly_free(superslab) &&
+        } else if (unlikely(refused_here != 0) && is_wholly_free(superslab) &&
                    arena.spare_count + refused_count++ >= SPARE_SUPERSLABS) {
-            bytes += unmap_refused(superslab);
+            const size_t gone_bytes = unmap_refused(superslab);
+            bytes += gone_bytes;
+            refused_here = gone_bytes != 0 ? 0 : refused_here;
         }
+        *refused_pages += refused_here;
     }
     unmap_spares();
     return bytes;
@@ -468,8 +479,8 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
         atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
         excess_decay(&arena.excess);
     }
-    bool refused;
-    const size_t bytes = purge_round(everything, 0, &refused);
+    uint64_t refused_pages;
+    const size_t bytes = purge_round(everything, 0, &refused_pages);
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
                                                   ? UINT64_MAX
                                                   : now_ms + option_live(purge_delay_ms));
@@ -491,10 +502,10 @@ static void count_purged(size_t bytes) {
 // refuses to take back what is locked in memory: so much stays then, and is not looked for again at every call. What others
 // freed meanwhile is for their own purges.
 static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
-    bool refused;
-    const size_t bytes = purge_round(true, rest_bytes >> PAGE_SHIFT, &refused);
-    if (unlikely(refused && all_dirty_bytes() > bound_bytes)) {
-        excess_accept(&arena.excess, all_dirty_bytes());
+    uint64_t refused_pages;
+    const size_t bytes = purge_round(true, rest_bytes >> PAGE_SHIFT, &refused_pages);
+    if (unlikely(refused_pages != 0 && all_dirty_bytes() > bound_bytes)) {
+        excess_accept(&arena.excess, refused_pages * PAGE_BYTES);
     }
     return bytes;
 }

@@ -268,8 +268,8 @@ struct thread_cache *lifecycle_attach_to_free(void) {
     }
     cache = lifecycle_attach();
     if (cache != NULL) {
-        // It may be one of the thread's destructors, and rounds may have gone by: one is there after this one in any case.
-        cache->exit_rounds = EXIT_ROUNDS - 1;
+        // It may be one of the thread's destructors, and rounds may have gone by: at the next one the cache goes.
+        cache->exit_rounds = EXIT_ROUNDS;
     }
     return cache;
 }

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_up
 import pytest
 
 from harness import measure, peers, proof, verifying
-from harness.errors import RefusedError
+from harness.errors import BenchError, RefusedError
 
 Compile = Callable[..., Path]
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -206,6 +207,25 @@ def test_verify_shows_the_proof_of_this_moment(bench: Bench, without_malloc: Pat
     statements = {each["allocator"]: each for each in json.loads(done.stdout)["statements"]}
     assert statements["glibc"]["holds"] and not statements["impostor"]["holds"]
     assert "malloc is served by" in statements["impostor"]["why"]
+
+
+def test_verify_of_starts_tells_what_the_loader_bound(tmp_path: Path) -> None:
+    """They are too short for the proof of a workload."""
+    start = {"program": "true", "kind": "memory", "status": 0}
+    rows: list[dict[str, Any]] = [
+            {"program": "true", "allocator": "glibc", "kind": "proof", "bound": {"malloc": 3}},
+            {**start, "allocator": "glibc"}, {**start, "allocator": "glibc"},
+            {**start, "allocator": "floor"}]  # fmt: skip
+    folder = made_up.write(tmp_path / "a", rows, kind="startup", allocators={"glibc": {}})
+    glibc, floor = verifying.of_folder(folder)
+    assert (glibc["holds"], glibc["where"]) == (True, "true, 2 rows")
+    assert floor["holds"] is False
+    text = verifying.text([glibc, floor])
+    assert "bound to it by the loader: malloc 3\n" in text
+    assert "REFUSED  floor (true, 1 rows): nothing says what the loader bound it to" in text
+    without = made_up.write(tmp_path / "b", rows, kind="profiles")
+    with pytest.raises(BenchError, match="of kind profiles, which keep no proof"):
+        verifying.of_folder(without)
 
 
 def test_verify_checks_kept_rows(bench: Bench, rows: Rows, tmp_path: Path) -> None:

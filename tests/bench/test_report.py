@@ -342,6 +342,40 @@ def test_a_row_that_the_second_folder_failed_is_worse(
     assert json.loads(capsys.readouterr().out)["failed"] == ["gcc"]
 
 
+def test_rows_of_another_scale_or_work_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A quarter of the work in a quarter of the time is neither faster nor slower."""
+    cases = ("tiny_lifo", "burst")
+    rows = [made_up.row(case, "hakmem", block, 1e6, arguments=["--ops", "4"])
+            for case in cases for block in range(7)]  # fmt: skip
+    before = made_up.write(tmp_path / "a", rows, scale=1.0)
+    fewer = [{**row, "wall_ns": 250_000, "arguments": ["--ops", "1"]} for row in rows[:7]]
+    after = made_up.write(tmp_path / "b", fewer + rows[7:], scale=1.0, state="unsound")
+    assert compare.main(before, after) == 0
+    seen = capsys.readouterr()
+    assert "left out, of another scale or with other arguments: tiny_lifo\n" in seen.err
+    assert "tiny_lifo" not in seen.out and "| burst |" in seen.out
+    assert str(tmp_path / "b") in seen.err
+    scaled = made_up.write(tmp_path / "c", rows, scale=0.25)
+    assert compare.main(before, scaled) == 3
+    assert "share no row" in capsys.readouterr().err
+
+
+def test_a_baseline_that_was_not_measured_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", {"hakmem": SAME, "glibc": SAME})
+    assert results.load(folder, baseline="glibc").baseline == "glibc"
+    with pytest.raises(BenchError, match="no baseline 'glib'; measured: glibc, hakmem"):
+        results.load(folder, baseline="glib")
+
+
+def test_results_of_another_kind_are_told_from_a_matrix(tmp_path: Path) -> None:
+    starts = [{"program": "true", "allocator": "glibc", "kind": "memory"}]
+    folder = made_up.write(tmp_path / "a", starts, kind="startup")
+    with pytest.raises(BenchError, match="results of another kind: startup"):
+        results.load(folder)
+
+
 def test_folders_without_a_common_row_compare_to_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -240,7 +240,7 @@ def test_results_are_never_written_over(built: Path, tmp_path: Path) -> None:
 def test_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAKMEM_MODE", "lean")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
-    told = run_alone(["/usr/bin/env"], {**CLEAN_ENVIRONMENT, "LD_PRELOAD": ""}, 10)
+    told = run_alone(["/usr/bin/env"], {**CLEAN_ENVIRONMENT, "LD_PRELOAD": ""}, HANG_SECONDS)
     assert sorted(told.split()) == ["LC_ALL=C", "LD_PRELOAD=", "PATH=/usr/bin:/bin"]
 
 
@@ -248,7 +248,7 @@ def test_pinning_reaches_the_process_and_ends_with_it() -> None:
     cpu = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
     with pinned(cpu):
-        told = run_alone(["/bin/cat", "/proc/self/status"], CLEAN_ENVIRONMENT, 10)
+        told = run_alone(["/bin/cat", "/proc/self/status"], CLEAN_ENVIRONMENT, HANG_SECONDS)
     assert f"Cpus_allowed_list:\t{cpu}\n" in told
     assert os.sched_getaffinity(0) == before
 
@@ -257,7 +257,7 @@ def test_a_run_that_takes_too_long_ends_with_its_children(tmp_path: Path) -> Non
     file = tmp_path / "child"
     script = f"sleep 600 & echo $! > {file}; wait"
     with pytest.raises(MeasureError, match="still running after"):
-        run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 3)
+        run_alone(["/bin/sh", "-c", script], CLEAN_ENVIRONMENT, 10)
     child = int(file.read_text())
     deadline = time.monotonic() + HANG_SECONDS
     while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():

@@ -183,7 +183,9 @@ def test_the_workload_is_held_while_another_has_its_turn(built: Path) -> None:
 
     def beside(ms: int) -> None:
         assert ms > 0
-        states.extend(state_of(pid) for pid in children_of(os.getpid()))
+        # The last hold may come when the workload has just ended.
+        found = [state_of(pid) for pid in children_of(os.getpid())]
+        states.extend(state for state in found if state not in "ZX")
         time.sleep(0.4)
 
     pauses = soak.Pauses(5, beside)
@@ -223,6 +225,14 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def state_or_gone(pid: int) -> str:
+    """The same; X when there is no such process."""
+    try:
+        return state_of(pid)
+    except OSError:
+        return "X"
+
+
 def test_nothing_stays_stopped_when_the_harness_is_killed(built: Path, tmp_path: Path) -> None:
     del built
     folder = tmp_path / "results"
@@ -238,7 +248,7 @@ def test_nothing_stays_stopped_when_the_harness_is_killed(built: Path, tmp_path:
                     stopped = [pid for pid in children_of(harness.pid) if state_of(pid) == "T"]
         finally:
             harness.kill()
-    while any(Path(f"/proc/{pid}").exists() for pid in stopped):
+    while any(state_or_gone(pid) not in "ZX" for pid in stopped):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -285,17 +295,21 @@ def test_a_run_on_something_else_is_refused(
 )
 def test_controls_fail(built: Path, control: dict[str, object], fails: str) -> None:
     del built
-    states = []
+    states: list[str] = []
     # What a busy machine hides, or hides by growing idle, takes a longer run.
     for seconds in (4, 8, 16):
         found = soak.run(
             peers.known()["glibc"], seconds=seconds, interval_ms=100, arguments=control
         )
-        verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, None)}
+        try:
+            verdicts = {verdict.name: verdict for verdict in soak.judge(found.samples, None)}
+        except MeasureError as error:
+            states.append(str(error))
+            continue
         states.append(verdicts[fails].state)
         if states[-1] == soak.FAIL:
             break
-    assert states[-1] == soak.FAIL, (states, verdicts)
+    assert states[-1] == soak.FAIL, states
 
 
 def test_a_workload_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,8 @@ def running(
             report = None
             while report is None and changes and time.monotonic() < end:
                 found = [row for row in schema.read_reports(reports) if row.pid == process.pid]
-                report = found[0] if found and found[0].proof else None
+                # The proof is written line by line, and the state after it.
+                report = found[0] if found and found[0].books["state"] else None
                 time.sleep(0.02)
             yield process.pid, report
         finally:

@@ -181,7 +181,7 @@ def test_children_that_still_run_are_named(
 
 def test_static_child_is_named(summarise: Summarise, build_program: Compile) -> None:
     static = build_program("nap.c", "-static")
-    summary = summarise("sh", "-c", f"{static} 1000; exit 4")
+    summary = summarise("sh", "-c", f"{static} 5000; exit 4")
     assert summary.status == 4
     assert summary.facts["verdict"] == "partial"
     (absent,) = summary.facts["absent"]
@@ -192,7 +192,7 @@ def test_static_child_is_named(summarise: Summarise, build_program: Compile) -> 
 
 def test_exec_of_a_static_program_is_named(summarise: Summarise, build_program: Compile) -> None:
     static = build_program("nap.c", "-static")
-    summary = summarise("sh", "-c", f"exec {static} 1000")
+    summary = summarise("sh", "-c", f"exec {static} 5000")
     assert summary.status == 0
     assert summary.facts["verdict"] == "partial"
     assert [absent["exe"] for absent in summary.facts["absent"]] == [str(static)]
@@ -202,7 +202,7 @@ def test_child_without_the_environment_is_named(
     summarise: Summarise, build_program: Compile
 ) -> None:
     nap = build_program("nap.c")
-    summary = summarise("sh", "-c", f"env -i {nap} 1000")
+    summary = summarise("sh", "-c", f"env -i {nap} 5000")
     assert summary.facts["verdict"] == "partial"
     (absent,) = summary.facts["absent"]
     assert absent["exe"] == str(nap)

@@ -149,6 +149,41 @@ def test_one_stopped_by_job_control_stays_stopped(process: subprocess.Popen[byte
     require_going_on(process)
 
 
+def test_a_freeze_that_fails_lets_go_of_what_it_had(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of threads that were seized and not yet stopped, by a reader that goes on."""
+    seize = Freeze._seize
+    seized: list[int] = []
+
+    def seize_two(self: Freeze, number: int) -> None:
+        if len(seized) == 2:
+            raise InspectError("the third one has a debugger")
+        seize(self, number)
+        seized.append(number)
+
+    monkeypatch.setattr(Freeze, "_seize", seize_two)
+    with pytest.raises(InspectError, match="the third one"):
+        take(str(process.pid), freeze=True)
+    assert len(seized) == 2
+    deadline = time.monotonic() + HANG_SECONDS
+    while any(tracer != 0 for tracer in tracers(process.pid)):
+        assert time.monotonic() < deadline, tracers(process.pid)
+        time.sleep(0.01)
+    before = progress(process)[1]
+    os.kill(process.pid, signal.SIGUSR1)
+    while progress(process)[1] == before:
+        assert time.monotonic() < deadline
+    require_going_on(process)
+
+
+def tracers(pid: int) -> list[int]:
+    """Who traces each thread; 0: nobody."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    texts = [(task / "status").read_text(encoding="ascii") for task in tasks]
+    return [int(text.partition("TracerPid:")[2].split()[0]) for text in texts]
+
+
 def test_one_that_a_debugger_has_is_refused(process: subprocess.Popen[bytes]) -> None:
     with Freeze(process.pid, [], lambda: False):
         words = [sys.executable, "-c", HOLD, str(process.pid), str(ROOT / "tools")]

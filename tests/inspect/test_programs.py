@@ -202,6 +202,9 @@ def test_postgres() -> None:
             assert part, seen
             seen += part
         # The backend waits for the next statement.
-        while Path(f"/proc/{process.pid}/wchan").read_text(encoding="ascii") == "0":
+        end = time.monotonic() + HANG_SECONDS
+        stat = Path(f"/proc/{process.pid}/stat")
+        while stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end
             time.sleep(0.01)
         look(process.pid)

@@ -180,11 +180,11 @@ def test_foreign_core(core: Path, tmp_path: Path) -> None:
         changed = tmp_path / f"core{place}"
         changed.write_bytes(data[:place] + bytes([value]) + data[place + 1 :])
         require_refusal(inspect(changed), "core")
-    with running(["sleep", "600"], clean_environment()) as process:
-        while ProcessSource(process.pid).name != "sleep":
-            pass
-        write_core(process.pid, tmp_path / "sleep")
-    require_refusal(inspect(tmp_path / "sleep"), "does not use hakmem")
+    # One that stands still, its loader done.
+    with running(["sh", "-c", "echo ready; read line"], clean_environment()) as process:
+        await_line(process, "ready")
+        write_core(process.pid, tmp_path / "other")
+    require_refusal(inspect(tmp_path / "other"), "does not use hakmem")
 
 
 def change_root(process: subprocess.Popen[bytes], field: str, value: bytes) -> None:

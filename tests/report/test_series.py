@@ -131,6 +131,21 @@ def test_full_disk_leaves_whole_lines(grower: Grower, tmp_path: Path) -> None:
     assert done.stderr.decode() == f"hakmem: {file}: File too large\n"
     assert 0 < file.stat().st_size <= most
     assert len(lines(file)) >= 2
+    # Behind what was there before: that stays.
+    before = b'{"of": "another"}\n' * 3000
+    file.write_bytes(before)
+    with file.open("ab") as output:
+        done = subprocess.run(
+            [*HAKMEM, "record", grower.pid, "--every", "20ms"],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=HANG_SECONDS,
+            env=clean_environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+        )
+    assert done.returncode == 125
+    assert file.read_bytes().startswith(before)
+    assert len(lines(file)) >= 3002
     full = call([*HAKMEM, "record", grower.pid, "-o", "/dev/full"])
     assert full.status == 125
     assert full.stderr == "hakmem: /dev/full: No space left on device\n"

@@ -21,6 +21,14 @@ INTERVAL_S = "0.1"
 FOREVER = "1000000000"
 
 
+FIRST_SCREEN = (
+    "11 server-11, hakmem 2\\.0\\.0 fast",
+    "2 of 2 processes live",
+    "^ *11 +server-11 +live +fast",
+    "CLASS +LIVE +BYTESv",
+)
+
+
 def command(folder: Path, looks_max: str = FOREVER) -> list[str | Path]:
     return [sys.executable, SCREEN, folder, INTERVAL_S, looks_max]
 
@@ -33,11 +41,11 @@ def children(pid: int) -> list[int]:
 def test_keys(tmp_path: Path) -> None:
     with Terminal(command(tmp_path)) as terminal:
         terminal.until_shown("q quit")
-        screen = terminal.until_shown("11 server-11, hakmem 2.0.0 fast")
+        terminal.until(
+            lambda screen: all(re.search(part, screen, re.MULTILINE) for part in FIRST_SCREEN),
+            "the first screen",
+        )
         assert terminal.is_alternate()
-        assert "2 of 2 processes live" in screen
-        assert re.search(r"^ *11 +server-11 +live +fast", screen, re.MULTILINE)
-        assert re.search(r"CLASS +LIVE +BYTESv", screen)
         terminal.press("s")
         terminal.until_shown("CACHEDv")
         terminal.press("r")

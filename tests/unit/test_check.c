@@ -90,11 +90,14 @@ static void test_slab(void **state) {
          "free_count == blocks in free_bits");
     WITH(slab->remote_bits[last], bit(63),
          "remote_bits has no bit behind the last block: 0x8000000000000000, 0", NULL);
+    struct bin *bin = &lifecycle_attach()->heap.bins[slab->class_index];
     slab->free_bits[0] |= mask;
     slab->free_count++;
+    bin->used_blocks--;
     WITH(slab->remote_bits[0], mask, "no block is both held and on its way back: ", NULL);
     slab->free_bits[0] &= ~mask;
     slab->free_count--;
+    bin->used_blocks++;
     expect_sound();
 }
 
@@ -107,6 +110,8 @@ static void test_heap(void **state) {
     expect_sound();
     WITH(bin->slab_count, 2, "a bin's slab_count == slabs on its lists: 2, 1", NULL);
     WITH(bin->empty_count, 1, "a bin's empty_count == slabs that hold all their blocks: 1, 0",
+         NULL);
+    WITH(bin->used_blocks, 2, "a bin's used_blocks == blocks that its slabs handed out: 2, 1",
          NULL);
     VIOLATED(list_remove(&slab->bin_link);
              list_push_front(&heap->full, &slab->bin_link), list_remove(&slab->bin_link);

@@ -79,6 +79,25 @@ static void check_totals(void) {
     }
 }
 
+// Statistics hold the lock that the heap's thread waits for.
+static void test_totals_do_not_look_at_slabs(void **state) {
+    (void)state;
+    start();
+    const uint64_t class_index = size_class_index(4000);
+    for (unsigned i = 0; i < 40; i++) {
+        void *block;
+        assert_int_equal(heap_take(&heap, class_index, 1, &block), 1);
+        remember(block, class_index);
+    }
+    struct bin *bin = &heap.bins[class_index];
+    assert_true(bin->slab_count > 1);
+    const struct list partial = bin->partial;
+    bin->partial.next = bin->partial.previous = NULL;
+    check_totals();
+    bin->partial = partial;
+    check();
+}
+
 static void publish(const void *block) {
     struct run *slab = slab_of(block);
     const int index = slab_index(slab, (uintptr_t)block);
@@ -725,6 +744,7 @@ static void test_no_memory_for_the_quarantine(void **state) {
 
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_totals_do_not_look_at_slabs),
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_random_operations_in_random_order_with_guards),
         cmocka_unit_test(test_random_operations_keeping_many_slabs),

@@ -102,6 +102,19 @@ static unsigned half_a_slab(void **blocks) {
     return half;
 }
 
+static void test_what_was_given_back_before_does_not_count_again(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    assert_int_equal(heap_purge_slabs(&heap, true), half * 4096);
+    void *block = take_one(&heap, SIZE_CLASS_4096);
+    memset(block, 1, 4096);
+    heap_put(&heap, &block, 1);
+    assert_int_equal(heap_purge_slabs(&heap, true), 4096);
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), (half + 1) * 4096);
+    check();
+}
+
 static void test_early_purges_tell_what_is_wanted_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -175,6 +188,7 @@ static void test_a_heap_of_many_slabs_is_looked_through_at_leisure(void **state)
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_age_before_they_are_purged),
+        cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
         cmocka_unit_test(test_slabs_with_huge_pages_wait_for_the_options_delay),

@@ -34,12 +34,30 @@ class Change:
     ratios: dict[str, Ratio]
 
 
+def common(a: Results, b: Results, case: str, allocator: str) -> bool:
+    """Whether both folders have the pair."""
+    return bool(a.of(case, allocator) and b.of(case, allocator))
+
+
+def unlike(a: Results, b: Results) -> list[str]:
+    """The rows that both have, but with other arguments, or of another scale."""
+    return [
+        case.name
+        for case in a.cases
+        if any(
+            common(a, b, case.name, name) and a.work(case.name, name) != b.work(case.name, name)
+            for name in a.allocators
+        )
+    ]
+
+
 def changes(a: Results, b: Results) -> list[Change]:
-    """Every pair that both folders have, in the order of the first."""
+    """Every pair that both folders have and ran alike, in the order of the first."""
     found = []
+    others = unlike(a, b)
     for case in a.cases:
         for name in a.allocators:
-            if not a.of(case.name, name) or not b.of(case.name, name):
+            if case.name in others or not common(a, b, case.name, name):
                 continue
             values = {
                 what: (a.values(case.name, name, what), b.values(case.name, name, what))
@@ -151,6 +169,11 @@ def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> 
     """Prints the comparison; see `status` for what it returns."""
     first, second = load(a, metric), load(b, metric)
     found, lost = changes(first, second), failed(first, second)
+    for results in (first, second):
+        if said := markdown.warning(results):
+            print(f"{results.folder}: {said}", file=sys.stderr)
+    for case in unlike(first, second):
+        print(f"left out, of another scale or with other arguments: {case}", file=sys.stderr)
     if not found and not lost:
         print("the two folders share no row", file=sys.stderr)
         return INCONCLUSIVE

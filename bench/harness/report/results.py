@@ -73,6 +73,12 @@ class Results:
         """The rows of a pair, by block; none when it was not measured."""
         return self.rows.get((case, allocator), [])
 
+    def work(self, case: str, allocator: str) -> tuple[object, ...]:
+        """How much of the case was run: two runs of the same work compare."""
+        session = next(each for each in self.sessions if case in each.cases)
+        arguments = self.of(case, allocator)[0].get("arguments") or ()
+        return (session.manifest.get("scale", 1.0), *arguments)
+
     def values(self, case: str, allocator: str, what: str) -> list[float]:
         """Times in ns (`what` is "time") or bytes ("memory") of a pair, one per block."""
         return [self.value(row, what) for row in self.of(case, allocator)]
@@ -158,6 +164,8 @@ def load(
         own, measured = read_manifest(each), read_rows(each)
         if not measured:
             raise BenchError(f"{each} holds no measured row")
+        if any("case" not in row for row in measured):
+            raise BenchError(f"{each} holds results of another kind: {own.get('kind', 'unknown')}")
         names = frozenset(str(row["case"]) for row in measured)
         lines = _without(lines, names) + measured
         counts = _without(counts, names) + read_rows(each, COUNTS)
@@ -177,6 +185,9 @@ def load(
     manifest = {**sessions[0].manifest, "cases": list(listed.values()), "allocators": allocators}
     if baseline is not None:
         manifest["baseline"] = baseline
+        measured_names = sorted({name for _, name in map(_pair, lines)})
+        if baseline not in measured_names:
+            raise BenchError(f"no baseline '{baseline}'; measured: {', '.join(measured_names)}")
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(lines, key=lambda row: int(row["block"])):
         rows.setdefault(_pair(row), []).append(row)

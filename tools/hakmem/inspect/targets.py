@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hakmem.inspect import corefile, jsonform, snapshotfile
@@ -67,10 +68,17 @@ def take_frozen(
     session: Session, *, events: bool = False, decisions: bool = False, residency: bool = True
 ) -> Snapshot:
     """The target stands still while it is read, and goes on in any case."""
-    with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
-        return session.take(
-            events=events, decisions=decisions, frozen=freeze.exact, residency=residency
-        )
+
+    def take_held() -> Snapshot:
+        with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
+            return session.take(
+                events=events, decisions=decisions, frozen=freeze.exact, residency=residency
+            )
+
+    # In a thread that ends with it: of one that does not react, or whose sibling another debugger
+    # has, only the end of the thread that traces it lets go.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(take_held).result()
 
 
 def read_json(path: Path) -> Snapshot:

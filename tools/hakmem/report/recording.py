@@ -8,6 +8,7 @@ a reader does who has had enough of it (`| head`).
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import select
@@ -50,14 +51,25 @@ class Outcome:
     reason: str = ""
 
 
+def _end(descriptor: int) -> int:
+    """Where the next byte goes; 0 of a pipe or a device, which is not cut."""
+    try:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+            return os.fstat(descriptor).st_size
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return 0
+
+
 class Lines:
-    """A file of JSON lines that never ends in half of one, where the file can be cut. `is_unread`:
-    a pipe that nobody reads any more; what is written is thrown away then."""
+    """A file of JSON lines that never ends in half of one, where the file can be cut: behind what
+    others wrote there before. `is_unread`: a pipe that nobody reads any more; what is written is
+    thrown away then."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor = descriptor
         self.name = name
-        self.bytes = 0
+        self.end = _end(descriptor)
         self.is_unread = False
 
     def write(self, value: Json) -> None:
@@ -75,11 +87,11 @@ class Lines:
                 raise
             self._cut()
             raise NoRoomError(f"{self.name}: {error.strerror}") from None
-        self.bytes += len(data)
+        self.end += len(data)
 
     def _cut(self) -> None:
         try:
-            os.ftruncate(self.descriptor, self.bytes)
+            os.ftruncate(self.descriptor, self.end)
         except OSError:
             # A pipe or a device: its reader leaves out what is no whole line.
             return
