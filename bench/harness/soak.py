@@ -255,17 +255,18 @@ def _speeds(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
 
 @dataclass(frozen=True)
 class Noise:
-    """How unsteady the machine itself is, in percent: the floor's throughput."""
+    """How unsteady the machine itself is, in percent of the floor's throughput. A gain is a
+    negative loss, and explains nobody's loss."""
 
     cv_percent: float
-    drift_percent: float
+    loss_percent: float
 
 
 def noise_of(samples: Sequence[Sample]) -> Noise:
     """The floor's intervals of the second half."""
     at, speeds = _speeds(second_half(samples))
     trend = figures.drift(at, speeds)
-    return Noise(figures.spread(speeds).cv_percent, abs(trend.percent))
+    return Noise(figures.spread(speeds).cv_percent, -trend.percent)
 
 
 def _drift_verdict(name: str, worse: figures.Drift, fail_above: float) -> Verdict:
@@ -288,7 +289,7 @@ def judge(samples: Sequence[Sample], floor: Noise | None) -> list[Verdict]:
     )
     speed = figures.drift(at, speeds)
     slowing = figures.Drift(percent=-speed.percent, low=-speed.high, high=-speed.low)
-    explained = NOISE_FACTOR * floor.drift_percent if floor is not None else 0.0
+    explained = NOISE_FACTOR * max(0.0, floor.loss_percent) if floor is not None else 0.0
     limit = max(CV_PERCENT_MOST, NOISE_FACTOR * floor.cv_percent if floor is not None else 0.0)
     cv = figures.spread(speeds).cv_percent
     noise = "" if floor is None else f" (floor {floor.cv_percent:.1f} %)"

@@ -93,13 +93,17 @@ def test_a_loss_that_the_machine_may_explain_is_inconclusive() -> None:
     run = samples(speed=lambda share: 1e6 * (1 - 0.06 * share))
     assert states(run, soak.Noise(1.0, 0.5))["throughput loss"] == soak.FAIL
     assert states(run, soak.Noise(1.0, 5.0))["throughput loss"] == soak.INCONCLUSIVE
+    # A machine that became faster explains nothing.
+    assert states(run, soak.Noise(1.0, -5.0))["throughput loss"] == soak.FAIL
 
 
 def test_noise_is_that_of_the_floors_second_half() -> None:
     found = soak.noise_of(samples(speed=lambda share: 1e6 * (1 - 0.2 * share), noise=0.01))
-    assert found.drift_percent == pytest.approx(11.8, abs=1)
+    assert found.loss_percent == pytest.approx(11.8, abs=1)
     assert 3 < found.cv_percent < 6
-    assert soak.noise_of(samples(noise=0.001)).drift_percent < 0.2
+    assert abs(soak.noise_of(samples(noise=0.001)).loss_percent) < 0.2
+    found = soak.noise_of(samples(speed=lambda share: 1e6 * (1 + 0.2 * share)))
+    assert found.loss_percent < -5
 
 
 def test_an_interval_in_which_the_floor_ran_is_not_judged() -> None:
