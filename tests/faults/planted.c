@@ -10,16 +10,16 @@ bool __real_os_unmap(void *start, size_t bytes);
 bool __real_os_commit(void *start, size_t bytes);
 void *__real_os_map(size_t bytes, size_t alignment);
 bool __real_os_resize(void *start, size_t old_bytes, size_t new_bytes);
-bool __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable);
+enum os_moved __real_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable);
 
 bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_unmap(void *start, size_t bytes);
 bool __wrap_os_commit(void *start, size_t bytes);
 void *__wrap_os_map(size_t bytes, size_t alignment);
 bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes);
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable);
+enum os_moved __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable);
 
 static bool is_planted(const char *name) {
     const char *planted = getenv("FAULTS_PLANTED");
@@ -53,8 +53,9 @@ bool __wrap_os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     return !is_planted("unmoved") && __real_os_resize(start, old_bytes, new_bytes);
 }
 
-bool __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
-                    bool writable) {
-    return !is_planted("unmoved") &&
-           __real_os_move(start, old_bytes, destination, new_bytes, writable);
+enum os_moved __wrap_os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
+                             bool writable) {
+    return is_planted("unmoved")
+               ? OS_MOVE_REFUSED
+               : __real_os_move(start, old_bytes, destination, new_bytes, writable);
 }
