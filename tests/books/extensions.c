@@ -21,6 +21,21 @@ static void refused(const char *name, const char *value) {
     require_that(hakmem_option_set(name, value) == -1, "%s=%s was taken", name, value);
 }
 
+// Until it is asked for.
+static void keep_what_is_freed(void) {
+    require(hakmem_option_set("slab_purge_delay_ms", "3600000") == 0);
+    require(hakmem_option_set("purge_delay_ms", "3600000") == 0);
+    require(hakmem_option_set("excess_bytes", "1G") == 0);
+}
+
+static void require_trimmed(size_t least) {
+    const size_t before = rss_bytes();
+    const size_t trimmed = hakmem_trim();
+    const size_t after = rss_bytes();
+    require_that(trimmed > least, "%zu bytes were given back", trimmed);
+    require_that(after + least < before, "resident %zu, then %zu", before, after);
+}
+
 static void trim_returns_bytes(void) {
     enum { COUNT = 64, BYTES = 100000 };
     void *blocks[COUNT];
@@ -29,17 +44,11 @@ static void trim_returns_bytes(void) {
         require(blocks[i] != NULL);
         memset(blocks[i], 1, BYTES);
     }
-    // What is freed stays until it is asked for.
-    require(hakmem_option_set("purge_delay_ms", "3600000") == 0);
-    require(hakmem_option_set("excess_bytes", "1G") == 0);
+    keep_what_is_freed();
     for (int i = 0; i < COUNT; i++) {
         free(blocks[i]);
     }
-    const size_t before = rss_bytes();
-    const size_t trimmed = hakmem_trim();
-    const size_t after = rss_bytes();
-    require_that(trimmed > COUNT * BYTES / 2, "%zu bytes were given back", trimmed);
-    require_that(after + COUNT * BYTES / 2 < before, "resident %zu, then %zu", before, after);
+    require_trimmed(COUNT * BYTES / 2);
     require(hakmem_option_set("purge_delay_ms", "7") == 0);
 }
 
@@ -54,20 +63,14 @@ static void trim_returns_bytes_inside_slabs(void) {
         require(blocks[i] != NULL);
         memset(blocks[i], 1, BYTES);
     }
-    require(hakmem_option_set("slab_purge_delay_ms", "3600000") == 0);
-    require(hakmem_option_set("purge_delay_ms", "3600000") == 0);
-    require(hakmem_option_set("excess_bytes", "1G") == 0);
+    keep_what_is_freed();
     hakmem_trim();
     for (int i = 0; i < COUNT; i++) {
         if (i % every != 0) {
             free(blocks[i]);
         }
     }
-    const size_t before = rss_bytes();
-    const size_t trimmed = hakmem_trim();
-    const size_t after = rss_bytes();
-    require_that(trimmed > COUNT * BYTES / 2, "%zu bytes were given back", trimmed);
-    require_that(after + COUNT * BYTES / 2 < before, "resident %zu, then %zu", before, after);
+    require_trimmed(COUNT * BYTES / 2);
     require(malloc_trim(0) == 0);
     for (int i = 0; i < COUNT; i += every) {
         free(blocks[i]);
