@@ -34,7 +34,8 @@ BLOCK_BYTES = 64
 # `watched` each block comes and goes by itself, as the first of each class of a thread do; of a
 # size that the loader and the C library have no blocks of: theirs would change what a free meets.
 # In `asked` each block's usable size is asked when it comes and when it goes; in `resized` each is
-# given to realloc once, and stays where it is.
+# given to realloc once, and stays where it is. In `hardened` more blocks are alive than its
+# quarantine holds back, so that each free puts back one that was freed before.
 PATTERNS = {
     "single": {"slots": 1, "warm": 10_000, "few": 10_000, "many": 110_000},
     "hundred": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000},
@@ -42,8 +43,13 @@ PATTERNS = {
     "watched": {"slots": 1, "warm": 1_000, "few": 5_000, "many": 25_000, "bytes": 448},
     "asked": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000, "ask": 1},
     "resized": {"slots": 100, "warm": 10_000, "few": 10_000, "many": 110_000, "resize": 1},
+    "hardened": {"slots": 400, "warm": 10_000, "few": 4_000, "many": 44_000},
 }
-ENVIRONMENTS = {"watched": {"HAKMEM_WATCHED_OPERATIONS": "65535"}}
+ENVIRONMENTS = {
+    "watched": {"HAKMEM_WATCHED_OPERATIONS": "65535"},
+    # Without samples: those are of the clock and of chance.
+    "hardened": {"HAKMEM_MODE": "hardened", "HAKMEM_GUARD_SAMPLE": "0"},
+}
 # The slow halves whose cost per call is in the table.
 SLOW_FUNCTIONS = ("heap_take", "heap_put")
 # What the library does about a hundred times a second.

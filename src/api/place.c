@@ -5,7 +5,6 @@
 #include "heap/guarded.h"
 #include "heap/huge.h"
 #include "heap/large.h"
-#include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "heap/slack.h"
 #include "os/os.h"
@@ -49,17 +48,6 @@ struct place place_find(uintptr_t address) {
     return place;
 }
 
-static bool is_held_back(const struct run *slab, uintptr_t address) {
-    struct heap *heap = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap);
-    if (heap == NULL) {
-        return true;  // the slab went just now: the block is free
-    }
-    lock_acquire(&heap->lock);
-    const bool found = heap_holds_back(heap, (void *)address);
-    lock_release(&heap->lock);
-    return found;
-}
-
 struct place place_find_live(uintptr_t address, enum misuse otherwise) {
     struct place place = place_find(address);
     if (place.kind == PLACE_SMALL) {
@@ -68,7 +56,7 @@ struct place place_find_live(uintptr_t address, enum misuse otherwise) {
             place.kind = PLACE_NONE;
         } else if (slab_is_free(place.run, (unsigned)index) ||
                    cache_freed_lately(top_of(thread_cache, place.run->class_index), address) ||
-                   (unlikely(options.quarantine_blocks) && is_held_back(place.run, address))) {
+                   slab_is_quarantined(place.run, (unsigned)index)) {
             misuse_report_freed(otherwise, place.run, (unsigned)index);
             place.kind = PLACE_NONE;
             return place;

@@ -39,7 +39,7 @@ struct heap {
     uint32_t id;  // 1 .. HEAP_ID_MAX, never changes
     uint64_t random_state;
     // Blocks held back before reuse (hardened mode): a ring of options.quarantine_blocks, or NULL.
-    // Relaxed: written under the lock, read without it for the words of a message; pairs with nothing.
+    // Relaxed: written under the lock, read outside of the process; pairs with nothing.
     _Atomic(void *) *quarantine;
     uint32_t quarantine_next;
     // The classes with an empty slab that emptied last, each once; a ring. SIZE_CLASS_COUNT: none.

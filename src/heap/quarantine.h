@@ -1,5 +1,5 @@
 // Frees with every check, one by one, and the quarantine that holds freed blocks back before they are used again
-// (hardened mode). All but heap_checks_frees() and heap_holds_back() want the heap's lock.
+// (hardened mode). All but heap_checks_frees() want the heap's lock. Slabs of a heap with a quarantine stay with it.
 #pragma once
 
 #include "config/options.h"
@@ -15,9 +15,6 @@ static inline bool heap_checks_frees(void) {
     return (options.immediate_double_free | options.zero_on_free | options.quarantine_blocks |
             options.slack_check) != 0;
 }
-
-// Whether a freed block waits in the quarantine. Exact under the lock; without it, a guess for messages.
-bool heap_holds_back(const struct heap *heap, const void *block);
 
 // Puts all quarantined blocks back.
 void heap_end_quarantine(struct heap *heap);

@@ -9,13 +9,14 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
-// Both bitmaps of a slab, and its requests if it keeps them, in one piece; 0: in the descriptor.
+// Both bitmaps of a slab, and what options ask for besides, in one piece; 0: in the descriptor.
 static size_t bitmap_piece_bytes(const struct run *slab) {
     const unsigned words = slab_words(slab);
-    if (likely(!slab_keeps_requests())) {
+    if (likely((slab_keeps_requests() | (options.quarantine_blocks != 0)) == 0)) {
         return words == 1 ? 0 : 2 * slab_bitmap_bytes(words);
     }
-    return 2 * slab_bitmap_bytes(words) + slab->block_count * sizeof(uint16_t);
+    return 2 * slab_bitmap_bytes(words) + slab_requests_bytes(slab) +
+           (options.quarantine_blocks != 0 ? words * sizeof(uint64_t) : 0);
 }
 
 static bool make_bitmaps(struct run *slab) {
@@ -58,6 +59,9 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     const unsigned words = slab_words(slab);
     for (unsigned w = 0; w < words; w++) {
         atomic_store_relaxed(&slab->free_bits[w], slab_word_blocks(slab, w));
+        if (unlikely(options.quarantine_blocks != 0)) {
+            atomic_store_relaxed(&slab_quarantined(slab)[w], 0);
+        }
     }
     slab->summary = bit_range(0, words);
     list_init(&slab->bin_link);
@@ -82,6 +86,10 @@ void slab_destroy(struct run *slab) {
         metadata_free_bitmaps((void *)slab->free_bits, bytes);
     }
     arena_give(slab);
+}
+
+SLOW_PATH bool slab_quarantine_has(const struct run *slab, unsigned index) {
+    return (atomic_load_relaxed(&slab_quarantined(slab)[index / 64]) & bit(index % 64)) != 0;
 }
 
 static void *block_at(const struct run *slab, unsigned index) {

@@ -8,8 +8,8 @@
 // free block is two bit scans away in any slab.
 //
 // With the options slack_check (heap/slack.h) and request_sizes (thread/research.h) the size that was asked
-// for is kept as well, two bytes a block, in the same piece of metadata as the bitmaps: free_bits,
-// remote_bits, requests.
+// for is kept as well, two bytes a block, with quarantine_blocks a bit a block that tells which are held back. All lie in one
+// piece of metadata: free_bits, remote_bits, requests, quarantined.
 //
 // All functions want the heap's lock.
 #pragma once
@@ -75,8 +75,23 @@ static inline bool slab_keeps_requests(void) {
 // If slab_keeps_requests(): the size each block in use was asked for, of a free one the last; 0: not known.
 // Relaxed: the block's owner writes; whoever is told of the block, and messages, read. Pairs with nothing.
 static inline _Atomic(uint16_t) *slab_requests(const struct run *slab) {
-    return (void *)((char *)(uintptr_t)slab->free_bits + 2 * slab_bitmap_bytes(slab_words(slab)));
+    const uintptr_t remote_bits = (uintptr_t)slab->remote_bits;
+    return (void *)(remote_bits + (remote_bits - (uintptr_t)slab->free_bits));
 }
+
+static inline size_t slab_requests_bytes(const struct run *slab) {
+    return slab_keeps_requests() ? align_up(slab->block_count * sizeof(uint16_t), sizeof(uint64_t))
+                                 : 0;
+}
+
+// If options.quarantine_blocks is not 0: bits of blocks that wait in the heap's quarantine (heap/quarantine.h).
+// Relaxed: written under the heap's lock, read without it by other checks and messages; pairs with nothing.
+static inline _Atomic(uint64_t) *slab_quarantined(const struct run *slab) {
+    return (void *)((char *)slab_requests(slab) + slab_requests_bytes(slab));
+}
+
+// Of such a slab.
+bool slab_quarantine_has(const struct run *slab, unsigned index);
 
 // What the program may use of a block in use.
 static inline size_t slab_usable_bytes(const struct run *slab, unsigned index) {
@@ -128,6 +143,11 @@ static inline bool slab_is_free(const struct run *slab, unsigned index) {
     const uint64_t bits = atomic_load_relaxed(&slab->free_bits[index / 64]) |
                           atomic_load_relaxed(&slab->remote_bits[index / 64]);
     return (bits & bit(index % 64)) != 0;
+}
+
+// Whether a quarantine holds the block back: the program has freed it.
+static inline bool slab_is_quarantined(const struct run *slab, unsigned index) {
+    return unlikely(options.quarantine_blocks != 0) && slab_quarantine_has(slab, index);
 }
 
 static inline bool slab_is_empty(const struct run *slab) {

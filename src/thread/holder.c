@@ -1,7 +1,7 @@
 #include "thread/holder.h"
 
 #include "config/options.h"
-#include "heap/quarantine.h"
+#include "heap/slab.h"
 #include "thread/cache.h"
 
 static bool is_between(void *const *from, void *const *to, uintptr_t address) {
@@ -32,7 +32,8 @@ enum block_holder holder_find(const struct run *slab, uintptr_t start) {
     if (heap == NULL || !cache_is_real(cache)) {
         return HOLDER_UNKNOWN;
     }
-    if (heap_holds_back(heap, (void *)start)) {
+    const int index = slab_index(slab, start);
+    if (index >= 0 && slab_is_quarantined(slab, (unsigned)index)) {
         return HOLDER_QUARANTINE;
     }
     if (cache->checked) {

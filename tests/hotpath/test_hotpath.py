@@ -96,7 +96,7 @@ def test_slow_halves_cost_what_the_table_says(
 ) -> None:
     """Amortised costs: the clock is read on these paths, so they repeat to within a tolerance."""
     found: dict[str, Any] = {"pairs": {}}
-    for name in ("hundred", "storm", "watched", "asked", "resized"):
+    for name in ("hundred", "storm", "watched", "asked", "resized", "hardened"):
         counts, pairs = gate.count_pattern(library, name)
         found["pairs"][name] = gate.pair_figures(library, counts, pairs)
         if name == "storm":

@@ -1,4 +1,4 @@
-// Heaps: blocks by size class, frees by other threads, quarantine, purging; misuse is noticed and
+// Heaps: blocks by size class, frees by other threads, purging; misuse is noticed and
 // leaves the heap sound.
 #include "isolate.h"
 
@@ -11,7 +11,6 @@
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
-#include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "space/page_map.h"
 
@@ -665,83 +664,6 @@ static void test_slab_destroyed_with_a_block_on_its_way_back(void **state) {
     check();
 }
 
-// ---- Hardened frees ----
-
-static void free_checked(void *block) {
-    heap_free_checked(&heap, slab_of(block), block);
-}
-
-static void test_quarantine_delays_reuse(void **state) {
-    (void)state;
-    options.quarantine_blocks = 16;
-    start();
-    void *blocks[40];
-    take(&heap, SIZE_CLASS_64, 40, blocks);
-    for (unsigned i = 0; i < 40; i++) {
-        free_checked(blocks[i]);
-        for (unsigned n = 0; n < 40; n++) {
-            assert_int_equal(heap_holds_back(&heap, blocks[n]), n <= i && n + 16 > i);
-        }
-        assert_int_equal(slab_of(blocks[0])->free_count, 1024 - 40 + (i < 16 ? 0 : i - 15));
-    }
-    check();
-}
-
-static void test_large_small_blocks_skip_the_quarantine(void **state) {
-    (void)state;
-    options.quarantine_blocks = 16;
-    start();
-    void *block = take_one(&heap, SIZE_CLASS_8192);
-    free_checked(block);
-    assert_false(heap_holds_back(&heap, block));
-}
-
-static void test_freed_memory_is_cleared(void **state) {
-    (void)state;
-    options.zero_on_free = 1;
-    start();
-    unsigned char *block = take_one(&heap, SIZE_CLASS_256);
-    memset(block, 7, 256);
-    free_checked(block);
-    for (unsigned i = 0; i < 256; i++) {
-        assert_int_equal(block[i], 0);
-    }
-}
-
-static void test_checked_frees_notice_misuse(void **state) {
-    (void)state;
-    options.quarantine_blocks = 16;
-    begin_misuse();
-    char *block = take_one(&heap, SIZE_CLASS_64);
-    char *published = take_one(&heap, SIZE_CLASS_64);
-    free_checked(block + 8);
-    free_checked(block);
-    free_checked(block);  // still held back
-    publish(published);
-    free_checked(published);
-    for (unsigned i = 0; i < 16; i++) {
-        free_checked(take_one(&heap, SIZE_CLASS_128));
-    }
-    free_checked(block);  // held by the slab again
-    assert_int_equal(misuses(), 4);
-    heap_collect(&heap);
-    expect_report("double free: 0x");
-}
-
-static void test_no_memory_for_the_quarantine(void **state) {
-    (void)state;
-    options.quarantine_blocks = 256;
-    page_map_init();
-    fake_os_fail(OS_MMAP, 1, false);
-    heap_init(&heap, 2);
-    heap_init(&other, 3);
-    assert_null(heap.quarantine);
-    void *block = take_one(&heap, SIZE_CLASS_64);
-    free_checked(block);
-    assert_false(heap_holds_back(&heap, block));
-    assert_ptr_equal(take_one(&heap, SIZE_CLASS_64), block);
-}
-
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_totals_do_not_look_at_slabs),
@@ -772,11 +694,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_published_when_held),
         cmocka_unit_test(test_put_by_the_owner_after_publishing),
         cmocka_unit_test(test_slab_destroyed_with_a_block_on_its_way_back),
-        cmocka_unit_test(test_quarantine_delays_reuse),
-        cmocka_unit_test(test_large_small_blocks_skip_the_quarantine),
-        cmocka_unit_test(test_freed_memory_is_cleared),
-        cmocka_unit_test(test_checked_frees_notice_misuse),
-        cmocka_unit_test(test_no_memory_for_the_quarantine),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
