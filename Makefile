@@ -107,6 +107,10 @@ fuzz: setup | build ## Look for new inputs that break the allocator or its parse
 	@$(call build,fuzz)
 	@$(PYTHON) tests/fuzz/fuzz.py --build build/fuzz/tests/fuzz search --minutes $(or $(MINUTES),10)
 
+.PHONY: sweep
+sweep: setup lib ## Some 20 minutes: 85 programs of Debian on glibc and in each mode, which must not differ; those that are installed
+	@$(PYTHON) tests/sweep/sweep.py
+
 .PHONY: fault-matrix
 fault-matrix: setup | build ## Make each system call fail in turn, in every mode; rewrites docs/FAULTS.md (STRIDE=1)
 	@$(call configure,release,-DHAKMEM_TESTS=ON)

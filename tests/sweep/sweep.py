@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Many programs of Debian, once on glibc's malloc and once in each mode of hakmem: what they write
+and how they end must be the same.
+
+    tests/sweep/sweep.py [--only NAME ...] [--modes fast,lean] [--library LIBRARY]
+
+A wide net with large meshes: one short command of each program of `programs.toml`, nothing that
+takes minutes. `tests/apps` goes into a few programs more deeply. That hakmem served a run is shown
+by the reports of its processes, and these must tell of no misuse. Programs that are not installed
+are passed over; what all of them want, some 2 GB of Debian packages, is named at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from hakmem.schema import read_reports  # noqa: E402
+
+PROGRAMS = Path(__file__).with_name("programs.toml")
+MODES = ("fast", "lean", "hardened", "research")
+SECONDS_MOST = 300.0
+SHELL = "/usr/bin/bash"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One command for the shell; it runs in a folder of its own that holds `inputs`."""
+
+    name: str
+    packages: tuple[str, ...]
+    command: str
+    inputs: Mapping[str, str]
+    # Its main program brings an allocator of its own, or no C library: only the shell has hakmem.
+    own_allocator: bool
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended. Standard error differs from run to run: it is shown, not compared."""
+
+    status: int | str
+    output: str
+    complaint: str
+    # Programs besides the shell that hakmem served, and misuse that it noticed in any.
+    served: frozenset[str]
+    misuses: int
+
+
+def read_programs(file: Path) -> list[Program]:
+    """All programs of the list, in its order."""
+    rows = tomllib.loads(file.read_text())["program"]
+    return [
+        Program(
+            name=row["name"],
+            packages=tuple(row["packages"]),
+            command=row["command"],
+            inputs=row.get("inputs", {}),
+            own_allocator=row.get("own_allocator", False),
+        )
+        for row in rows
+    ]
+
+
+def missing_packages(packages: Iterable[str]) -> set[str]:
+    """Those of the Debian packages that are not installed."""
+    wanted = sorted(set(packages))
+    words = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *wanted]
+    listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    installed = {line.split()[1] for line in listed.splitlines() if line.startswith("installed ")}
+    return set(wanted) - installed
+
+
+def run(program: Program, environment: Mapping[str, str]) -> Ending:
+    """One run in a fresh folder; all its processes end with it."""
+    with tempfile.TemporaryDirectory(prefix=f"sweep-{program.name}-") as name:
+        folder = Path(name)
+        reports = folder / ".reports"
+        reports.mkdir()
+        for path, text in program.inputs.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        given = {
+            **os.environ,
+            **environment,
+            "HOME": name,
+            "TMPDIR": name,
+            "LC_ALL": "C.UTF-8",
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games",
+            "HAKMEM_REPORT": str(reports),
+        }
+        process = subprocess.Popen(
+            [SHELL, "-c", program.command],
+            cwd=folder,
+            env=given,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        status: int | str
+        try:
+            output, errors = process.communicate(timeout=SECONDS_MOST)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            status = f"not over after {SECONDS_MOST:.0f} s"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if isinstance(status, str):
+            output, errors = process.communicate()
+        told = read_reports(reports)
+        return Ending(
+            status=status,
+            output=output.decode(errors="replace").replace(name, "FOLDER").strip(),
+            complaint=errors.decode(errors="replace").strip(),
+            served=frozenset(report.exe for report in told if report.exe != SHELL),
+            misuses=sum(report.books["misuses"] for report in told),
+        )
+
+
+def differences(program: Program, reference: Ending, found: Ending) -> list[str]:
+    """What is wrong with a run on hakmem; nothing, when all is as on glibc."""
+    problems = []
+    if found.status != reference.status:
+        problems.append(f"ended with {found.status}, on glibc {reference.status}")
+    if found.output != reference.output:
+        problems.append(f"wrote {found.output[:200]!r}, on glibc {reference.output[:200]!r}")
+    if "hakmem:" in found.complaint or found.misuses != 0:
+        problems.append("hakmem complained")
+    if not found.served and not program.own_allocator:
+        problems.append("no process but the shell ran on hakmem")
+    if problems and found.complaint:
+        problems.append(f"standard error ends with {found.complaint[-400:]!r}")
+    return problems
+
+
+def sweep(programs: Sequence[Program], modes: Sequence[str], library: Path) -> int:
+    """Runs all of them; prints a line for each. Returns how many differ."""
+    absent = missing_packages(package for program in programs for package in program.packages)
+    failed = ran = 0
+    for program in programs:
+        lacks = sorted(absent.intersection(program.packages))
+        if lacks:
+            print(f"{program.name}: not installed ({' '.join(lacks)})")
+            continue
+        ran += 1
+        reference = run(program, {})
+        problems = []
+        if reference.status != 0 or not reference.output:
+            problems.append(
+                f"glibc: ended with {reference.status}, wrote {reference.output[:200]!r}, "
+                f"standard error ends with {reference.complaint[-400:]!r}"
+            )
+        for mode in modes:
+            found = run(program, {"LD_PRELOAD": str(library), "HAKMEM_MODE": mode})
+            problems += [f"{mode}: {text}" for text in differences(program, reference, found)]
+        failed += bool(problems)
+        print(f"{program.name}: {'; '.join(problems) if problems else 'the same'}", flush=True)
+    print(f"{ran} programs, {failed} not the same, {len(programs) - ran} not installed")
+    if absent:
+        print(f"as root: apt-get install --no-install-recommends {' '.join(sorted(absent))}")
+    return failed + (ran == 0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line. 1: a program differs, or none ran."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", type=Path, default=ROOT / "build/release/libhakmem.so")
+    parser.add_argument("--list", type=Path, default=PROGRAMS, help="another programs.toml")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    options = parser.parse_args(arguments)
+    if not options.library.is_file():
+        parser.error(f"{options.library} is not there: make lib")
+    programs = read_programs(options.list)
+    unknown = set(options.only) - {program.name for program in programs}
+    if unknown:
+        parser.error(f"not in the list: {' '.join(sorted(unknown))}")
+    chosen = [program for program in programs if not options.only or program.name in options.only]
+    modes = options.modes.split(",")
+    return 1 if sweep(chosen, modes, options.library.resolve()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""The sweep tells when a program differs on hakmem, and that hakmem served it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.sweep import sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(os.environ.get("HAKMEM_LIBRARY", ROOT / "build/release/libhakmem.so")).resolve()
+
+
+def program(command: str, *, own_allocator: bool = False, **inputs: str) -> sweep.Program:
+    return sweep.Program("program", ("bash",), command, inputs, own_allocator)
+
+
+def swept(one: sweep.Program, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    failed = sweep.sweep([one], ["fast", "hardened"], LIBRARY)
+    return failed, capsys.readouterr().out
+
+
+def test_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    failed, said = swept(program("cat text; pwd", text="from the input\n"), capsys)
+    assert failed == 0
+    assert said.startswith("program: the same\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("ls >/dev/null; echo ${LD_PRELOAD:-none}", "fast: wrote '/"),
+        ("ls >/dev/null; echo text; test -z $LD_PRELOAD", "hardened: ended with 1, on glibc 0"),
+        ("ls >/dev/null; echo text; [ $LD_PRELOAD ] && echo hakmem: >&2; true", "complained"),
+        ("echo text", "fast: no process but the shell ran on hakmem"),
+        ("ls >/dev/null; false", "glibc: ended with 1"),
+        ("ls >/dev/null", "glibc: ended with 0, wrote ''"),
+        ("ls >/dev/null; echo text; [ -z $LD_PRELOAD ] || sleep 60", "fast: ended with not over"),
+    ],
+)
+def test_what_differs_is_told(
+    command: str,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep, "SECONDS_MOST", 5.0 if "sleep" in command else 60.0)
+    failed, said = swept(program(command), capsys)
+    assert failed == 1
+    assert told in said
+
+
+def test_misuse_that_a_program_hides_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """It closed its standard error, and a free of what is no block is ignored."""
+    freed_twice = "import ctypes as c; f = c.CDLL(None).free; f.argtypes = [c.c_void_p]; f(4096)"
+    command = f'HAKMEM_ABORT=0 /usr/bin/python3 -c "{freed_twice}" 2>/dev/null; echo text'
+    command = f"if [ $LD_PRELOAD ]; then {command}; else echo text; fi"
+    failed, said = swept(program(command), capsys)
+    assert failed == 1
+    assert "hakmem complained" in said
+
+
+def test_an_allocator_of_its_own_is_taken_as_told(capsys: pytest.CaptureFixture[str]) -> None:
+    failed, _ = swept(program("echo text", own_allocator=True), capsys)
+    assert failed == 0
+
+
+def test_what_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    absent = sweep.Program("program", ("no-such-package",), "true", {}, own_allocator=False)
+    assert sweep.sweep([absent], ["fast"], LIBRARY) != 0, "a sweep of nothing shows nothing"
+    said = capsys.readouterr().out
+    assert "program: not installed (no-such-package)" in said
+    assert said.endswith("apt-get install --no-install-recommends no-such-package\n")
+
+
+def test_list_is_well_formed() -> None:
+    programs = sweep.read_programs(sweep.PROGRAMS)
+    assert len(programs) > 80
+    assert len({one.name for one in programs}) == len(programs)
+    for one in programs:
+        assert one.packages
+        assert "/work" not in one.command and "/tmp" not in one.command, one.name
