@@ -93,7 +93,8 @@ def run(program: Program, environment: Mapping[str, str]) -> Ending:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
         given = {
-            **os.environ,
+            # Without the caller's own options: an unknown one would be complained about.
+            **{key: text for key, text in os.environ.items() if "HAKMEM_" not in key},
             **environment,
             "HOME": name,
             "TMPDIR": name,
