@@ -50,7 +50,7 @@ check: setup | build ## Seconds, once all is installed: build, unit tests and th
 	@$(call ctest,release,--label-regex quick --parallel $(JOBS))
 
 .PHONY: test
-test: setup tidy | build ## 20 to 30 minutes: the rules first, then every flavour, long tests shortened; what CI runs
+test: setup tidy | build ## 25 to 45 minutes: the rules first, then every flavour, long tests shortened; what CI runs
 	@for flavour in release debug $(SANITIZERS) clang fuzz $(PORTS); do \
 	    echo "== build $$flavour"; \
 	    case $$flavour in debug) without='$(debug_without)' ;; clang) without='$(clang_without)' ;; *) without= ;; esac; \

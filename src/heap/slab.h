@@ -75,8 +75,7 @@ static inline bool slab_keeps_requests(void) {
 // If slab_keeps_requests(): the size each block in use was asked for, of a free one the last; 0: not known.
 // Relaxed: the block's owner writes; whoever is told of the block, and messages, read. Pairs with nothing.
 static inline _Atomic(uint16_t) *slab_requests(const struct run *slab) {
-    const uintptr_t remote_bits = (uintptr_t)slab->remote_bits;
-    return (void *)(remote_bits + (remote_bits - (uintptr_t)slab->free_bits));
+    return (void *)((char *)(uintptr_t)slab->free_bits + 2 * slab_bitmap_bytes(slab_words(slab)));
 }
 
 static inline size_t slab_requests_bytes(const struct run *slab) {
