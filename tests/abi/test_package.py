@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 CC = os.environ.get("CC", "cc")
 CXX = os.environ.get("CXX", "c++")
 
@@ -252,3 +255,33 @@ def test_pkg_config(project: Path, prefix: Path, kind: str, compiler: str, linka
     program = project / f"pc_{kind}_{linkage}"
     run(compiler, "-O2", "-o", program, project / f"consumer.{kind}", *words)
     assert_uses_hakmem(program, prefix, linkage)
+
+
+def compile_commands(source: Path, build: Path) -> dict[str, str]:
+    """How the release build compiles each file: command, without the place of the tree, to file."""
+    run("cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_C_COMPILER={CC}",
+        f"-DCMAKE_CXX_COMPILER={CXX}")  # fmt: skip
+    commands: dict[str, str] = {}
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        command = entry["command"].replace(str(build), "BUILD").replace(str(source), "SOURCE")
+        commands[command] = Path(entry["file"]).name
+    return commands
+
+
+def test_compiled_the_same_wherever_the_tree_lies(tmp_path: Path) -> None:
+    """Also in directories called as those of src/ are, whose names say what is for size."""
+    source = tmp_path / "tree"
+    for name in ("cmake", "docs", "include", "profiles", "src"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "SECURITY.md"):
+        shutil.copy(ROOT / name, source)
+    moved = tmp_path / "base/src/control/config/base"
+    usual = compile_commands(source, tmp_path / "build")
+    moved.parent.mkdir(parents=True)
+    source.rename(moved)
+    assert compile_commands(moved, tmp_path / "base/build") == usual
+    for name, size in (("heap.c", False), ("cache.c", False), ("stats.c", True)):
+        flags = [command for command, file in usual.items() if file == name]
+        assert flags
+        assert all((" -Os " in command) is size for command in flags)
