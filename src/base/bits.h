@@ -33,8 +33,22 @@ static inline uint64_t bit_range(unsigned first, unsigned count) {
     return count == 0 ? 0 : (UINT64_MAX >> (64 - count)) << first;
 }
 
+// Length of the stretch of ones that begins at bit `first`, which is one.
+static inline unsigned bit_stretch_length(uint64_t word, unsigned first) {
+    const uint64_t beyond = ~(word >> first);
+    return beyond == 0 ? 64 : bit_lowest(beyond);
+}
+
+// Whether the ones of a word are one stretch, or none.
+static inline bool bit_is_stretch(uint64_t word) {
+    return ((word + (word & -word)) & word) == 0;
+}
+
 // The `count` lowest set bits of `word` (all of them when it has fewer).
 static inline uint64_t bits_lowest(uint64_t word, unsigned count) {
+    if (bit_is_stretch(word)) {
+        return count >= 64 ? word : word & ~(word << count);
+    }
     // From the end that is nearer.
     unsigned too_many = bit_count(word) > count ? bit_count(word) - count : 0;
     if (too_many <= count) {
@@ -60,12 +74,6 @@ static inline uint64_t bit_stretches(uint64_t word, unsigned count) {
         done += step;
     }
     return word;
-}
-
-// Length of the stretch of ones that begins at bit `first`, which is one.
-static inline unsigned bit_stretch_length(uint64_t word, unsigned first) {
-    const uint64_t beyond = ~(word >> first);
-    return beyond == 0 ? 64 : bit_lowest(beyond);
 }
 
 // Length of the longest stretch of ones, 0..64.

@@ -214,7 +214,7 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
 }
 
 // The last block of the slab came back. It stays for the next burst, or goes.
-static void file_empty(struct heap *heap, struct run *slab) {
+static MIDDLE_PATH void file_empty(struct heap *heap, struct run *slab) {
     struct bin *bin = &heap->bins[slab->class_index];
     bin->empty_count++;
     const unsigned keep = (unsigned)option_live(retain_slabs);
@@ -229,24 +229,42 @@ static void file_empty(struct heap *heap, struct run *slab) {
     note_retained(heap, slab->class_index);
 }
 
-// Puts checked blocks back and files the slab where it now belongs. That may destroy it.
-static inline void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
+// A slab that held no block is about to.
+static MIDDLE_PATH void file_partial(struct heap *heap, struct run *slab) {
+    list_remove(&slab->bin_link);
+    list_push_back(&heap->bins[slab->class_index].partial, &slab->bin_link);
+}
+
+FAST_PATH void put_and_count(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     const unsigned held = slab->free_count;
-    heap->put_since_purge = heap->put_since_early = true;
-    if (unlikely(held == 0)) {
-        list_remove(&slab->bin_link);
-        list_push_back(&heap->bins[slab->class_index].partial, &slab->bin_link);
-    }
-    const bool may_get_sparse =
-        unlikely(heap->keeps_too_much) && heap->budget_bytes != 0 && !slab_is_sparse(slab);
     slab_put(slab, word, bits);
     const uint64_t count = slab->free_count - held;
     const uint64_t bytes = count * size_classes[slab->class_index].block_bytes;
     heap->bins[slab->class_index].used_blocks -= count;
     heap->used_bytes -= bytes;
     heap->loose_bytes += bytes;
-    if (unlikely(may_get_sparse) && slab_is_sparse(slab) && !slab_is_empty(slab)) {
+}
+
+// While the heap keeps too much.
+static MIDDLE_PATH void put_and_purge(struct heap *heap, struct run *slab, unsigned word,
+                                      uint64_t bits) {
+    const bool may_get_sparse = heap->budget_bytes != 0 && !slab_is_sparse(slab);
+    put_and_count(heap, slab, word, bits);
+    if (may_get_sparse && slab_is_sparse(slab) && !slab_is_empty(slab)) {
         heap_purge_sparse(heap, slab);
+    }
+}
+
+// Puts checked blocks back and files the slab where it now belongs. That may destroy it.
+FAST_PATH void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
+    heap->put_since_purge = heap->put_since_early = true;
+    if (unlikely(slab->free_count == 0)) {
+        file_partial(heap, slab);
+    }
+    if (likely(!heap->keeps_too_much)) {
+        put_and_count(heap, slab, word, bits);
+    } else {
+        put_and_purge(heap, slab, word, bits);
     }
     if (unlikely(slab_is_empty(slab))) {
         file_empty(heap, slab);
@@ -300,22 +318,46 @@ static MIDDLE_PATH void wait_to_send(struct flush *flush, struct run *slab, unsi
     *flush->end++ = (struct stretch){slab, word, bits, slab_word(slab, word)};
 }
 
-// Adds to `bits` the blocks from number `*i` on that the word contains, and counts *i up to the first that it does not.
+// How many of blocks[], at least the first one, follow one another `step` apart.
+FAST_PATH unsigned count_following(void *const *blocks, unsigned count, uintptr_t step) {
+    uintptr_t next = (uintptr_t)blocks[0] + step;
+    unsigned n = 1;
+    for (; n < count && (uintptr_t)blocks[n] == next; n++) {
+        next += step;
+    }
+    return n;
+}
+
+// Adds to `bits` the blocks from number `*i` on that the word contains, and counts *i up to the first that it does not. Most lie beside
+// each other: upward, in the order in which they were handed out, or downward, the newest one first.
 FAST_PATH uint64_t stretch_on(const struct run *slab, unsigned word, struct slab_word place,
                               uint64_t bits, void *const *blocks, unsigned *i, unsigned count) {
     const uint64_t held = atomic_load_relaxed(place.held);
+    uintptr_t last = 0;
     uint64_t mask = 0;
-    uintptr_t next =
-        0;  // the block behind the last one: most come in the order in which they were handed out
-    for (; *i < count && slab_word_contains(&place, (uintptr_t)blocks[*i]); *i += 1) {
+    while (*i < count && slab_word_contains(&place, (uintptr_t)blocks[*i])) {
         const uintptr_t address = (uintptr_t)blocks[*i];
-        mask = address == next ? mask << 1 : slab_word_bit(&place, address);
-        next = address + place.block_bytes;
+        const uintptr_t step = address - last;
+        const bool upward = step == place.block_bytes;
+        if (upward || step == -(uintptr_t)place.block_bytes) {
+            const unsigned from = bit_lowest(mask);
+            const unsigned left = upward ? place.block_count - 1 - from : from;
+            const unsigned n =
+                count_following(blocks + *i, (unsigned)least_u64(count - *i, left), step);
+            mask = bit_range(upward ? from + 1 : from - n, n);
+            last = 0;
+            *i += n;
+        } else {
+            mask = slab_word_bit(&place, address);
+            last = address;
+            *i += 1;
+        }
         if (unlikely(mask == 0)) {
             misuse_report(MISUSE_INVALID_FREE, address);
-            next = 0;
+            last = 0;
         } else if (unlikely(((bits | held) & mask) != 0)) {
-            report_double_frees(slab, word, mask);
+            report_double_frees(slab, word, (bits | held) & mask);
+            bits |= mask & ~held;
         } else {
             bits |= mask;
         }
@@ -352,7 +394,10 @@ FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigne
         report_double_frees(slab, word, bits);
         return i;
     }
-    bits = stretch_on(slab, word, slab_word(slab, word), bits, blocks, &i, count);
+    // Scattered blocks need not know where the word ends.
+    if (i < count && slab_may_share_word(slab, address, (uintptr_t)blocks[i])) {
+        bits = stretch_on(slab, word, slab_word(slab, word), bits, blocks, &i, count);
+    }
     *words += 1;
     if (atomic_load_relaxed(&slab->heap) == flush->heap) {
         put_bits(flush->heap, slab, word, bits);

@@ -21,8 +21,9 @@ void heap_init(struct heap *heap, uint32_t id);
 // All functions below want the lock, except heap_publish, heap_publish_block and heap_has_remote.
 
 // Takes 1..`want` (at most 63) blocks of a class into blocks[], few of which are far apart, so that it does not take long: of a
-// slab those of WORDS_FEW words, the lowest addresses first, and of a further slab only where these are very few. When
-// none has one, makes a slab. Returns how many; 0 when the system has no memory.
+// slab those of WORDS_FEW words with the lowest addresses, the highest first, so that who uses the last one first goes upward; and
+// of a further slab only where these are very few. When none has one, makes a slab. Returns how many; 0 when the system has
+// no memory.
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
 
 // Whether the heap has blocks of the class without making a slab.

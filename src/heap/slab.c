@@ -96,7 +96,8 @@ static void *block_at(const struct run *slab, unsigned index) {
     return (void *)(slab->start + (uintptr_t)index * size_classes[slab->class_index].block_bytes);
 }
 
-static void remove_bits(struct run *slab, unsigned word, uint64_t before, uint64_t taken) {
+// Returns how many.
+static unsigned remove_bits(struct run *slab, unsigned word, uint64_t before, uint64_t taken) {
     atomic_store_relaxed(&slab->free_bits[word], before & ~taken);
     if (before == taken) {
         slab->summary &= ~bit(word);
@@ -108,20 +109,44 @@ static void remove_bits(struct run *slab, unsigned word, uint64_t before, uint64
     if (end > slab->fresh_index) {
         slab->fresh_index = (uint16_t)end;
     }
+    return count;
+}
+
+// Writes the blocks of some bits of a word below `end`, the highest address first. Returns where they begin.
+static void **list_blocks(const struct run *slab, unsigned word, uint64_t bits, void **end) {
+    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+    const uintptr_t start = slab_block(slab, word * 64);
+    if (!bit_is_stretch(bits)) {
+        for (; bits != 0; bits &= bits - 1) {
+            *--end = (void *)(start + bit_lowest(bits) * block_bytes);
+        }
+        return end;
+    }
+    const unsigned first = bit_lowest(bits);
+    void **begin = end - bit_stretch_length(bits, first);
+    for (uintptr_t block = start + first * block_bytes; end != begin; block += block_bytes) {
+        *--end = (void *)block;
+    }
+    return end;
 }
 
 unsigned slab_take(struct run *slab, unsigned want, void **blocks) {
-    const size_t block_bytes = size_classes[slab->class_index].block_bytes;
+    struct {
+        unsigned word;
+        uint64_t bits;
+    } taken[WORDS_FEW];
     unsigned got = 0;
-    for (unsigned words = 0; words < WORDS_FEW && got < want && slab->summary != 0; words++) {
+    unsigned words = 0;
+    for (; words < WORDS_FEW && got < want && slab->summary != 0; words++) {
         const unsigned word = bit_lowest(slab->summary);
         const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
-        const uint64_t taken = bits_lowest(before, want - got);
-        remove_bits(slab, word, before, taken);
-        const uintptr_t first = (uintptr_t)block_at(slab, word * 64);
-        for (uint64_t rest = taken; rest != 0; rest &= rest - 1) {
-            blocks[got++] = (void *)(first + bit_lowest(rest) * block_bytes);
-        }
+        taken[words].word = word;
+        taken[words].bits = bits_lowest(before, want - got);
+        got += remove_bits(slab, word, before, taken[words].bits);
+    }
+    void **end = blocks + got;
+    for (unsigned i = 0; i < words; i++) {
+        end = list_blocks(slab, taken[i].word, taken[i].bits, end);
     }
     return got;
 }

@@ -29,8 +29,8 @@ void slab_destroy(struct run *slab);
 // much as several blocks of it, and a call that touches many takes long (docs/decisions/0056-few-words-at-a-time.md).
 #define WORDS_FEW 2
 
-// Takes up to `want` blocks of the first WORDS_FEW words that have any, the lowest addresses first, into blocks[]. Returns how
-// many: none where the slab holds none.
+// Takes up to `want` blocks of the first WORDS_FEW words that have any, those with the lowest addresses, into blocks[], the highest
+// address first. Returns how many: none where the slab holds none.
 unsigned slab_take(struct run *slab, unsigned want, void **blocks);
 
 // Takes one block chosen at random. The slab must hold at least one.
@@ -105,21 +105,29 @@ static inline uintptr_t slab_block(const struct run *slab, unsigned index) {
 // Up to 64 neighbouring blocks: those of one word of the bitmaps. Valid while one of them is out.
 struct slab_word {
     uintptr_t start;
-    uint32_t bytes;  // 0: no word
-    uint32_t block_bytes, reciprocal;
+    uint32_t bytes;
+    uint32_t block_count, block_bytes, reciprocal;
     _Atomic(uint64_t) *held;  // the slab's word of free_bits. Relaxed as there.
 };
 
 static inline struct slab_word slab_word(const struct run *slab, unsigned word) {
     const struct size_class *size_class = &size_classes[slab->class_index];
-    const unsigned count = slab->block_count - word * 64u;
+    const unsigned left = slab->block_count - word * 64u;
+    const unsigned count = left < 64 ? left : 64;
     return (struct slab_word){
         .start = slab->start + (uintptr_t)word * 64 * size_class->block_bytes,
-        .bytes = (count < 64 ? count : 64) * size_class->block_bytes,
+        .bytes = count * size_class->block_bytes,
+        .block_count = count,
         .block_bytes = size_class->block_bytes,
         .reciprocal = size_class->reciprocal,
         .held = &slab->free_bits[word],
     };
+}
+
+// False only if no word of the slab contains both addresses, of which one is in it.
+static inline bool slab_may_share_word(const struct run *slab, uintptr_t a, uintptr_t b) {
+    const uintptr_t word_bytes = 64 * (uintptr_t)size_classes[slab->class_index].block_bytes;
+    return a - b + word_bytes < 2 * word_bytes;
 }
 
 static inline bool slab_word_contains(const struct slab_word *word, uintptr_t address) {

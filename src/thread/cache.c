@@ -189,30 +189,25 @@ static void note_brought(struct magazine *magazine, uint64_t blocks) {
     }
 }
 
-// Fills the empty node and returns one more block.
+// Fills the empty node, and returns the block with the lowest address: they are handed out in rising order.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void *blocks[NODE_BLOCKS_MAX];
+    void **first = magazine->node + floor_of(magazine) + 1;
     const uint64_t want = cache_refill_blocks(cache, class_index);
     const unsigned ready = (unsigned)least_u64(want, knobs_prewarm(class_index));
     note_brought(magazine, want);
     unsigned got = 0;
     unsigned step;
     do {
-        step = take_from_heap(cache, class_index, (unsigned)want - got, blocks + got);
+        step = take_from_heap(cache, class_index, (unsigned)want - got, first + got);
         got += step;
     } while (step != 0 && unlikely(got < ready));
     if (got == 0) {
         return NULL;
     }
-    // The highest address goes to the bottom: blocks are handed out in rising order.
-    void **top = magazine->node + floor_of(magazine) + 1;
-    for (unsigned i = got - 1; i > 0; i--) {
-        *top++ = blocks[i];
-    }
-    set_top(cache, class_index, top);
+    set_top(cache, class_index, first + got - 1);
     note_refill(cache, magazine, got);
-    return blocks[0];
+    return first[got - 1];
 }
 
 // The depot is not empty.

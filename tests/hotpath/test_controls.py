@@ -180,6 +180,18 @@ def test_counts_are_read_from_callgrinds_file() -> None:
     assert callgrind.function_calls(counts, "slow") == (2, 90)
 
 
+def test_code_of_the_second_segment_is_the_librarys(tmp_path: Path) -> None:
+    """Callgrind names no file for it, nor for stubs of calls to other files, which have no name."""
+    library = tmp_path / "library.so"
+    counts = callgrind.parse(
+        f"ob={library}\nfn=malloc\n0x10 0 5\nob=???\nfn=cold\n0x4862a90 0 7\n"
+        "fn=0x000000000010a280\n0x10a280 0 3\nfn=colder\n0x4862b00 0 2\n"
+        "ob=/b.so\nfn=other\n0x40 0 90\n"
+    )
+    assert sum(callgrind.in_file(counts, library).values()) == 5 + 7 + 2
+    assert counts.total == 107
+
+
 def test_ticks_are_taken_off(tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     counts = callgrind.Counts()

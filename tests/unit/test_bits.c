@@ -117,6 +117,7 @@ static void test_stretches(void **state) {
             longest = expected != 0 ? count : longest;
         }
         assert_int_equal(bit_longest_stretch(word), longest);
+        assert_int_equal(bit_is_stretch(word), longest == bit_count(word));
     }
 }
 

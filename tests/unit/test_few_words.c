@@ -25,11 +25,17 @@ static void check(void) {
     assert_int_equal(arena_check(), 0);
 }
 
+// In rising order.
+static unsigned take(struct heap *from, uint64_t class_index, unsigned want, void **blocks) {
+    const unsigned got = heap_take(from, class_index, want < 63 ? want : 63, blocks);
+    reverse(blocks, got);
+    return got;
+}
+
 // Takes the blocks of `words` words of one slab of 64 bytes into blocks[].
 static void take_words_of(struct heap *from, unsigned words, void **blocks) {
     for (unsigned got = 0; got < words * 64;) {
-        const unsigned rest = words * 64 - got;
-        got += heap_take(from, SIZE_CLASS_64, rest < 63 ? rest : 63, blocks + got);
+        got += take(from, SIZE_CLASS_64, words * 64 - got, blocks + got);
     }
 }
 
@@ -52,19 +58,20 @@ static void test_a_refill_of_scattered_blocks_touches_few_words(void **state) {
     for (unsigned w = 0; w < WORDS; w++) {
         heap_put(&heap, &blocks[w * 64 + w], 1);
     }
-    // One of each word, until there are a few.
+    // One of each word, until there are a few: two words at a time, the later one first.
     void *again[63];
     for (unsigned w = 0; w < WORDS; w += 4) {
         assert_int_equal(heap_take(&heap, SIZE_CLASS_64, 63, again), 4);
         for (unsigned i = 0; i < 4; i++) {
-            assert_ptr_equal(again[i], blocks[(w + i) * 64 + w + i]);
+            const unsigned from = w + (i ^ 1);
+            assert_ptr_equal(again[i], blocks[from * 64 + from]);
         }
     }
     // Where words have several, those of two.
     for (unsigned w = 0; w < WORDS; w++) {
         heap_put(&heap, &blocks[w * 64], 6);
     }
-    assert_int_equal(heap_take(&heap, SIZE_CLASS_64, 63, again), 12);
+    assert_int_equal(take(&heap, SIZE_CLASS_64, 63, again), 12);
     assert_memory_equal(again, blocks, 6 * sizeof(void *));
     assert_memory_equal(again + 6, blocks + 64, 6 * sizeof(void *));
     check();
@@ -101,6 +108,52 @@ static void test_few_words_without_those_of_misuse(void **state) {
     assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_misuses]), 2);
     assert_int_equal(slab_of(blocks[0])->free_count, free_blocks + 2);
     check();
+}
+
+// Of two slabs that lie beside each other, of blocks that fill them, fewer than a word has bits: what follows in the order of addresses,
+// upward or downward, goes home at once, up to the end of its slab, but for what is free already.
+static void put_beside_each_other(bool downward) {
+    begin();
+    options.abort = 0;
+    enum { SLABS = 4, BLOCK_BYTES = 4096, EACH = PAGE_BYTES / BLOCK_BYTES };
+    assert_int_equal(size_classes[SIZE_CLASS_4096].block_count, EACH);
+    void *blocks[SLABS * EACH];
+    void **second = NULL;
+    for (unsigned s = 0; s < SLABS; s++) {
+        void **first = blocks + s * EACH;
+        assert_int_equal(take(&heap, SIZE_CLASS_4096, EACH, first), EACH);
+        if (s > 0 && (char *)first[0] == (char *)first[-1] + BLOCK_BYTES) {
+            second = first;
+        }
+    }
+    assert_non_null(second);
+    heap_put(&heap, second - 5, 1);
+    heap_put(&heap, second + 5, 2);
+    void *batch[20];
+    memcpy(batch, second - 10, sizeof batch);
+    if (downward) {
+        reverse(batch, 20);
+    }
+    stderr_begin();
+    heap_put(&heap, batch, 20);
+    assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_misuses]), 3);
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_int_equal(slab_of(second[-1])->free_count, 10);
+    assert_int_equal(slab_of(second[0])->free_count, 10);
+    check();
+    void *again[EACH];
+    assert_int_equal(take(&heap, SIZE_CLASS_4096, EACH, again), 10);
+    check();
+}
+
+static void test_blocks_put_back_upward(void **state) {
+    (void)state;
+    put_beside_each_other(false);
+}
+
+static void test_blocks_put_back_downward(void **state) {
+    (void)state;
+    put_beside_each_other(true);
 }
 
 static uint64_t publishes(void) {
@@ -178,6 +231,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_refill_of_scattered_blocks_touches_few_words),
         cmocka_unit_test(test_few_words_are_put_back),
         cmocka_unit_test(test_few_words_without_those_of_misuse),
+        cmocka_unit_test(test_blocks_put_back_upward),
+        cmocka_unit_test(test_blocks_put_back_downward),
         cmocka_unit_test(test_words_of_another_heap_wait),
         cmocka_unit_test(test_block_of_another_heap_twice_in_one_batch),
         cmocka_unit_test(test_only_blocks_of_its_own_make_a_heap_look_for_pages),

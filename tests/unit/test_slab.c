@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "found_slab.h"
 #include "heap/heap.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
@@ -56,6 +57,7 @@ static void compare(const struct run *slab) {
 static void take(struct run *slab, unsigned want) {
     void *blocks[BLOCKS_MAX];
     const unsigned got = slab_take(slab, want, blocks);
+    reverse(blocks, got);
     unsigned expected = 0, words = 0, last_word = UINT_MAX;
     for (unsigned i = 0; i < slab->block_count && expected < want; i++) {
         if (held[i]) {
@@ -85,7 +87,9 @@ static void take_in_all(struct run *slab, unsigned count) {
 static unsigned take_all(struct run *slab, void **blocks) {
     unsigned got = 0;
     while (slab->free_count != 0) {
-        got += slab_take(slab, BLOCKS_MAX, blocks + got);
+        const unsigned step = slab_take(slab, BLOCKS_MAX, blocks + got);
+        reverse(blocks + got, step);
+        got += step;
     }
     return got;
 }

@@ -125,9 +125,9 @@ static void begin(void) {
     void *taken[64];
     const unsigned count = size_classes[CLASS].block_count;
     EXPECT(heap_take(&heaps[0], CLASS, count, taken) == count);
-    // All but one came back.
-    heap_put(&heaps[0], taken + 1, count - 1);
-    EXPECT(run.free_count == count - 1 && taken[0] == (void *)START);
+    // All but the first one, which is the last in the list, came back.
+    heap_put(&heaps[0], taken, count - 1);
+    EXPECT(run.free_count == count - 1 && taken[count - 1] == (void *)START);
     explorer_memory(&run, sizeof run);
     explorer_memory(&run_is_taken, sizeof run_is_taken);
     explorer_memory(&lives, sizeof lives);
