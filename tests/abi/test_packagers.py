@@ -1,0 +1,71 @@
+"""Built with what distributions add: flags of their own, and other linkers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CC = os.environ.get("CC", "cc")
+CXX = os.environ.get("CXX", "c++")
+# As Debian's, Ubuntu's, Fedora's and Arch's, but for the level, which saves the test half its time.
+FLAGS = (
+    "-O1 -fexceptions -fno-plt -Wp,-U_FORTIFY_SOURCE,-D_FORTIFY_SOURCE=2 -fstack-protector-strong"
+    " -fstack-clash-protection -fcf-protection -fno-omit-frame-pointer"
+)
+# Clang has it from lld alone.
+LTO = "" if "clang" in CC else "-flto=auto -ffat-lto-objects"
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def configure(source: Path, build: Path, *options: str, **environment: str) -> str:
+    return run(
+        "cmake", "-S", source, "-B", build, f"-DCMAKE_C_COMPILER={CC}",
+        f"-DCMAKE_CXX_COMPILER={CXX}", "-G", "Unix Makefiles", *options, **environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as a package is."""
+    build = tmp_path_factory.mktemp("packaged")
+    configure(
+        ROOT, build, "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
+        CFLAGS=f"{FLAGS} {LTO}", CXXFLAGS=f"{FLAGS} {LTO}", LDFLAGS=f"{LTO} -Wl,-z,now",
+    )  # fmt: skip
+    shown = run("cmake", "--build", build, "--parallel", "2",
+                "--target", "hakmem", "--target", "hakmem_static")  # fmt: skip
+    assert "warning" not in shown
+    return build
+
+
+def test_names_and_needs_are_the_same(packaged: Path) -> None:
+    names = Path(__file__).with_name("test_names.py")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", names)
+    run(*command, ABI_BUILD_DIRECTORY=str(packaged))
+
+
+def test_code_is_laid_out(packaged: Path) -> None:
+    """Sections by function are what cmake/layout.ld.in goes by: without them all is untouched."""
+    sizes: dict[str, int] = {}
+    for line in run("size", "-A", packaged / "libhakmem.so").splitlines():
+        fields = line.split()
+        if len(fields) == 3 and fields[1].isdigit():
+            sizes[fields[0]] = int(fields[1])
+    assert sizes[".text"] > 32 * 1024
+    assert sizes[".text_untouched"] > 32 * 1024
