@@ -46,7 +46,8 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("packaged")
     configure(
         ROOT, build, "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
-        CFLAGS=f"{FLAGS} {LTO}", CXXFLAGS=f"{FLAGS} {LTO}", LDFLAGS=f"{LTO} -Wl,-z,now",
+        "-DCMAKE_UNITY_BUILD=ON", CFLAGS=f"{FLAGS} {LTO}", CXXFLAGS=f"{FLAGS} {LTO}",
+        LDFLAGS=f"{LTO} -Wl,-z,now",
     )  # fmt: skip
     shown = run("cmake", "--build", build, "--parallel", "2",
                 "--target", "hakmem", "--target", "hakmem_static")  # fmt: skip
