@@ -31,10 +31,36 @@ check_c_source_compiles("
   #error
   #endif
   int main(void) { return 0; }" HAKMEM_GLIBC_HAS_RELR)
-check_linker_flag(C -Wl,-z,pack-relative-relocs HAKMEM_LINKER_HAS_RELR)
+# Some linkers take the option and ignore it (lld 14), others leave out the version without which the loader refuses the
+# library (mold 1.10): whether it is there is looked up in what was linked.
+if(HAKMEM_GLIBC_HAS_RELR AND NOT DEFINED HAKMEM_LINKER_HAS_RELR)
+  set(relr_probe ${PROJECT_BINARY_DIR}/CMakeFiles/relr_probe.so)
+  try_compile(relr_linked
+    SOURCE_FROM_CONTENT relr_probe.c "#include <stdlib.h>
+      static int value;
+      int *relocated = &value;
+      void probe(void) { abort(); }"
+    COMPILE_DEFINITIONS -fPIC
+    LINK_OPTIONS -shared -Wl,-z,pack-relative-relocs
+    COPY_FILE ${relr_probe})
+  set(relr_version "")
+  if(relr_linked)
+    file(STRINGS ${relr_probe} relr_version REGEX GLIBC_ABI_DT_RELR)
+  endif()
+  string(COMPARE NOTEQUAL "${relr_version}" "" relr_is_known)
+  set(HAKMEM_LINKER_HAS_RELR ${relr_is_known} CACHE INTERNAL "Packs relocations in a way that the loader takes")
+endif()
 set(hakmem_packed_relocations "")
 if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
   set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
+endif()
+
+# Constructors and destructors are in the arrays: no _init and _fini, which would be touched at the code's two ends. Not
+# every linker can leave them out (gold).
+check_linker_flag(C -Wl,-init=,-fini= HAKMEM_LINKER_OMITS_INIT)
+set(hakmem_no_init "")
+if(HAKMEM_LINKER_OMITS_INIT)
+  set(hakmem_no_init -Wl,-init=,-fini=)
 endif()
 
 # Where what ordinary processes touch lies, and what they do not, where the linker can add to its script.
@@ -71,9 +97,7 @@ target_link_options(hakmem PRIVATE
   -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
   # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
   -Wl,-z,nodelete
-  # Constructors and destructors are in the arrays: no _init and _fini, which would be touched at the code's two ends.
-  -Wl,-init=,-fini=
-  ${hakmem_packed_relocations} ${hakmem_layout})
+  ${hakmem_no_init} ${hakmem_packed_relocations} ${hakmem_layout})
 
 # ---- libhakmem.a
 # One object holds the whole allocator, so that a reference to any of libc's malloc names brings in all of

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +72,19 @@ def test_code_is_laid_out(packaged: Path) -> None:
             sizes[fields[0]] = int(fields[1])
     assert sizes[".text"] > 32 * 1024
     assert sizes[".text_untouched"] > 32 * 1024
+
+
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> None:
+    """Each linker that is installed, with the options that configuring for it chose."""
+    if shutil.which(f"ld.{linker}") is None:
+        pytest.skip(f"ld.{linker} is not installed")
+    configure(ROOT, tmp_path, LDFLAGS=f"-fuse-ld={linker}")
+    command = shlex.split((tmp_path / "CMakeFiles/hakmem.dir/link.txt").read_text(encoding="utf-8"))
+    library = tmp_path / "libhakmem.so"
+    command[command.index("-o") + 1] = str(library)
+    # With the objects that were built already.
+    linked = subprocess.run(command, cwd=build, capture_output=True, text=True)
+    assert (linked.returncode, linked.stderr) == (0, "")
+    shown = run("/bin/true", LD_PRELOAD=str(library), HAKMEM_VERBOSE="1")
+    assert shown.startswith("hakmem: ")
