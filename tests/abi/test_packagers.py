@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,7 +40,8 @@ def run(*command: str | Path, **environment: str) -> str:
 def configure(source: Path, build: Path, *options: str, **environment: str) -> str:
     return run(
         "cmake", "-S", source, "-B", build, f"-DCMAKE_C_COMPILER={CC}",
-        f"-DCMAKE_CXX_COMPILER={CXX}", "-G", "Unix Makefiles", *options, **environment,
+        f"-DCMAKE_CXX_COMPILER={CXX}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        "-G", "Unix Makefiles", *options, **environment,
     )  # fmt: skip
 
 
@@ -74,7 +77,7 @@ def test_code_is_laid_out(packaged: Path) -> None:
     assert sizes[".text_untouched"] > 32 * 1024
 
 
-@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+@pytest.mark.parametrize("linker", ["gold", "lld", "mold"])
 def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> None:
     """Each linker that is installed, with the options that configuring for it chose."""
     if shutil.which(f"ld.{linker}") is None:
@@ -88,3 +91,31 @@ def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> N
     assert (linked.returncode, linked.stderr) == (0, "")
     shown = run("/bin/true", LD_PRELOAD=str(library), HAKMEM_VERBOSE="1")
     assert shown.startswith("hakmem: ")
+
+
+def levels(build: Path) -> set[str]:
+    """The levels that the files of the library are optimised at; "" for none."""
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    assert commands
+    return {
+        (re.findall(r" (-O\S*)", entry["command"]) or [""])[-1]
+        for entry in commands
+        if entry["file"].startswith(f"{ROOT}/src/")
+    }
+
+
+def test_level_of_the_flags_is_kept(packaged: Path) -> None:
+    assert levels(packaged) == {"-O1"}
+
+
+def test_level_is_chosen_where_none_is_named(tmp_path: Path) -> None:
+    text = f"""
+        cmake_minimum_required(VERSION 3.25)
+        project(including LANGUAGES C CXX)
+        add_subdirectory({ROOT} hakmem)
+    """
+    (tmp_path / "CMakeLists.txt").write_text(text, encoding="utf-8")
+    configure(tmp_path, tmp_path / "build", CFLAGS="-g", CXXFLAGS="-g")
+    assert levels(tmp_path / "build") == {"-O2"}
+    configure(ROOT, tmp_path / "none", "-DCMAKE_BUILD_TYPE=None", CFLAGS="-g", CXXFLAGS="-g")
+    assert levels(tmp_path / "none") == {"-O2"}
