@@ -18,6 +18,7 @@ __asm__(".weak __cxa_allocate_exception\n"
         ".weak _ZSt9terminatev\n"
         ".weak _ZTISt9bad_alloc\n"
         ".weak _ZTVSt9bad_alloc\n"
+        ".weak _ZTVSt9exception\n"
         ".weak _ZNSt9bad_allocD1Ev\n");
 extern "C" void __cxa_throw(void *, void *, void (*)(void *));
 

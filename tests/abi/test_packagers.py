@@ -117,5 +117,15 @@ def test_level_is_chosen_where_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(text, encoding="utf-8")
     configure(tmp_path, tmp_path / "build", CFLAGS="-g", CXXFLAGS="-g")
     assert levels(tmp_path / "build") == {"-O2"}
-    configure(ROOT, tmp_path / "none", "-DCMAKE_BUILD_TYPE=None", CFLAGS="-g", CXXFLAGS="-g")
-    assert levels(tmp_path / "none") == {"-O2"}
+
+
+@pytest.mark.parametrize("level", ["-O0", "-Os"])
+def test_cxx_runtime_stays_optional_at_any_level(level: str, tmp_path: Path) -> None:
+    """One strong reference is enough for every C program to load libstdc++."""
+    compiled = tmp_path / "new.o"
+    run(CXX, "-std=gnu++17", "-fPIC", "-DHAKMEM_SHARED", level, "-c", ROOT / "src/api/new.cc",
+        "-o", compiled)  # fmt: skip
+    fields = [line.split() for line in run("nm", "--undefined-only", compiled).splitlines()]
+    strong = {name for kind, name in fields if kind == "U"}
+    assert "malloc" in strong
+    assert {name for name in strong if re.match(r"_Z(?!dl|da)|__cxa|__gxx|_Unwind", name)} == set()
