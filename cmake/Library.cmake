@@ -140,7 +140,19 @@ endforeach()
 configure_package_config_file(cmake/hakmem-config.cmake.in ${PROJECT_BINARY_DIR}/hakmem-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmem-config-version.cmake COMPATIBILITY SameMajorVersion)
-file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+# Below the prefix, wherever that is moved to; but where a directory was given as an absolute one, it is that.
+foreach(name LIBDIR INCLUDEDIR)
+  set(pc_${name} ${CMAKE_INSTALL_${name}})
+  if(NOT IS_ABSOLUTE "${pc_${name}}")
+    string(PREPEND pc_${name} "\${prefix}/")
+  endif()
+endforeach()
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" pc_prefix "\${pcfiledir}/${pc_prefix}")
+endif()
 configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
 
 # ---- Install

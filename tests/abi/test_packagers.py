@@ -51,8 +51,9 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("packaged")
     configure(
         ROOT, build, "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
-        "-DCMAKE_UNITY_BUILD=ON", CFLAGS=f"{FLAGS} {LTO}", CXXFLAGS=f"{FLAGS} {LTO}",
-        LDFLAGS=f"{LTO} -Wl,-z,now",
+        "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INSTALL_LIBDIR=lib64",
+        "-DCMAKE_INSTALL_INCLUDEDIR=/opt/headers",
+        CFLAGS=f"{FLAGS} {LTO}", CXXFLAGS=f"{FLAGS} {LTO}", LDFLAGS=f"{LTO} -Wl,-z,now",
     )  # fmt: skip
     shown = run("cmake", "--build", build, "--parallel", "2",
                 "--target", "hakmem", "--target", "hakmem_static")  # fmt: skip
@@ -64,6 +65,15 @@ def test_names_and_needs_are_the_same(packaged: Path) -> None:
     names = Path(__file__).with_name("test_names.py")
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", names)
     run(*command, ABI_BUILD_DIRECTORY=str(packaged))
+
+
+def test_pkg_config_knows_absolute_directories(packaged: Path) -> None:
+    lines = (packaged / "hakmem.pc").read_text(encoding="utf-8").splitlines()
+    assert lines[:3] == [
+        "prefix=${pcfiledir}/../..",
+        "libdir=${prefix}/lib64",
+        "includedir=/opt/headers",
+    ]
 
 
 def test_code_is_laid_out(packaged: Path) -> None:
