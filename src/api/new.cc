@@ -21,14 +21,30 @@ __asm__(".weak __cxa_allocate_exception\n"
         ".weak _ZTVSt9exception\n"
         ".weak _ZNSt9bad_allocD1Ev\n");
 extern "C" void __cxa_throw(void *, void *, void (*)(void *));
+extern "C" const char bad_alloc_type[] __asm__("_ZTISt9bad_alloc");
 
+// The compiler takes what is declared for there.
+template <typename Reference> static inline bool is_there(Reference *reference) {
+    __asm__("" : "+r"(reference));
+    return reference != nullptr;
+}
+
+// A program that has the runtime from an archive has what it refers to itself: weak references bring nothing along.
 static bool runtime_is_present() {
-    void (*volatile thrower)(void *, void *, void (*)(void *)) = __cxa_throw;
-    return thrower != nullptr;
+    return is_there(__cxa_throw) && is_there(bad_alloc_type);
+}
+
+// What sets a handler lies in one object with what tells of it: without the one there is none to tell of.
+static std::new_handler handler_in_force() {
+    return is_there(std::get_new_handler) ? std::get_new_handler() : nullptr;
 }
 #else
 static bool runtime_is_present() {
     return true;
+}
+
+static std::new_handler handler_in_force() {
+    return std::get_new_handler();
 }
 #endif
 
@@ -104,7 +120,7 @@ SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
         std::abort();  // nobody to throw with: a C++ plugin in a program without the C++ runtime
     }
     for (;;) {
-        const std::new_handler handler = std::get_new_handler();
+        const std::new_handler handler = handler_in_force();
         if (handler == nullptr || is_refused(alignment)) {
             throw std::bad_alloc();
         }

@@ -257,6 +257,16 @@ def test_pkg_config(project: Path, prefix: Path, kind: str, compiler: str, linka
     assert_uses_hakmem(program, prefix, linkage)
 
 
+def test_program_with_its_own_cxx_runtime(project: Path, prefix: Path) -> None:
+    """It has of the runtime what it refers to, which is not all that a failing new asks for."""
+    program = project / "own_runtime"
+    run(
+        CXX, "-O2", "-static-libstdc++", "-static-libgcc", "-I", prefix / "include", "-o", program,
+        project / "consumer.cc", "-L", prefix / "lib", "-lhakmem",
+    )  # fmt: skip
+    assert_uses_hakmem(program, prefix, "shared")
+
+
 def compile_commands(source: Path, build: Path) -> dict[str, str]:
     """How the release build compiles each file: command, without the place of the tree, to file."""
     run("cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
