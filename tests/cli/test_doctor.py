@@ -78,6 +78,13 @@ def test_program_is_not_run(tmp_path: Path) -> None:
     assert texts(facts, "program", True) == ["/bin/sh can be preloaded into"]
 
 
+def test_program_with_the_archive(build_program: Compile) -> None:
+    archive = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
+    _, facts = doctor(build_program("plain.c", *archive))
+    told = texts(facts, "program")
+    assert any(text.startswith("it was linked with libhakmem.a") for text in told), told
+
+
 @pytest.mark.parametrize(
     ("source", "flags", "name", "text"),
     [

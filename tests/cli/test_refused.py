@@ -11,9 +11,10 @@ import pytest
 
 from hakmem import elf, preload
 from hakmem.errors import CannotExecuteError
-from tests.cli.support import Compile, Outcome, Run
+from tests.cli.support import Compile, Outcome, Run, library
 
 NOBODY = 65534
+ARCHIVE = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
 
 
 def require_refused(outcome: Outcome, program: Path, reason: str) -> None:
@@ -28,6 +29,15 @@ def require_refused(outcome: Outcome, program: Path, reason: str) -> None:
 def test_static_program(run: Run, build_program: Compile) -> None:
     program = build_program("plain.c", "-static")
     require_refused(run(program), program, "is statically linked")
+
+
+@pytest.mark.parametrize("flag", ["-static", "-static-pie"])
+def test_static_program_with_the_archive(run: Run, build_program: Compile, flag: str) -> None:
+    """It is not told to do what was done."""
+    program = build_program("plain.c", flag, *ARCHIVE)
+    outcome = run(program)
+    assert (outcome.status, outcome.stdout) == (125, b"")
+    assert "runs on hakmem without this: it was linked with libhakmem.a" in outcome.stderr
 
 
 def test_static_pie_program(run: Run, build_program: Compile) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from hakmem.preload import CARRIES, carries_hakmem
 from hakmem.schema import ProofLine, Report, SizeClass
 from hakmem.spawn import Ended
 from hakmem.watch import Image
@@ -169,6 +170,8 @@ def _facts(
     is_alive: Callable[[int], bool],
 ) -> ProcessFacts:
     verdict, reason = judge_report(report)
+    if verdict is Verdict.INACTIVE and carries_hakmem(report.exe):
+        reason = CARRIES
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
     return ProcessFacts(

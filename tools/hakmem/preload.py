@@ -6,6 +6,7 @@ it would run on another malloc, and nobody would know.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shlex
@@ -21,6 +22,11 @@ from hakmem.errors import CannotExecuteError, CannotPreloadError, NotFoundError
 SCRIPT_DEPTH_MAX = 5
 SHEBANG_BYTES_MAX = 256
 GLIBC_LOADER = re.compile(r"(ld-linux.*|ld64|ld)\.so\.\d+$")
+# In every file that hakmem was linked into (include/hakmem_inspect.h).
+ROOT_MAGIC = b"hakmem-inspect\0\0"
+CARRIES = (
+    "it was linked with libhakmem.a, which serves it whatever is preloaded: start it by itself"
+)
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -119,8 +125,22 @@ def _started_by_env(argument: str) -> str | None:
     return None
 
 
+def carries_hakmem(program: str | Path) -> bool:
+    """Whether its file has an archive of hakmem in it."""
+    try:
+        with (
+            Path(program).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        ):
+            return text.find(ROOT_MAGIC) >= 0
+    except (OSError, ValueError):
+        return False
+
+
 def _require_preloadable(program: str, header: elf.Program) -> None:
     if header.loader is None:
+        if carries_hakmem(program):
+            raise CannotPreloadError(f"{program} runs on hakmem without this: {CARRIES}")
         how = "static-pie" if header.dynamic else "statically linked"
         raise CannotPreloadError(
             f"{program} cannot run on hakmem: it is {how}, so no loader runs that could preload a "

@@ -14,7 +14,8 @@ def program_reason(exe: str | Path, library: str | Path | None) -> str | None:
     if header is None:
         return None
     if header.loader is None:
-        return "statically linked: nothing can be preloaded"
+        own = f"; {preload.CARRIES}" if preload.carries_hakmem(exe) else ""
+        return f"statically linked: nothing can be preloaded{own}"
     privilege = preload.privilege_reason(str(exe))
     if privilege is not None:
         return f"{privilege}: the loader ignores LD_PRELOAD"

@@ -38,6 +38,8 @@ def examine(
         preloaded = {**environment, "LD_PRELOAD": value}
         proof = trial.link(target.program, preloaded, surface.malloc_names(project))
         findings += bindings_findings(proof, str(library.absolute()))
+        if preload.carries_hakmem(target.program):
+            findings.append(Finding("program", None, preload.CARRIES))
         text = "what it loads later (dlopen) is seen only by `hakmem run`"
         findings.append(Finding("bindings", None, text))
         findings += _options(preloaded)
