@@ -104,15 +104,18 @@ target_link_options(hakmem PRIVATE
 # them and libc's own malloc object is never needed. Names that are not exported become local to it and
 # cannot clash with a program's. operator delete is among them, weak, so that a program may bring its own.
 # operator new is a second object, which only C++ programs pull in.
+add_library(hakmem_archive_objects OBJECT ${hakmem_archive_sources})
+target_link_libraries(hakmem_archive_objects PRIVATE hakmem_flags)
+set(archive_objects ${objects} $<TARGET_OBJECTS:hakmem_archive_objects>)
 set(whole_object ${PROJECT_BINARY_DIR}/static/hakmem.o)
 set(global_names ${PROJECT_BINARY_DIR}/static/global_names.txt)
 add_custom_command(
   OUTPUT ${whole_object}
   COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
-  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} ${objects}
+  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} ${archive_objects}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}
-  DEPENDS hakmem_objects hakmem_c_names ${objects} ${exports_map} ${static_names}
+  DEPENDS hakmem_objects hakmem_c_names hakmem_archive_objects ${archive_objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${whole_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

@@ -88,6 +88,48 @@ int main(void) {
 }
 """
 
+# A library that has a hakmem of its own, and a program that unloads it while a thread has used it.
+PLUGIN_C = """
+#include <stdlib.h>
+void *plugin_take(size_t bytes) { return malloc(bytes); }
+void plugin_give(void *block) { free(block); }
+"""
+
+HOST_C = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *plugin;
+static pthread_barrier_t barrier;
+static void *use(void *argument) {
+    void *(*take)(size_t) = (void *(*)(size_t))dlsym(plugin, "plugin_take");
+    void (*give)(void *) = (void (*)(void *))dlsym(plugin, "plugin_give");
+    give(take(100));
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return argument;
+}
+int main(int count, char **values) {
+    pthread_t thread;
+    int status = -1;
+    plugin = count == 2 ? dlopen(values[1], RTLD_NOW) : NULL;
+    if (plugin == NULL || pthread_barrier_init(&barrier, NULL, 2) != 0 ||
+        pthread_create(&thread, NULL, use, NULL) != 0) {
+        return 1;
+    }
+    pthread_barrier_wait(&barrier);
+    dlclose(plugin);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    pthread_barrier_wait(&barrier);
+    return waitpid(child, &status, 0) != child || status != 0 || pthread_join(thread, NULL) != 0;
+}
+"""
+
 CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES C CXX)
@@ -265,6 +307,19 @@ def test_program_with_its_own_cxx_runtime(project: Path, prefix: Path) -> None:
         project / "consumer.cc", "-L", prefix / "lib", "-lhakmem",
     )  # fmt: skip
     assert_uses_hakmem(program, prefix, "shared")
+
+
+def test_library_with_the_archive_is_not_unloaded(project: Path, prefix: Path) -> None:
+    """Handlers of fork and the destructors of threads lead into it."""
+    (project / "plugin.c").write_text(PLUGIN_C, encoding="utf-8")
+    (project / "host.c").write_text(HOST_C, encoding="utf-8")
+    plugin, host = project / "plugin.so", project / "host"
+    run(
+        CC, "-shared", "-fPIC", "-Wl,--exclude-libs,ALL", "-o", plugin, project / "plugin.c",
+        prefix / "lib/libhakmem.a", "-lpthread",
+    )  # fmt: skip
+    run(CC, "-o", host, project / "host.c", "-lpthread", "-ldl")
+    run(host, plugin)
 
 
 def compile_commands(source: Path, build: Path) -> dict[str, str]:
