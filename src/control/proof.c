@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "os/file.h"
+#include "os/os.h"
 
 // The names whose callers must all end up in one allocator: libc's malloc family, glibc's second
 // names for it, and the C++ operators that have their own entry in it.
@@ -91,6 +92,15 @@ struct module {
     const ElfW(Rela) * slots;
     size_t slots_count;
     const uint32_t *gnu_hash;
+    // What the loader tells debuggers: in the program alone.
+    const struct namespace *namespaces;
+};
+
+// The loader's list of modules of one namespace, since version 2 (glibc 2.35) with the next: dlmopen and LD_AUDIT make
+// them, and dl_iterate_phdr tells of the caller's alone.
+struct namespace {
+    struct r_debug list;
+    const struct namespace *next;
 };
 
 enum { PROGRAM_PATH_BYTES = 1024 };
@@ -101,6 +111,8 @@ struct walk {
     const struct slot_types *types;
     // The provider that was last reported for each name of the module under the walk.
     const char *reported[ARRAY_COUNT(malloc_names)];
+    // While it goes through the modules of another namespace.
+    bool is_elsewhere;
     // The loader knows the program itself by an empty name.
     char program_path[PROGRAM_PATH_BYTES];
 };
@@ -172,6 +184,9 @@ static void module_read_dynamic(struct module *module, const ElfW(Dyn) * entry) 
             break;
         case DT_GNU_HASH:
             gnu_hash = module_address(module, value);
+            break;
+        case DT_DEBUG:
+            module->namespaces = (const struct namespace *)value;
             break;
         default:
             break;
@@ -348,7 +363,7 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
     if (module_holds(module, address)) {
         search.found = *module;
     } else if (dl_iterate_phdr(find_by_address, &search) == 0) {
-        return "[not in any file]";
+        return walk->is_elsewhere ? "[another namespace]" : "[not in any file]";
     }
     const struct module *target = &search.found;
     const ElfW(Sym) *definition = module_definition(target, name);
@@ -437,6 +452,40 @@ static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context) {
     return 0;
 }
 
+// One of another namespace, whose headers lie where its file begins. The loader itself is in all of them.
+static void walk_elsewhere(struct walk *walk, const struct link_map *map) {
+    struct search search = {.walk = walk, .address = (uintptr_t)map->l_ld};
+    const uintptr_t start = map->l_addr;
+    if (dl_iterate_phdr(find_by_address, &search) != 0 || start % os_page_bytes() != 0 ||
+        os_resident_bytes((void *)start, os_page_bytes()) == 0) {
+        return;
+    }
+    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)start;
+    if (memcmp(file->e_ident, ELFMAG, SELFMAG) == 0) {
+        struct dl_phdr_info info = {.dlpi_addr = start,
+                                    .dlpi_name = map->l_name,
+                                    .dlpi_phdr = (const ElfW(Phdr) *)(start + file->e_phoff),
+                                    .dlpi_phnum = file->e_phnum};
+        walk_module(&info, sizeof info, walk);
+    }
+}
+
+// Called for the program, which comes first, and under the lock that the lists change under.
+static int walk_namespaces(struct dl_phdr_info *info, size_t bytes, void *context) {
+    (void)bytes;
+    struct walk *walk = context;
+    const struct namespace *namespace = module_read(info, walk).namespaces;
+    walk->is_elsewhere = true;
+    while (namespace != NULL && namespace->list.r_version >= 2) {
+        namespace = namespace->next;
+        const struct link_map *map = namespace != NULL ? namespace->list.r_map : NULL;
+        for (; map != NULL; map = map->l_next) {
+            walk_elsewhere(walk, map);
+        }
+    }
+    return 1;
+}
+
 static void walk_prepare(struct walk *walk) {
     size_t length =
         os_file_read_link("/proc/self/exe", walk->program_path, sizeof walk->program_path - 1);
@@ -455,6 +504,7 @@ void proof_walk(proof_sink *sink, void *context) {
     }
     walk_prepare(&walk);
     dl_iterate_phdr(walk_module, &walk);
+    dl_iterate_phdr(walk_namespaces, &walk);
 }
 
 // ---- The library itself

@@ -299,6 +299,14 @@ def test_library_with_a_malloc_of_its_own_is_named(build_program: Compile) -> No
     assert any(f"({second})" in text for text in texts(facts, "own malloc"))
 
 
+def test_library_in_a_namespace_of_its_own(build_program: Compile) -> None:
+    auditor = build_program("lodger.c", "-shared", "-fPIC")
+    with napping(build_program("nap.c"), LD_PRELOAD=str(library()), LD_AUDIT=str(auditor)) as pid:
+        status, facts = examine(pid)
+    assert status == 1
+    assert any(text.startswith(f"{auditor}: ") for text in texts(facts, "stray", False)), facts
+
+
 @pytest.mark.parametrize(
     ("flags", "preload", "reason"),
     [

@@ -322,6 +322,18 @@ def test_library_loaded_later_with_its_own_malloc(
     }
 
 
+def test_library_in_a_namespace_of_its_own(summarise: Summarise, build_program: Compile) -> None:
+    """It has a C library of its own, whose malloc is nobody else's."""
+    auditor = build_program("lodger.c", "-shared", "-fPIC")
+    program = build_program("plain.c")
+    summary = summarise(program, "4", environment=clean_environment(LD_AUDIT=str(auditor)))
+    assert summary.status == 4
+    assert summary.facts["verdict"] == "partial"
+    (process,) = summary.processes(program.name)
+    strays = {(row["module"], row["symbol"], row["provider"]) for row in process["strays"]}
+    assert (str(auditor), "malloc", "[another namespace]") in strays
+
+
 def test_statically_linked_jemalloc_is_not_active(summarise: Summarise, tmp_path: Path) -> None:
     """The real thing: Debian's libjemalloc.a in the program."""
     source = Path(__file__).parent / "programs" / "plain.c"

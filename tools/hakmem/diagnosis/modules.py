@@ -25,6 +25,8 @@ DT_DEBUG, DT_JMPREL, DT_GNU_HASH = 21, 23, 0x6FFFFEF5
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 SYMBOL_BYTES = 24
 RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+# Of struct r_debug_extended: the next namespace, which dlmopen or LD_AUDIT made.
+R_NEXT = 40
 # More than this is no process but damage.
 MODULES_MAX = 4096
 HEADERS_MAX = 512
@@ -212,7 +214,8 @@ def _headers(memory: Memory, address: int, count: int) -> bytes:
 
 
 def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[Module]:
-    """In the order in which the loader searches them; the program, which has no name there, first.
+    """In the order in which the loader searches them, then those of other namespaces; the program,
+    which has no name there, first.
     Only the program when no loader runs."""
     at = vector.get(AT_PHDR, 0)
     headers = _headers(memory, at, vector.get(AT_PHNUM, 0))
@@ -223,14 +226,20 @@ def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[M
         raise BindingError("its program has no headers of its own: it is statically linked")
     main = _module(memory, program, base, headers)
     modules = [main]
-    debug = main.dynamic.get(DT_DEBUG, 0)
-    entry = memory.word(debug + 8) if debug else 0
-    while entry and len(modules) < MODULES_MAX:
-        base, name_at, _, following = struct.unpack("<4Q", memory.read(entry, 32))
-        name = memory.text(name_at) if name_at else ""
-        if name:
-            modules.append(_file_module(memory, name, base))
-        entry = following
+    namespace = main.dynamic.get(DT_DEBUG, 0)
+    found: set[int] = set()
+    while namespace and namespace not in found:
+        found.add(namespace)
+        version, entry = struct.unpack("<I4xQ", memory.read(namespace, 16))
+        while entry and len(modules) < MODULES_MAX:
+            base, name_at, _, following = struct.unpack("<4Q", memory.read(entry, 32))
+            name = memory.text(name_at) if name_at else ""
+            # The loader itself is in all namespaces.
+            if name and base not in found:
+                found.add(base)
+                modules.append(_file_module(memory, name, base))
+            entry = following
+        namespace = memory.word(namespace + R_NEXT) if version >= 2 else 0
     return modules
 
 
