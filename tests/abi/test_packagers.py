@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,9 +88,7 @@ def test_code_is_laid_out(packaged: Path) -> None:
 
 @pytest.mark.parametrize("linker", ["gold", "lld", "mold"])
 def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> None:
-    """Each linker that is installed, with the options that configuring for it chose."""
-    if shutil.which(f"ld.{linker}") is None:
-        pytest.skip(f"ld.{linker} is not installed")
+    """With the options that configuring for it chose."""
     configure(ROOT, tmp_path, LDFLAGS=f"-fuse-ld={linker}")
     command = shlex.split((tmp_path / "CMakeFiles/hakmem.dir/link.txt").read_text(encoding="utf-8"))
     library = tmp_path / "libhakmem.so"
