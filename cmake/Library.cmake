@@ -31,9 +31,12 @@ check_c_source_compiles("
   #error
   #endif
   int main(void) { return 0; }" HAKMEM_GLIBC_HAS_RELR)
+# What is asked of the linker below is asked of the one that links libraries.
+set(exe_linker_flags "${CMAKE_EXE_LINKER_FLAGS}")
+set(CMAKE_EXE_LINKER_FLAGS "${CMAKE_SHARED_LINKER_FLAGS}")
 # Some linkers take the option and ignore it (lld 14), others leave out the version without which the loader refuses the
 # library (mold 1.10): whether it is there is looked up in what was linked.
-if(HAKMEM_GLIBC_HAS_RELR AND NOT DEFINED HAKMEM_LINKER_HAS_RELR)
+if(HAKMEM_GLIBC_HAS_RELR AND NOT DEFINED HAKMEM_LINKER_PACKS_RELR)
   set(relr_probe ${PROJECT_BINARY_DIR}/CMakeFiles/relr_probe.so)
   try_compile(relr_linked
     SOURCE_FROM_CONTENT relr_probe.c "#include <stdlib.h>
@@ -42,16 +45,17 @@ if(HAKMEM_GLIBC_HAS_RELR AND NOT DEFINED HAKMEM_LINKER_HAS_RELR)
       void probe(void) { abort(); }"
     COMPILE_DEFINITIONS -fPIC
     LINK_OPTIONS -shared -Wl,-z,pack-relative-relocs
-    COPY_FILE ${relr_probe})
+    COPY_FILE ${relr_probe}
+    NO_CACHE)
   set(relr_version "")
   if(relr_linked)
     file(STRINGS ${relr_probe} relr_version REGEX GLIBC_ABI_DT_RELR)
   endif()
   string(COMPARE NOTEQUAL "${relr_version}" "" relr_is_known)
-  set(HAKMEM_LINKER_HAS_RELR ${relr_is_known} CACHE INTERNAL "Packs relocations in a way that the loader takes")
+  set(HAKMEM_LINKER_PACKS_RELR ${relr_is_known} CACHE INTERNAL "Packs relocations in a way that the loader takes")
 endif()
 set(hakmem_packed_relocations "")
-if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_HAS_RELR)
+if(HAKMEM_GLIBC_HAS_RELR AND HAKMEM_LINKER_PACKS_RELR)
   set(hakmem_packed_relocations -Wl,-z,pack-relative-relocs)
 endif()
 
@@ -79,6 +83,7 @@ set(hakmem_layout "")
 if(HAKMEM_LINKER_INSERTS)
   set(hakmem_layout -Wl,-T,${layout})
 endif()
+set(CMAKE_EXE_LINKER_FLAGS "${exe_linker_flags}")
 
 add_library(hakmem SHARED ${objects} ${cxx_objects_shared} ${hakmem_shared_sources})
 target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags> ${CMAKE_DL_LIBS})

@@ -103,6 +103,9 @@ struct namespace {
     const struct namespace *next;
 };
 
+// The provider of what leads into another one.
+static const char elsewhere[] = "[another namespace]";
+
 enum { PROGRAM_PATH_BYTES = 1024 };
 
 struct walk {
@@ -363,7 +366,7 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
     if (module_holds(module, address)) {
         search.found = *module;
     } else if (dl_iterate_phdr(find_by_address, &search) == 0) {
-        return walk->is_elsewhere ? "[another namespace]" : "[not in any file]";
+        return walk->is_elsewhere ? elsewhere : "[not in any file]";
     }
     const struct module *target = &search.found;
     const ElfW(Sym) *definition = module_definition(target, name);
@@ -452,22 +455,39 @@ static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context) {
     return 0;
 }
 
-// One of another namespace, whose headers lie where its file begins. The loader itself is in all of them.
-static void walk_elsewhere(struct walk *walk, const struct link_map *map) {
-    struct search search = {.walk = walk, .address = (uintptr_t)map->l_ld};
-    const uintptr_t start = map->l_addr;
-    if (dl_iterate_phdr(find_by_address, &search) != 0 || start % os_page_bytes() != 0 ||
-        os_resident_bytes((void *)start, os_page_bytes()) == 0) {
-        return;
+// The program headers of a file that is mapped from `start` on; NULL unless they lie in its first page, as linkers put them.
+static const ElfW(Phdr) * headers_at(uintptr_t start, size_t *count) {
+    const size_t page_bytes = os_page_bytes();
+    if (start % page_bytes != 0 || os_resident_bytes((void *)start, page_bytes) == 0) {
+        return NULL;
     }
     const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)start;
-    if (memcmp(file->e_ident, ELFMAG, SELFMAG) == 0) {
-        struct dl_phdr_info info = {.dlpi_addr = start,
-                                    .dlpi_name = map->l_name,
-                                    .dlpi_phdr = (const ElfW(Phdr) *)(start + file->e_phoff),
-                                    .dlpi_phnum = file->e_phnum};
-        walk_module(&info, sizeof info, walk);
+    *count = file->e_phnum;
+    const bool is_first_page =
+        memcmp(file->e_ident, ELFMAG, SELFMAG) == 0 && file->e_phentsize == sizeof(ElfW(Phdr)) &&
+        file->e_phoff <= page_bytes && *count <= (page_bytes - file->e_phoff) / sizeof(ElfW(Phdr));
+    return is_first_page ? (const ElfW(Phdr) *)(start + file->e_phoff) : NULL;
+}
+
+// One of another namespace. The loader itself is in all of them.
+static void walk_elsewhere(struct walk *walk, const struct link_map *map) {
+    struct search search = {.walk = walk, .address = (uintptr_t)map->l_ld};
+    if (dl_iterate_phdr(find_by_address, &search) != 0) {
+        return;
     }
+    size_t count;
+    const ElfW(Phdr) *headers = headers_at(map->l_addr, &count);
+    if (headers == NULL) {
+        // That it is there is enough: it has a C library of its own.
+        const struct proof_line line = {map->l_name, "malloc", elsewhere, PROOF_CALL};
+        walk->sink(walk->context, &line);
+        return;
+    }
+    struct dl_phdr_info info = {.dlpi_addr = map->l_addr,
+                                .dlpi_name = map->l_name,
+                                .dlpi_phdr = headers,
+                                .dlpi_phnum = (ElfW(Half))count};
+    walk_module(&info, sizeof info, walk);
 }
 
 // Called for the program, which comes first, and under the lock that the lists change under.

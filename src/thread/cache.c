@@ -189,7 +189,7 @@ static void note_brought(struct magazine *magazine, uint64_t blocks) {
     }
 }
 
-// Fills the empty node, and returns the block with the lowest address: they are handed out in rising order.
+// Fills the empty node, and returns the block that is used first: those of a slab are handed out in rising order.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;

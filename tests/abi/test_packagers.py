@@ -89,7 +89,7 @@ def test_code_is_laid_out(packaged: Path) -> None:
 @pytest.mark.parametrize("linker", ["gold", "lld", "mold"])
 def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> None:
     """With the options that configuring for it chose."""
-    configure(ROOT, tmp_path, LDFLAGS=f"-fuse-ld={linker}")
+    configure(ROOT, tmp_path, f"-DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld={linker}")
     command = shlex.split((tmp_path / "CMakeFiles/hakmem.dir/link.txt").read_text(encoding="utf-8"))
     library = tmp_path / "libhakmem.so"
     command[command.index("-o") + 1] = str(library)

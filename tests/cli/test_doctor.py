@@ -235,6 +235,25 @@ def test_memory_that_cannot_be_read_is_said() -> None:
             modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 60000}, "x")
 
 
+def test_list_of_modules_that_never_ends() -> None:
+    """Read while the loader changes it, it may lead back to where it was."""
+    headers, dynamic, debug, ring = ((ctypes.c_uint64 * words)() for words in (21, 4, 8, 8))
+    at, dynamic_at, debug_at, ring_at = (
+        ctypes.addressof(each) for each in (headers, dynamic, debug, ring)
+    )
+    # Program headers: type and flags, offset, address, physical address, two sizes, alignment.
+    headers[:7] = [modules.PT_PHDR, 0, at, 0, 0, 0, 0]
+    headers[7:14] = [modules.PT_LOAD, 0, 0, 0, 1 << 47, 1 << 47, 4096]
+    headers[14:] = [modules.PT_DYNAMIC, 0, dynamic_at, 0, 32, 32, 8]
+    dynamic[:] = [modules.DT_DEBUG, debug_at, 0, 0]
+    debug[:2] = [1, ring_at]
+    # Two modules without a name, each followed by the other: base, name, dynamic section, next.
+    ring[:] = [0, 0, 0, ring_at + 32, 0, 0, 0, ring_at]
+    with modules.Memory(os.getpid()) as memory:
+        vector = {modules.AT_PHDR: at, modules.AT_PHNUM: 3}
+        assert [module.name for module in modules.read_modules(memory, vector, "x")] == ["x"]
+
+
 # ---- A running process
 
 

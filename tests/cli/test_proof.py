@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import struct
 import subprocess
 from pathlib import Path
 
@@ -332,6 +333,41 @@ def test_library_in_a_namespace_of_its_own(summarise: Summarise, build_program: 
     (process,) = summary.processes(program.name)
     strays = {(row["module"], row["symbol"], row["provider"]) for row in process["strays"]}
     assert (str(auditor), "malloc", "[another namespace]") in strays
+
+
+def with_headers_elsewhere(library: Path) -> Path:
+    """A copy whose program headers lie at its end, in a segment far behind the others."""
+    header = struct.Struct("<IIQQQQQQ")
+    note, load = 4, 1
+    text = bytearray(library.read_bytes())
+    (at,) = struct.unpack_from("<Q", text, 32)
+    (count,) = struct.unpack_from("<H", text, 56)
+    rows = [list(row) for row in header.iter_unpack(text[at : at + count * header.size])]
+    text += bytes(-len(text) % 4096)
+    address = len(text) + (1 << 20)
+    size = count * header.size
+    index = next(i for i, row in enumerate(rows) if row[0] == note)
+    rows[index] = [load, 4, len(text), address, address, size, size, 4096]
+    rows.sort(key=lambda row: (row[0] != load, row[3]))
+    struct.pack_into("<Q", text, 32, len(text))
+    text += b"".join(header.pack(*row) for row in rows)
+    copy = library.with_suffix(".moved")
+    copy.write_bytes(text)
+    return copy
+
+
+def test_library_elsewhere_whose_headers_are_not_at_its_beginning(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """As tools leave them that change files. It is named without being read."""
+    auditor = with_headers_elsewhere(build_program("lodger.c", "-shared", "-fPIC"))
+    program = build_program("plain.c")
+    summary = summarise(program, "4", environment=clean_environment(LD_AUDIT=str(auditor)))
+    assert summary.status == 4
+    (process,) = summary.processes(program.name)
+    assert (str(auditor), "malloc", "[another namespace]") in {
+        (row["module"], row["symbol"], row["provider"]) for row in process["strays"]
+    }
 
 
 def test_statically_linked_jemalloc_is_not_active(summarise: Summarise, tmp_path: Path) -> None:

@@ -228,10 +228,12 @@ def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[M
     modules = [main]
     namespace = main.dynamic.get(DT_DEBUG, 0)
     found: set[int] = set()
+    entries: set[int] = set()
     while namespace and namespace not in found:
         found.add(namespace)
         version, entry = struct.unpack("<I4xQ", memory.read(namespace, 16))
-        while entry and len(modules) < MODULES_MAX:
+        while entry and entry not in entries and len(entries) < MODULES_MAX:
+            entries.add(entry)
             base, name_at, _, following = struct.unpack("<4Q", memory.read(entry, 32))
             name = memory.text(name_at) if name_at else ""
             # The loader itself is in all namespaces.
