@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CC = os.environ.get("CC", "cc")
-CXX = os.environ.get("CXX", "c++")
+from tests.abi.support import CC, CXX, ROOT, run
 
 # Allocates itself and inside libc, and checks that hakmem's own books moved by what was allocated.
 CONSUMER_C = """
@@ -148,19 +144,6 @@ target_link_libraries(silent_shared PRIVATE hakmem::hakmem)
 add_executable(silent_static silent.c)
 target_link_libraries(silent_static PRIVATE hakmem::hakmem_static)
 """
-
-
-def run(*command: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        input="one line\n",
-        text=True,
-    )
-    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

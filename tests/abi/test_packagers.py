@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -12,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CC = os.environ.get("CC", "cc")
-CXX = os.environ.get("CXX", "c++")
+from tests.abi.support import CC, CXX, ROOT, run
+
 # As Debian's, Ubuntu's, Fedora's and Arch's, but for the level, which saves the test half its time.
 FLAGS = (
     "-O1 -fexceptions -fno-plt -Wp,-U_FORTIFY_SOURCE,-D_FORTIFY_SOURCE=2 -fstack-protector-strong"
@@ -22,18 +20,6 @@ FLAGS = (
 )
 # Clang has it from lld alone.
 LTO = "" if "clang" in CC else "-flto=auto -ffat-lto-objects"
-
-
-def run(*command: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}"
-    return done.stdout
 
 
 def configure(source: Path, build: Path, *options: str, **environment: str) -> str:
