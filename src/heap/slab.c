@@ -92,10 +92,6 @@ SLOW_PATH bool slab_quarantine_has(const struct run *slab, unsigned index) {
     return (atomic_load_relaxed(&slab_quarantined(slab)[index / 64]) & bit(index % 64)) != 0;
 }
 
-static void *block_at(const struct run *slab, unsigned index) {
-    return (void *)(slab->start + (uintptr_t)index * size_classes[slab->class_index].block_bytes);
-}
-
 // Returns how many.
 static unsigned remove_bits(struct run *slab, unsigned word, uint64_t before, uint64_t taken) {
     atomic_store_relaxed(&slab->free_bits[word], before & ~taken);
@@ -163,7 +159,7 @@ void *slab_take_random(struct run *slab, uint64_t *random_state) {
     const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
     const unsigned place = random_bit(before, random_state);
     remove_bits(slab, word, before, bit(place));
-    return block_at(slab, word * 64 + place);
+    return (void *)slab_block(slab, word * 64 + place);
 }
 
 // First index from `index` on, below `end`, whose block the slab holds (or does not, with
