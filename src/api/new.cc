@@ -1,5 +1,6 @@
 // C++ operator new: malloc, and on failure the new_handler, then std::bad_alloc (or NULL).
-// operator delete is in delete.c, which says what becomes of forms that the program replaced.
+// operator delete is in delete.c, which says what becomes of forms that the program replaced. The shared library has the
+// plain form, which others are defined by, in new_hit.c.
 //
 // In the shared library every reference to the C++ runtime is weak (HAKMEM_SHARED), so that a C
 // program does not load it. A C++ program has it loaded, and then they are bound.
@@ -71,7 +72,11 @@ using aligned_form = void *(*)(std::size_t, std::align_val_t);
 // The library's own, whatever is in force.
 #define OWN(name) __attribute__((alias(name), visibility("hidden")))
 extern "C" {
+#ifdef HAKMEM_SHARED
+__attribute__((visibility("hidden"))) void *hakmem_own_new(std::size_t);
+#else
 void *hakmem_own_new(std::size_t) OWN("_Znwm");
+#endif
 void *hakmem_own_new_array(std::size_t) OWN("_Znam");
 void *hakmem_own_new_aligned(std::size_t, std::align_val_t) OWN("_ZnwmSt11align_val_t");
 void *hakmem_own_new_array_aligned(std::size_t, std::align_val_t) OWN("_ZnamSt11align_val_t");
@@ -162,9 +167,17 @@ template <typename Call> SLOW_PATH static void *null_for_exceptions(Call call) n
     }
 }
 
+#ifdef HAKMEM_SHARED
+// Of new_hit.c, when malloc has failed.
+extern "C" SLOW_PATH void *hakmem_new_retry(std::size_t bytes);
+void *hakmem_new_retry(std::size_t bytes) {
+    return retry(bytes, NATURAL);
+}
+#else
 EXPORTED void *operator new(std::size_t bytes) {
     return new_or_throw(bytes, NATURAL);
 }
+#endif
 EXPORTED void *operator new[](std::size_t bytes) {
     return ::operator new(bytes);
 }

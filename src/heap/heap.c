@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "heap/bins.h"
 #include "heap/heap_purge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
@@ -19,7 +20,7 @@ void heap_init(struct heap *heap, uint32_t id) {
         heap->retained[i] = SIZE_CLASS_COUNT;
     }
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        list_init(&heap->bins[i].partial);
+        bin_init(&heap->bins[i]);
     }
     list_init(&heap->full);
     if (options.quarantine_blocks != 0) {
@@ -28,60 +29,15 @@ void heap_init(struct heap *heap, uint32_t id) {
     }
 }
 
-// Blocks of one word that were freed twice: a line for each.
-static SLOW_PATH void report_each(const struct run *slab, unsigned word, uint64_t bits) {
-    for (; bits != 0; bits &= bits - 1) {
-        misuse_report_freed(MISUSE_INVALID_FREE, slab, word * 64 + bit_lowest(bits));
-    }
-}
-
 static inline void report_double_frees(const struct run *slab, unsigned word, uint64_t bits) {
     if (unlikely(bits != 0)) {
-        report_each(slab, word, bits);
+        misuse_report_freed_twice(slab, word, bits);
     }
 }
 
-// All blocks are held: one that is on its way back as well was freed twice.
-static void require_nothing_remote(struct run *slab) {
-    if (likely(atomic_load_relaxed(&slab->remote_summary) == 0)) {
-        return;
-    }
-    for (unsigned w = 0; w < slab_words(slab); w++) {
-        report_double_frees(slab, w, atomic_exchange_acquire(&slab->remote_bits[w], 0));
-    }
-}
-
-static void destroy_slab(struct heap *heap, struct bin *bin, struct run *slab) {
-    require_nothing_remote(slab);
-    heap_spend(heap, slab->page_count * PAGE_BYTES);
-    heap_uncount(heap, slab);
-    list_remove(&slab->bin_link);
-    bin->slab_count--;
-    bin->empty_count--;
-    heap_count(heap, COUNTER_slabs_released, 1);
-    slab_destroy(slab);
-}
-
-static struct run *slab_with_blocks(struct heap *heap, uint64_t class_index) {
-    struct bin *bin = &heap->bins[class_index];
-    if (!list_is_empty(&bin->partial)) {
-        return CONTAINER_OF(bin->partial.next, struct run, bin_link);
-    }
-    struct run *slab = slab_create(heap, heap->id, class_index);
-    if (slab != NULL) {
-        heap_count_in(heap, slab);
-        list_push_front(&bin->partial, &slab->bin_link);
-        bin->slab_count++;
-        bin->empty_count++;
-        heap_count(heap, COUNTER_slabs_created, 1);
-    }
-    return slab;
-}
-
-static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, unsigned want,
-                          void **blocks) {
+static unsigned take_from(struct heap *heap, struct run *slab, unsigned want, void **blocks) {
     if (slab_is_empty(slab)) {
-        bin->empty_count--;
+        bin_remove_empty(heap, slab);
     }
     if (slab->purge_age == SLAB_PURGE_AGED) {
         slab->purge_age = SLAB_PURGE_USED;
@@ -111,128 +67,21 @@ static unsigned take_from(struct heap *heap, struct bin *bin, struct run *slab, 
 #define BLOCKS_FEW 4
 
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks) {
-    struct bin *bin = &heap->bins[class_index];
+    const struct bin *bin = &heap->bins[class_index];
     unsigned got = 0;
-    // A slab is made for the first block alone: what there is serves for now.
-    while (got < want && (got == 0 || (got < BLOCKS_FEW && !list_is_empty(&bin->partial)))) {
-        struct run *slab = slab_with_blocks(heap, class_index);
+    // A slab is made, or an empty one begun, for the first block alone: what there is serves for now.
+    while (got < want && (got == 0 || (got < BLOCKS_FEW && bin_has_begun_slab(bin)))) {
+        struct run *slab = bin_slab_with_blocks(heap, class_index);
         if (slab == NULL) {
             break;
         }
-        got += take_from(heap, bin, slab, want - got, blocks + got);
+        got += take_from(heap, slab, want - got, blocks + got);
     }
     heap_tell_bytes(heap);
     heap_count(heap, COUNTER_refills, 1);
     heap_count(heap, COUNTER_refilled_blocks, got);
     event_record_if_asked(EVENT_refill, page_owner(heap->id, class_index), got);
     return got;
-}
-
-bool heap_has_blocks(const struct heap *heap, uint64_t class_index) {
-    return !list_is_empty(&heap->bins[class_index].partial);
-}
-
-// A slab that holds less than this part of its blocks stays: it would soon be looked for again.
-#define MOVED_PART 8
-
-// Only so many are looked at from either end: both heaps are locked, and one may have 100,000 slabs that hold a block or two.
-// What came back last is behind.
-#define MOVED_LOOKS 16
-
-static bool is_worth_moving(const struct run *slab) {
-    return slab->free_count * MOVED_PART >= slab->block_count;
-}
-
-static struct run *slab_to_move(const struct bin *bin) {
-    const struct list *front = bin->partial.next;
-    const struct list *back = bin->partial.previous;
-    for (unsigned i = 0; i < MOVED_LOOKS && front != &bin->partial; i++, front = front->next) {
-        struct run *slab = CONTAINER_OF(front, struct run, bin_link);
-        if (is_worth_moving(slab)) {
-            return slab;
-        }
-    }
-    for (unsigned i = 0; i < MOVED_LOOKS && back != &bin->partial; i++, back = back->previous) {
-        struct run *slab = CONTAINER_OF(back, struct run, bin_link);
-        if (is_worth_moving(slab)) {
-            return slab;
-        }
-    }
-    return NULL;
-}
-
-bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
-    struct bin *source = &from->bins[class_index];
-    struct bin *target = &to->bins[class_index];
-    struct run *slab = slab_to_move(source);
-    if (slab == NULL) {
-        return false;
-    }
-    list_remove(&slab->bin_link);
-    list_push_front(&target->partial, &slab->bin_link);
-    source->slab_count--;
-    target->slab_count++;
-    source->empty_count -= slab_is_empty(slab);
-    target->empty_count += slab_is_empty(slab);
-    heap_uncount(from, slab);
-    heap_count_in(to, slab);
-    to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
-    to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
-    atomic_store_relaxed(&slab->heap, to);
-    heap_tell_bytes(from);
-    heap_tell_bytes(to);
-    heap_count(to, COUNTER_slabs_moved, 1);
-    event_record(EVENT_slab_moved, slab->start, page_owner(to->id, class_index));
-    return true;
-}
-
-// Destroys empty slabs of a class beyond `keep`; those used longest ago first. They are at the end of the list.
-static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
-    struct list *link = bin->partial.previous;
-    while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0) {
-        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        link = link->previous;
-        if (slab_is_empty(slab)) {
-            destroy_slab(heap, bin, slab);
-        }
-    }
-}
-
-// A slab of the class has emptied and stays; of the class for which that is longest ago none does any more.
-static void note_retained(struct heap *heap, uint8_t class_index) {
-    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
-        if (heap->retained[i] == class_index) {
-            return;
-        }
-    }
-    const uint8_t oldest = heap->retained[heap->retained_next];
-    if (oldest != SIZE_CLASS_COUNT) {
-        release_empty(heap, &heap->bins[oldest], 0);
-    }
-    heap->retained[heap->retained_next] = class_index;
-    heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
-}
-
-// The last block of the slab came back. It stays for the next burst, or goes.
-static MIDDLE_PATH void file_empty(struct heap *heap, struct run *slab) {
-    struct bin *bin = &heap->bins[slab->class_index];
-    bin->empty_count++;
-    const unsigned keep = (unsigned)option_live(retain_slabs);
-    if (bin->empty_count > keep && heap->budget_bytes != 0) {
-        destroy_slab(heap, bin, slab);
-        release_empty(heap, bin, keep);  // those for which no budget was left
-        return;
-    }
-    // Used last, so that it can go when another one empties.
-    list_remove(&slab->bin_link);
-    list_push_back(&bin->partial, &slab->bin_link);
-    note_retained(heap, slab->class_index);
-}
-
-// A slab that held no block is about to.
-static MIDDLE_PATH void file_partial(struct heap *heap, struct run *slab) {
-    list_remove(&slab->bin_link);
-    list_push_back(&heap->bins[slab->class_index].partial, &slab->bin_link);
 }
 
 FAST_PATH void put_and_count(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
@@ -259,7 +108,7 @@ static MIDDLE_PATH void put_and_purge(struct heap *heap, struct run *slab, unsig
 FAST_PATH void put_bits(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     heap->put_since_purge = heap->put_since_early = true;
     if (unlikely(slab->free_count == 0)) {
-        file_partial(heap, slab);
+        bin_file_partial(heap, slab);
     }
     if (likely(!heap->keeps_too_much)) {
         put_and_count(heap, slab, word, bits);
@@ -267,7 +116,7 @@ FAST_PATH void put_bits(struct heap *heap, struct run *slab, unsigned word, uint
         put_and_purge(heap, slab, word, bits);
     }
     if (unlikely(slab_is_empty(slab))) {
-        file_empty(heap, slab);
+        bin_file_empty(heap, slab);
     }
 }
 
@@ -318,12 +167,31 @@ static MIDDLE_PATH void wait_to_send(struct flush *flush, struct run *slab, unsi
     *flush->end++ = (struct stretch){slab, word, bits, slab_word(slab, word)};
 }
 
-// How many of blocks[], at least the first one, follow one another `step` apart.
+// How many of blocks[] follow one another `step` apart, of which the first four do. Four at a time, as long as all do.
+FAST_PATH unsigned count_many(void *const *blocks, unsigned count, uintptr_t step) {
+    const uintptr_t *at = (const uintptr_t *)blocks + 4;
+    const uintptr_t *const end = (const uintptr_t *)blocks + count;
+    uintptr_t next = at[-4] + 4 * step;
+    while (end - at >= 4 && ((at[0] ^ next) | (at[1] ^ (next + step)) |
+                             (at[2] ^ (next + 2 * step)) | (at[3] ^ (next + 3 * step))) == 0) {
+        at += 4;
+        next += 4 * step;
+    }
+    for (; at != end && *at == next; at++) {
+        next += step;
+    }
+    return (unsigned)(at - (const uintptr_t *)blocks);
+}
+
+// The same, of which the first one does.
 FAST_PATH unsigned count_following(void *const *blocks, unsigned count, uintptr_t step) {
     uintptr_t next = (uintptr_t)blocks[0] + step;
     unsigned n = 1;
     for (; n < count && (uintptr_t)blocks[n] == next; n++) {
         next += step;
+        if (n == 3) {
+            return count_many(blocks, count, step);
+        }
     }
     return n;
 }
@@ -562,11 +430,4 @@ unsigned heap_collect(struct heap *heap) {
     heap_purge_excess(heap);
     heap_count(heap, COUNTER_remote_collected, count);
     return count;
-}
-
-void heap_release_empty(struct heap *heap, unsigned keep) {
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        release_empty(heap, &heap->bins[i], keep);
-    }
-    heap_tell_bytes(heap);
 }

@@ -332,6 +332,12 @@ void misuse_report_freed(enum misuse what, const struct run *slab, unsigned inde
     finish(never_handed_out(slab, index) ? what : of_freed(what), block.start, &description);
 }
 
+SLOW_PATH void misuse_report_freed_twice(const struct run *slab, unsigned word, uint64_t bits) {
+    for (; bits != 0; bits &= bits - 1) {
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, word * 64 + bit_lowest(bits));
+    }
+}
+
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes) {
     struct text description;
     text_clear(&description);

@@ -34,6 +34,9 @@ void misuse_report(enum misuse what, uintptr_t address);
 // The block `index` of a slab, known to be free: an "invalid" kind becomes its "freed" counterpart.
 void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index);
 
+// Blocks of one word of a slab's bitmaps that were freed twice: a line for each.
+void misuse_report_freed_twice(const struct run *slab, unsigned word, uint64_t bits);
+
 // A block of `block_bytes` that was said to have `claimed_bytes`.
 void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_bytes);
 

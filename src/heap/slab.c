@@ -35,19 +35,13 @@ static bool make_bitmaps(struct run *slab) {
     return true;
 }
 
-struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_index) {
-    const struct size_class *size_class = &size_classes[class_index];
-    bool zeroed;
-    struct run *slab =
-        arena_take(size_class->slab_pages, PAGE_BYTES, options.guard_gaps != 0, &zeroed);
-    if (slab == NULL) {
-        return NULL;
-    }
+// Makes a slab of a run that is nothing else. False, and then it still is nothing, when there is no memory for its bitmaps.
+static bool set_up(struct run *slab, struct heap *heap, uint32_t heap_id, uint64_t class_index,
+                   bool zeroed) {
     slab->class_index = (uint8_t)class_index;
-    slab->block_count = size_class->block_count;
+    slab->block_count = size_classes[class_index].block_count;
     if (!make_bitmaps(slab)) {
-        arena_give(slab);
-        return NULL;
+        return false;
     }
     atomic_store_relaxed(&slab->large_bytes, 0);
     slab->free_count = slab->block_count;
@@ -74,10 +68,10 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
     atomic_store_relaxed(&slab->kind, RUN_SLAB);
     page_map_set(slab->start, slab->page_count, page_entry_slab(slab, class_index));
     event_record(EVENT_slab_created, slab->start, page_owner(heap_id, class_index));
-    return slab;
+    return true;
 }
 
-void slab_destroy(struct run *slab) {
+static void take_down(struct run *slab) {
     event_record(EVENT_slab_released, slab->start, slab->class_index);
     page_map_set(slab->start, slab->page_count, PAGE_ENTRY_NONE);
     atomic_store_relaxed(&slab->heap, NULL);
@@ -85,6 +79,32 @@ void slab_destroy(struct run *slab) {
     if (bytes != 0) {
         metadata_free_bitmaps((void *)slab->free_bits, bytes);
     }
+}
+
+// Gives the run of what is no slab back, unless it has become one.
+static struct run *or_give(struct run *slab, bool is_set_up) {
+    if (likely(is_set_up)) {
+        return slab;
+    }
+    arena_give(slab);
+    return NULL;
+}
+
+struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_index) {
+    bool zeroed;
+    struct run *slab = arena_take(size_classes[class_index].slab_pages, PAGE_BYTES,
+                                  options.guard_gaps != 0, &zeroed);
+    return slab == NULL ? NULL : or_give(slab, set_up(slab, heap, heap_id, class_index, zeroed));
+}
+
+struct run *slab_remake(struct run *slab, struct heap *heap, uint32_t heap_id,
+                        uint64_t class_index) {
+    take_down(slab);
+    return or_give(slab, set_up(slab, heap, heap_id, class_index, false));
+}
+
+void slab_destroy(struct run *slab) {
+    take_down(slab);
     arena_give(slab);
 }
 
@@ -120,7 +140,14 @@ static void **list_blocks(const struct run *slab, unsigned word, uint64_t bits, 
     }
     const unsigned first = bit_lowest(bits);
     void **begin = end - bit_stretch_length(bits, first);
-    for (uintptr_t block = start + first * block_bytes; end != begin; block += block_bytes) {
+    uintptr_t block = start + first * block_bytes;
+    for (; end - begin >= 4; block += 4 * block_bytes) {
+        *--end = (void *)block;
+        *--end = (void *)(block + block_bytes);
+        *--end = (void *)(block + 2 * block_bytes);
+        *--end = (void *)(block + 3 * block_bytes);
+    }
+    for (; end != begin; block += block_bytes) {
         *--end = (void *)block;
     }
     return end;

@@ -25,6 +25,10 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
 // The slab must hold all its blocks and be on no list.
 void slab_destroy(struct run *slab);
 
+// The same, and makes one of another class of it that has as many pages. NULL when the system has no memory: it is gone then.
+struct run *slab_remake(struct run *slab, struct heap *heap, uint32_t heap_id,
+                        uint64_t class_index);
+
 // Words of bitmaps, each of 64 neighbouring blocks, that a refill touches in a slab, and stretches that a flush puts back: one costs as
 // much as several blocks of it, and a call that touches many takes long (docs/decisions/0056-few-words-at-a-time.md).
 #define WORDS_FEW 2

@@ -78,14 +78,14 @@ static inline bool lock_may_be_mine(const struct lock *lock) {
            lock_may_be_mine_slow(lock);
 }
 
-static inline void lock_note_taken(struct lock *lock) {
+FAST_PATH void lock_note_taken(struct lock *lock) {
     atomic_store_relaxed(&lock->holder, lock_thread_mark());
     if (HAKMEM_CHECKS) {
         lock_note_held(lock);
     }
 }
 
-static inline void lock_acquire(struct lock *lock) {
+FAST_PATH void lock_acquire(struct lock *lock) {
     if (HAKMEM_CHECKS) {
         lock_check_rank(lock);
     }

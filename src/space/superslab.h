@@ -51,6 +51,8 @@ struct run {
     // Free blocks taken to be without memory: never used, or purged since. The next to be handed out.
     uint16_t clean_count;
     uint8_t purged;  // enum slab_purged: why the clean blocks were
+    uint32_t
+        heap_id;  // of the heap that it belongs to, or a slab here did before; 0: none that is known
 
     // Line of the remote freers.
     // Release or on publishing a word, acquire exchange by the owner on collecting.

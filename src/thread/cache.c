@@ -122,9 +122,10 @@ static unsigned take_from_heap(struct thread_cache *cache, uint64_t class_index,
         heap_collect(heap);
     }
     // Quarantined blocks are their heap's to know of.
-    if (unlikely(!heap_has_blocks(heap, class_index)) && !cache->checked) {
+    if (unlikely(heap_wants_slab(heap, class_index)) && !cache->checked) {
         cache->slabs_wanted++;
-        if (likely(cache_slab_bringer != NULL)) {
+        if (!heap_has_blocks(heap, class_index) && !heap_use_spare(heap, class_index) &&
+            likely(cache_slab_bringer != NULL)) {
             cache_slab_bringer(cache, class_index);
         }
     }

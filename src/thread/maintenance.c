@@ -206,6 +206,9 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;
         cache_decay(cache);
+        lock_acquire(&cache->heap.lock);
+        heap_decay_spares(&cache->heap);
+        lock_release(&cache->heap.lock);
     }
     purge_own_slabs(cache, now_ms);
     harvest_idle(cache, now_ms);

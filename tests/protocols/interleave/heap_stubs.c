@@ -1,4 +1,6 @@
-// What heap.c and slab.c call that has nothing to do with the order of steps.
+// What bins.c, heap.c and slab.c call that has nothing to do with the order of steps.
+#include "base/bits.h"
+#include "heap/misuse.h"
 #include "heap/slack.h"
 #include "main.h"
 #include "os/os.h"
@@ -12,6 +14,12 @@ void page_map_set(uintptr_t start, size_t page_count, uint64_t entry) {
 
 // Without it every look-up is page_map_get_unflat()'s, which each program has for itself.
 page_entry_atomic *page_map_flat;
+
+void misuse_report_freed_twice(const struct run *slab, unsigned word, uint64_t bits) {
+    for (; bits != 0; bits &= bits - 1) {
+        misuse_report_freed(MISUSE_INVALID_FREE, slab, word * 64 + bit_lowest(bits));
+    }
+}
 
 void slack_require(struct run *slab, unsigned index) {
     (void)slab;

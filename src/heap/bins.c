@@ -1,0 +1,268 @@
+#include "heap/bins.h"
+
+#include "base/bits.h"
+#include "config/options.h"
+#include "heap/heap.h"
+#include "heap/heap_purge.h"
+#include "heap/misuse.h"
+#include "os/events.h"
+
+void bin_init(struct bin *bin) {
+    list_init(&bin->partial);
+    bin->empties = &bin->partial;
+}
+
+// ---- Empty slabs ----
+
+// Behind all others: used last, so that it can go when another one empties. The slab is on no list.
+static void add_empty(struct heap *heap, struct run *slab) {
+    struct bin *bin = bin_of(heap, slab);
+    list_push_back(&bin->partial, &slab->bin_link);
+    if (bin->empties == &bin->partial) {
+        bin->empties = &slab->bin_link;
+    }
+    bin->empty_count++;
+    heap->spares.count += bin_may_be_spare(slab);
+}
+
+// All blocks are held: one that is on its way back as well was freed twice.
+static void require_nothing_remote(struct run *slab) {
+    if (likely(atomic_load_relaxed(&slab->remote_summary) == 0)) {
+        return;
+    }
+    for (unsigned w = 0; w < slab_words(slab); w++) {
+        const uint64_t bits = atomic_exchange_acquire(&slab->remote_bits[w], 0);
+        if (unlikely(bits != 0)) {
+            misuse_report_freed_twice(slab, w, bits);
+        }
+    }
+}
+
+// Takes an empty slab from the heap, which is to be none or another's.
+static void leave(struct heap *heap, struct run *slab) {
+    heap_uncount(heap, slab);
+    bin_remove_empty(heap, slab);
+    list_remove(&slab->bin_link);
+    bin_of(heap, slab)->slab_count--;
+}
+
+static void join(struct heap *heap, struct run *slab) {
+    slab->heap_id = heap->id;
+    heap_count_in(heap, slab);
+    add_empty(heap, slab);
+    bin_of(heap, slab)->slab_count++;
+}
+
+static void destroy_slab(struct heap *heap, struct run *slab) {
+    require_nothing_remote(slab);
+    leave(heap, slab);
+    heap->spares.released += bin_may_be_spare(slab);
+    heap_spend(heap, slab->page_count * PAGE_BYTES);
+    heap_count(heap, COUNTER_slabs_released, 1);
+    slab_destroy(slab);
+}
+
+// ---- Spare slabs ----
+
+// Whether an empty slab stays as a spare one: not beyond what slabs may keep of free memory while empty runs keep as much
+// (heap_purge_excess).
+static bool is_spare(const struct heap *heap, const struct run *slab) {
+    return bin_may_be_spare(slab) && heap->spares.count <= heap->spares.most &&
+           heap->loose_bytes <= option_live(excess_bytes) / 2;
+}
+
+// A slab was made anew of what was another heap's: had the last one that went stayed, it need not have been.
+static void note_made(struct heap *heap, const struct run *slab) {
+    struct spares *spares = &heap->spares;
+    if (bin_may_be_spare(slab) && spares->released > 0 && option_live(retain_slabs) != 0) {
+        spares->released--;
+        spares->most += slab->heap_id != 0 && slab->heap_id != heap->id;
+    }
+}
+
+// Of what a class keeps in any case (heap->retained).
+static unsigned kept_of(const struct heap *heap, uint64_t class_index) {
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        if (heap->retained[i] == class_index) {
+            return (unsigned)option_live(retain_slabs);
+        }
+    }
+    return 0;
+}
+
+// Of the class that has most empty slabs beyond what it keeps, the one that emptied last.
+static struct run *spare_slab(const struct heap *heap) {
+    const struct bin *most = NULL;
+    unsigned count = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT && size_classes[i].slab_pages == SPARE_PAGES; i++) {
+        const struct bin *bin = &heap->bins[i];
+        if (bin->empty_count > count && bin->empty_count > count + kept_of(heap, i)) {
+            most = bin;
+            count = bin->empty_count - kept_of(heap, i);
+        }
+    }
+    return most == NULL ? NULL : CONTAINER_OF(most->partial.previous, struct run, bin_link);
+}
+
+bool heap_use_spare(struct heap *heap, uint64_t class_index) {
+    if (heap->spares.most == 0 || size_classes[class_index].slab_pages != SPARE_PAGES) {
+        return false;
+    }
+    struct run *slab = spare_slab(heap);
+    if (slab == NULL) {
+        return false;
+    }
+    require_nothing_remote(slab);
+    leave(heap, slab);
+    slab = slab_remake(slab, heap, heap->id, class_index);
+    if (slab == NULL) {
+        return false;
+    }
+    join(heap, slab);
+    heap_count(heap, COUNTER_slabs_remade, 1);
+    return true;
+}
+
+// Destroys empty slabs of a class beyond `keep`, but for spare ones; those that emptied first go first.
+static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
+    while (bin->empty_count > keep && heap->budget_bytes != 0) {
+        struct run *slab = CONTAINER_OF(bin->empties, struct run, bin_link);
+        if (is_spare(heap, slab)) {
+            break;
+        }
+        destroy_slab(heap, slab);
+    }
+}
+
+void heap_decay_spares(struct heap *heap) {
+    struct spares *spares = &heap->spares;
+    spares->most -= (uint32_t)least_u64(spares->most, spares->low);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT && spares->count > spares->most; i++) {
+        release_empty(heap, &heap->bins[i], kept_of(heap, i));
+    }
+    spares->released = 0;
+    spares->low = spares->count;
+}
+
+void heap_release_empty(struct heap *heap, unsigned keep) {
+    heap->spares.most = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        if (unlikely(heap->bins[i].empty_count > keep)) {
+            release_empty(heap, &heap->bins[i], keep);
+        }
+    }
+    heap->spares.released = 0;
+    heap_tell_bytes(heap);
+}
+
+// ---- Slabs in use ----
+
+struct run *bin_slab_with_blocks(struct heap *heap, uint64_t class_index) {
+    struct bin *bin = &heap->bins[class_index];
+    if (!list_is_empty(&bin->partial)) {
+        return CONTAINER_OF(bin->partial.next, struct run, bin_link);
+    }
+    struct run *slab = slab_create(heap, heap->id, class_index);
+    if (slab != NULL) {
+        note_made(heap, slab);
+        join(heap, slab);
+        heap_count(heap, COUNTER_slabs_created, 1);
+    }
+    return slab;
+}
+
+bool heap_has_blocks(const struct heap *heap, uint64_t class_index) {
+    return !list_is_empty(&heap->bins[class_index].partial);
+}
+
+// A slab of the class has emptied and stays; of the class for which that is longest ago none does any more.
+static void note_retained(struct heap *heap, uint8_t class_index) {
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        if (heap->retained[i] == class_index) {
+            return;
+        }
+    }
+    const uint8_t oldest = heap->retained[heap->retained_next];
+    if (oldest != SIZE_CLASS_COUNT) {
+        release_empty(heap, &heap->bins[oldest], 0);
+    }
+    heap->retained[heap->retained_next] = class_index;
+    heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
+}
+
+MIDDLE_PATH void bin_file_empty(struct heap *heap, struct run *slab) {
+    struct bin *bin = bin_of(heap, slab);
+    list_remove(&slab->bin_link);
+    add_empty(heap, slab);
+    const unsigned keep = (unsigned)option_live(retain_slabs);
+    if (bin->empty_count > keep && heap->budget_bytes != 0 && !is_spare(heap, slab)) {
+        // And those for which no budget was left.
+        release_empty(heap, bin, keep);
+    } else {
+        note_retained(heap, slab->class_index);
+    }
+}
+
+MIDDLE_PATH void bin_file_partial(struct heap *heap, struct run *slab) {
+    list_remove(&slab->bin_link);
+    list_push_back(bin_of(heap, slab)->empties, &slab->bin_link);
+}
+
+// ---- From heap to heap ----
+
+// A slab that holds less than this part of its blocks stays: it would soon be looked for again.
+#define MOVED_PART 8
+
+// Only so many are looked at from either end: both heaps are locked, and one may have 100,000 slabs that hold a block or two.
+// What came back last is behind.
+#define MOVED_LOOKS 16
+
+static bool is_worth_moving(const struct run *slab) {
+    return slab->free_count * MOVED_PART >= slab->block_count;
+}
+
+static struct run *slab_to_move(const struct bin *bin) {
+    const struct list *front = bin->partial.next;
+    const struct list *back = bin->partial.previous;
+    for (unsigned i = 0; i < MOVED_LOOKS && front != &bin->partial; i++, front = front->next) {
+        struct run *slab = CONTAINER_OF(front, struct run, bin_link);
+        if (is_worth_moving(slab)) {
+            return slab;
+        }
+    }
+    for (unsigned i = 0; i < MOVED_LOOKS && back != &bin->partial; i++, back = back->previous) {
+        struct run *slab = CONTAINER_OF(back, struct run, bin_link);
+        if (is_worth_moving(slab)) {
+            return slab;
+        }
+    }
+    return NULL;
+}
+
+bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
+    struct run *slab = slab_to_move(&from->bins[class_index]);
+    if (slab == NULL) {
+        return false;
+    }
+    if (slab_is_empty(slab)) {
+        leave(from, slab);
+        join(to, slab);
+    } else {
+        struct bin *target = bin_of(to, slab);
+        heap_uncount(from, slab);
+        list_remove(&slab->bin_link);
+        bin_of(from, slab)->slab_count--;
+        slab->heap_id = to->id;
+        heap_count_in(to, slab);
+        list_push_front(&target->partial, &slab->bin_link);
+        target->slab_count++;
+    }
+    to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
+    to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
+    atomic_store_relaxed(&slab->heap, to);
+    heap_tell_bytes(from);
+    heap_tell_bytes(to);
+    heap_count(to, COUNTER_slabs_moved, 1);
+    event_record(EVENT_slab_moved, slab->start, page_owner(to->id, class_index));
+    return true;
+}
