@@ -2,7 +2,6 @@
 
 #include "base/bits.h"
 #include "config/options.h"
-#include "heap/heap.h"
 #include "heap/heap_purge.h"
 #include "heap/misuse.h"
 #include "os/events.h"

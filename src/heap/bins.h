@@ -1,5 +1,5 @@
 // The slabs of a heap, by class: which one serves, what becomes of one that empties, and which may change to another class or
-// another heap. For heap.c; the rest of what is here others find in heap.h. All functions want the heap's lock.
+// another heap. What begins with bin_ is heap.c's. All functions want the heap's lock.
 #pragma once
 
 #include "base/bits.h"
@@ -36,3 +36,27 @@ static inline void bin_remove_empty(struct heap *heap, const struct run *slab) {
     heap->spares.count -= bin_may_be_spare(slab);
     heap->spares.low = (uint32_t)least_u64(heap->spares.low, heap->spares.count);
 }
+
+// Whether the heap has blocks of the class without making a slab.
+bool heap_has_blocks(const struct heap *heap, uint64_t class_index);
+
+// Whether the next block of the class is the first one of a slab: of a new one, or of a spare one, which would be new if it had not
+// stayed.
+static inline bool heap_wants_slab(const struct heap *heap, uint64_t class_index) {
+    const struct bin *bin = &heap->bins[class_index];
+    return list_is_empty(&bin->partial) ||
+           (unlikely(heap->spares.most != 0) && !bin_has_begun_slab(bin));
+}
+
+// Makes a slab of the class, which has none with blocks, of a spare one of another class. False when there is none.
+bool heap_use_spare(struct heap *heap, uint64_t class_index);
+
+// A decay interval is over: gives up spare slabs that it did without.
+void heap_decay_spares(struct heap *heap);
+
+// Moves a slab of the class that holds a fair part of its blocks from one heap to another; both locks are
+// held. False when there is none.
+bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
+
+// Destroys empty slabs beyond `keep` per class, spare ones too.
+void heap_release_empty(struct heap *heap, unsigned keep);

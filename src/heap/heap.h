@@ -14,6 +14,7 @@
 // tests/protocols/remote_free.pml.
 #pragma once
 
+#include "heap/bins.h"
 #include "heap/heap_state.h"
 
 void heap_init(struct heap *heap, uint32_t id);
@@ -25,27 +26,6 @@ void heap_init(struct heap *heap, uint32_t id);
 // of a further slab only where these are very few. When none has one, makes a slab. Returns how many; 0 when the system has
 // no memory.
 unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void **blocks);
-
-// Whether the heap has blocks of the class without making a slab.
-bool heap_has_blocks(const struct heap *heap, uint64_t class_index);
-
-// Whether the next block of the class is the first one of a slab: of a new one, or of a spare one, which would be new if it had not
-// stayed.
-static inline bool heap_wants_slab(const struct heap *heap, uint64_t class_index) {
-    const struct bin *bin = &heap->bins[class_index];
-    return list_is_empty(&bin->partial) ||
-           (unlikely(heap->spares.most != 0) && !bin_has_begun_slab(bin));
-}
-
-// Makes a slab of the class, which has none with blocks, of a spare one of another class. False when there is none.
-bool heap_use_spare(struct heap *heap, uint64_t class_index);
-
-// A decay interval is over: gives up spare slabs that it did without.
-void heap_decay_spares(struct heap *heap);
-
-// Moves a slab of the class that holds a fair part of its blocks from one heap to another; both locks are
-// held. False when there is none.
-bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 
 // Puts blocks back that the heap's own thread freed; those of other heaps go home, as by heap_publish().
 // Each is checked: a pointer that is no block, or one the slab holds already, is reported as misuse and
@@ -72,6 +52,3 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits);
 
 // The same for one block. Reports a pointer that is none.
 void heap_publish_block(struct run *slab, void *block);
-
-// Destroys empty slabs beyond `keep` per class, spare ones too.
-void heap_release_empty(struct heap *heap, unsigned keep);

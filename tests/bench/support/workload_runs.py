@@ -40,7 +40,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "spike": ("spike", "--ops", "5000", "--max", "4096", "--idle-ms", "0", "--beat-ms", "0"),
     "leak": ("leak", "--ops", "20000", "--warm", "200", "--slots", "100"),
     "latency": ("latency", "--ops", "20000", "--warm", "200", "--slots", "100", "--threads", "2"),
-    "threadtest": ("threadtest", "--ops", "20000", "--warm", "200", "--slots", "100", "--threads", "2"),
+    "threadtest": ("threadtest", "--ops", "20000", "--warm", "200", "--slots", "100"),
     "batches": ("batches", "--ops", "20000", "--warm", "200", "--slots", "1000", "--threads", "2"),
     "trees": ("trees", "--ops", "20000", "--depth", "8"),
     "mstress": ("mstress", "--ops", "20000", "--warm", "200", "--rounds", "1000"),
