@@ -100,6 +100,9 @@ int main(int argc, char **argv) {
         .thread_count = 2,
     };
     frame_options_parse(&options, argc, argv);
+    if (options.round_count > UINT32_MAX) {
+        frame_fail("mstress: a thread lives for at most 4,294,967,295 blocks");
+    }
     struct plan plan = {.options = &options};
     struct exchange_slot *table = frame_map(TABLE_SLOTS * sizeof *table);
     plan.chains = frame_map(options.thread_count * sizeof *plan.chains);

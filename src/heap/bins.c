@@ -6,20 +6,12 @@
 #include "heap/misuse.h"
 #include "os/events.h"
 
-void bin_init(struct bin *bin) {
-    list_init(&bin->partial);
-    bin->empties = &bin->partial;
-}
-
 // ---- Empty slabs ----
 
 // Behind all others: used last, so that it can go when another one empties. The slab is on no list.
 static void add_empty(struct heap *heap, struct run *slab) {
     struct bin *bin = bin_of(heap, slab);
     list_push_back(&bin->partial, &slab->bin_link);
-    if (bin->empties == &bin->partial) {
-        bin->empties = &slab->bin_link;
-    }
     bin->empty_count++;
     heap->spares.count += bin_may_be_spare(slab);
 }
@@ -63,11 +55,37 @@ static void destroy_slab(struct heap *heap, struct run *slab) {
 
 // ---- Spare slabs ----
 
-// Whether an empty slab stays as a spare one: not beyond what slabs may keep of free memory while empty runs keep as much
-// (heap_purge_excess).
+// Of what a class keeps in any case (heap->retained).
+static unsigned kept_of(const struct heap *heap, uint64_t class_index) {
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        if (heap->retained[i] == class_index) {
+            return (unsigned)option_live(retain_slabs);
+        }
+    }
+    return 0;
+}
+
+// Those of SPARE_PAGES that are kept in any case.
+static unsigned retained_count(const struct heap *heap) {
+    unsigned count = 0;
+    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
+        const uint8_t class_index = heap->retained[i];
+        if (class_index != SIZE_CLASS_COUNT &&
+            size_classes[class_index].slab_pages == SPARE_PAGES) {
+            count +=
+                (unsigned)least_u64(heap->bins[class_index].empty_count, option_live(retain_slabs));
+        }
+    }
+    return count;
+}
+
+// Whether an empty slab of a class that has more than it keeps stays all the same. Half of excess_bytes in free blocks is as much
+// as slabs may keep without taking from what empty runs may (heap_purge_excess).
 static bool is_spare(const struct heap *heap, const struct run *slab) {
-    return bin_may_be_spare(slab) && heap->spares.count <= heap->spares.most &&
-           heap->loose_bytes <= option_live(excess_bytes) / 2;
+    return unlikely(heap->spares.most != 0) && bin_may_be_spare(slab) &&
+           heap->spares.count <= heap->spares.most + retained_count(heap) &&
+           heap->loose_bytes <= option_live(excess_bytes) / 2 && !heap->keeps_too_much &&
+           option_live(retain_slabs) != 0;
 }
 
 // A slab was made anew of what was another heap's: had the last one that went stayed, it need not have been.
@@ -79,28 +97,34 @@ static void note_made(struct heap *heap, const struct run *slab) {
     }
 }
 
-// Of what a class keeps in any case (heap->retained).
-static unsigned kept_of(const struct heap *heap, uint64_t class_index) {
-    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
-        if (heap->retained[i] == class_index) {
-            return (unsigned)option_live(retain_slabs);
+// Slabs that a full one made room in come behind empty ones: only so many are looked at.
+#define SPARE_LOOKS 64
+
+// One of those that emptied last, which are at the end of the list, or NULL.
+static struct run *empty_slab(const struct bin *bin) {
+    const struct list *link = bin->partial.previous;
+    for (unsigned i = 0; i < SPARE_LOOKS && link != &bin->partial; i++, link = link->previous) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        if (slab_is_empty(slab)) {
+            return slab;
         }
     }
-    return 0;
+    return NULL;
 }
 
-// Of the class that has most empty slabs beyond what it keeps, the one that emptied last.
+// Of the class that has most empty slabs beyond what it keeps.
 static struct run *spare_slab(const struct heap *heap) {
     const struct bin *most = NULL;
     unsigned count = 0;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT && size_classes[i].slab_pages == SPARE_PAGES; i++) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const struct bin *bin = &heap->bins[i];
-        if (bin->empty_count > count && bin->empty_count > count + kept_of(heap, i)) {
+        if (bin->empty_count > count && size_classes[i].slab_pages == SPARE_PAGES &&
+            bin->empty_count > count + kept_of(heap, i)) {
             most = bin;
             count = bin->empty_count - kept_of(heap, i);
         }
     }
-    return most == NULL ? NULL : CONTAINER_OF(most->partial.previous, struct run, bin_link);
+    return most == NULL ? NULL : empty_slab(most);
 }
 
 bool heap_use_spare(struct heap *heap, uint64_t class_index) {
@@ -115,6 +139,7 @@ bool heap_use_spare(struct heap *heap, uint64_t class_index) {
     leave(heap, slab);
     slab = slab_remake(slab, heap, heap->id, class_index);
     if (slab == NULL) {
+        heap_count(heap, COUNTER_slabs_released, 1);
         return false;
     }
     join(heap, slab);
@@ -122,32 +147,43 @@ bool heap_use_spare(struct heap *heap, uint64_t class_index) {
     return true;
 }
 
-// Destroys empty slabs of a class beyond `keep`, but for spare ones; those that emptied first go first.
+// Destroys empty slabs of a class beyond `keep`, but for spare ones. They are at the end of the list.
 static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
-    while (bin->empty_count > keep && heap->budget_bytes != 0) {
-        struct run *slab = CONTAINER_OF(bin->empties, struct run, bin_link);
-        if (is_spare(heap, slab)) {
-            break;
+    struct list *link = bin->partial.previous;
+    while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0) {
+        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+        link = link->previous;
+        if (slab_is_empty(slab)) {
+            if (is_spare(heap, slab)) {
+                break;
+            }
+            destroy_slab(heap, slab);
         }
-        destroy_slab(heap, slab);
     }
 }
 
 void heap_decay_spares(struct heap *heap) {
     struct spares *spares = &heap->spares;
-    spares->most -= (uint32_t)least_u64(spares->most, spares->low);
-    for (size_t i = 0; i < SIZE_CLASS_COUNT && spares->count > spares->most; i++) {
+    if (likely(spares->most == 0)) {
+        spares->released = 0;
+        return;
+    }
+    // What is kept in any case is no spare that was not needed.
+    const uint32_t idle = spares->low - (uint32_t)least_u64(spares->low, retained_count(heap));
+    spares->most -= (uint32_t)least_u64(spares->most, idle);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         release_empty(heap, &heap->bins[i], kept_of(heap, i));
     }
     spares->released = 0;
     spares->low = spares->count;
+    heap_tell_bytes(heap);
 }
 
 void heap_release_empty(struct heap *heap, unsigned keep) {
     heap->spares.most = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (unlikely(heap->bins[i].empty_count > keep)) {
-            release_empty(heap, &heap->bins[i], keep);
+        if (unlikely(heap->bins[i].empty_count != 0)) {
+            release_empty(heap, &heap->bins[i], (unsigned)least_u64(keep, kept_of(heap, i)));
         }
     }
     heap->spares.released = 0;
@@ -194,17 +230,19 @@ MIDDLE_PATH void bin_file_empty(struct heap *heap, struct run *slab) {
     list_remove(&slab->bin_link);
     add_empty(heap, slab);
     const unsigned keep = (unsigned)option_live(retain_slabs);
-    if (bin->empty_count > keep && heap->budget_bytes != 0 && !is_spare(heap, slab)) {
-        // And those for which no budget was left.
-        release_empty(heap, bin, keep);
-    } else {
+    if (bin->empty_count <= keep || heap->budget_bytes == 0 || is_spare(heap, slab)) {
         note_retained(heap, slab->class_index);
+        return;
+    }
+    destroy_slab(heap, slab);
+    if (likely(heap->spares.most == 0)) {
+        release_empty(heap, bin, keep);  // those for which no budget was left
     }
 }
 
 MIDDLE_PATH void bin_file_partial(struct heap *heap, struct run *slab) {
     list_remove(&slab->bin_link);
-    list_push_back(bin_of(heap, slab)->empties, &slab->bin_link);
+    list_push_back(&bin_of(heap, slab)->partial, &slab->bin_link);
 }
 
 // ---- From heap to heap ----

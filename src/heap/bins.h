@@ -6,8 +6,6 @@
 #include "heap/heap_state.h"
 #include "heap/slab.h"
 
-void bin_init(struct bin *bin);
-
 // The slab of a class that serves next: one that is in use before one that is empty; or a new one. NULL when the system has
 // no memory.
 struct run *bin_slab_with_blocks(struct heap *heap, uint64_t class_index);
@@ -26,13 +24,15 @@ static inline bool bin_may_be_spare(const struct run *slab) {
     return slab->page_count == SPARE_PAGES;
 }
 
+// Whether the slab that serves next is in use.
+static inline bool bin_has_begun_slab(const struct bin *bin) {
+    return !list_is_empty(&bin->partial) &&
+           !slab_is_empty(CONTAINER_OF(bin->partial.next, struct run, bin_link));
+}
+
 // An empty slab is one no longer: it is about to hand out its first block, or to go.
 static inline void bin_remove_empty(struct heap *heap, const struct run *slab) {
-    struct bin *bin = bin_of(heap, slab);
-    if (bin->empties == &slab->bin_link) {
-        bin->empties = slab->bin_link.next;
-    }
-    bin->empty_count--;
+    bin_of(heap, slab)->empty_count--;
     heap->spares.count -= bin_may_be_spare(slab);
     heap->spares.low = (uint32_t)least_u64(heap->spares.low, heap->spares.count);
 }

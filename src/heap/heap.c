@@ -20,7 +20,7 @@ void heap_init(struct heap *heap, uint32_t id) {
         heap->retained[i] = SIZE_CLASS_COUNT;
     }
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        bin_init(&heap->bins[i]);
+        list_init(&heap->bins[i].partial);
     }
     list_init(&heap->full);
     if (options.quarantine_blocks != 0) {
@@ -169,18 +169,19 @@ static MIDDLE_PATH void wait_to_send(struct flush *flush, struct run *slab, unsi
 
 // How many of blocks[] follow one another `step` apart, of which the first four do. Four at a time, as long as all do.
 FAST_PATH unsigned count_many(void *const *blocks, unsigned count, uintptr_t step) {
-    const uintptr_t *at = (const uintptr_t *)blocks + 4;
-    const uintptr_t *const end = (const uintptr_t *)blocks + count;
-    uintptr_t next = at[-4] + 4 * step;
-    while (end - at >= 4 && ((at[0] ^ next) | (at[1] ^ (next + step)) |
-                             (at[2] ^ (next + 2 * step)) | (at[3] ^ (next + 3 * step))) == 0) {
+    void *const *at = blocks + 4;
+    void *const *const end = blocks + count;
+    uintptr_t next = (uintptr_t)blocks[0] + 4 * step;
+    while (end - at >= 4 &&
+           (((uintptr_t)at[0] ^ next) | ((uintptr_t)at[1] ^ (next + step)) |
+            ((uintptr_t)at[2] ^ (next + 2 * step)) | ((uintptr_t)at[3] ^ (next + 3 * step))) == 0) {
         at += 4;
         next += 4 * step;
     }
-    for (; at != end && *at == next; at++) {
+    for (; at != end && (uintptr_t)*at == next; at++) {
         next += step;
     }
-    return (unsigned)(at - (const uintptr_t *)blocks);
+    return (unsigned)(at - blocks);
 }
 
 // The same, of which the first one does.

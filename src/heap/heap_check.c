@@ -37,21 +37,6 @@ static bool check_owner(struct check *check, const struct heap *heap, const stru
     return check->violations == before;
 }
 
-// Where a list goes over from slabs that are not empty to empty ones.
-static void check_empties(struct check *check, const struct bin *bin, unsigned empty_count) {
-    const struct list *link = bin->partial.next;
-    while (link != &bin->partial && !slab_is_empty(CONTAINER_OF(link, struct run, bin_link))) {
-        link = link->next;
-    }
-    check_equal(check, "a bin's empties is the first empty slab of its list",
-                (uintptr_t)bin->empties, (uintptr_t)link);
-    unsigned count = 0;
-    for (; link != &bin->partial; link = link->next) {
-        count += slab_is_empty(CONTAINER_OF(link, struct run, bin_link));
-    }
-    check_equal(check, "a bin's empty slabs are the last of its list", count, empty_count);
-}
-
 // `class_index`: of a bin's list; SIZE_CLASS_COUNT: the list of full slabs, of any class.
 static size_t check_list(const struct heap *heap, const struct list *head, uint64_t class_index,
                          struct bin_totals *totals) {
@@ -90,7 +75,6 @@ size_t heap_check(const struct heap *heap) {
                     totals[i].slab_count);
         check_equal(&check, "a bin's empty_count == slabs that hold all their blocks",
                     bin->empty_count, totals[i].empty_count);
-        check_empties(&check, bin, totals[i].empty_count);
         spares += size_classes[i].slab_pages == SPARE_PAGES ? totals[i].empty_count : 0;
     }
     check_equal(&check, "spares.count == empty slabs of so many pages", heap->spares.count, spares);

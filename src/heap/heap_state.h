@@ -10,19 +10,13 @@
 #include "space/size_class.h"
 
 // Slabs of one class. Invariants: a slab is on `partial` exactly when it holds a block, else on the heap's
-// `full`; empty_count of the partial ones hold all their blocks, and are the last ones of the list.
+// `full`; empty_count of the partial ones hold all their blocks.
 struct bin {
     struct list partial;
-    struct list *empties;  // the first of these, the one that emptied first; the list's head: none
     uint32_t slab_count;
     uint32_t empty_count;
     uint64_t used_blocks;  // that its slabs handed out
 };
-
-// Whether a slab holds a block and is not empty.
-static inline bool bin_has_begun_slab(const struct bin *bin) {
-    return bin->partial.next != bin->empties;
-}
 
 // The shortest delay that a heap's free pages go back after: this part of slab_purge_delay_ms.
 #define PURGE_EARLY_PART 64
@@ -40,15 +34,15 @@ struct purge_delay {
 // Empty slabs that a heap keeps for the next burst, over all classes: the latest.
 #define RETAINED_CLASSES 4
 
-// Empty slabs of one page that a heap keeps beside these, for whatever class needs one next. None at first: as many more as it made
-// after it had given one back; of those that a decay interval did without it gives up as many. What a thread frees in bulk and
-// takes anew then stays with it, instead of going from thread to thread by way of the arena
-// (docs/decisions/0075-blocks-that-come-and-go-in-bulk.md).
+// Empty slabs of one page that a heap keeps beside these, for whatever class needs one next. None at first: one more each time that it
+// makes a slab of what was another heap's, after it had given one back itself in the same decay interval. What such an interval
+// did without, it gives up. So what a thread frees in bulk and takes anew stays with it, instead of going from thread to thread by
+// way of the arena (docs/decisions/0075-blocks-that-come-and-go-in-bulk.md).
 #define SPARE_PAGES 1
 struct spares {
     uint32_t count;     // empty slabs of so many pages, whatever they are kept for
     uint32_t low;       // lowest count since the last decay
-    uint32_t most;      // so many stay
+    uint32_t most;      // so many stay beside what each class keeps
     uint32_t released;  // that went since the last decay, less those made since
 };
 

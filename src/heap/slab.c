@@ -74,6 +74,8 @@ static bool set_up(struct run *slab, struct heap *heap, uint32_t heap_id, uint64
 static void take_down(struct run *slab) {
     event_record(EVENT_slab_released, slab->start, slab->class_index);
     page_map_set(slab->start, slab->page_count, PAGE_ENTRY_NONE);
+    // Before its class and its bitmaps change: who doubts a pointer looks at both.
+    atomic_store_relaxed(&slab->kind, RUN_FREE);
     atomic_store_relaxed(&slab->heap, NULL);
     const size_t bytes = bitmap_piece_bytes(slab);
     if (bytes != 0) {
@@ -99,8 +101,15 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
 
 struct run *slab_remake(struct run *slab, struct heap *heap, uint32_t heap_id,
                         uint64_t class_index) {
+    // What was purged is without memory still, and tells so when it is handed out.
+    const bool is_clean = slab->clean_count == slab->free_count && !slab->tail_dirty;
+    const uint8_t purged = is_clean ? slab->purged : 0;
     take_down(slab);
-    return or_give(slab, set_up(slab, heap, heap_id, class_index, false));
+    slab = or_give(slab, set_up(slab, heap, heap_id, class_index, is_clean));
+    if (likely(slab != NULL)) {
+        slab->purged = purged;
+    }
+    return slab;
 }
 
 void slab_destroy(struct run *slab) {

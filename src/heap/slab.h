@@ -25,7 +25,8 @@ struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_inde
 // The slab must hold all its blocks and be on no list.
 void slab_destroy(struct run *slab);
 
-// The same, and makes one of another class of it that has as many pages. NULL when the system has no memory: it is gone then.
+// Turns such a slab into one of another class that has as many pages. NULL when the system has no memory for its bitmaps: the run
+// went back to the arena then.
 struct run *slab_remake(struct run *slab, struct heap *heap, uint32_t heap_id,
                         uint64_t class_index);
 

@@ -86,7 +86,8 @@ struct thread_cache {
     uint32_t peak_pages_seen;  // arena_peak_pages at the last tick
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with nothing.
     _Atomic(uint32_t) empty_node_count;
-    uint32_t slabs_wanted;       // times since the last decay that the heap had no block of a class
+    uint32_t
+        slabs_wanted;  // times since the last decay that a block of a class was a slab's first (heap_wants_slab)
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // One asleep, with empty slabs, that migration met in this slow path: maintenance_tick() takes some.
     struct thread_cache *to_relieve;

@@ -68,18 +68,22 @@ static uint64_t counted(const struct thread_cache *cache, enum counter counter) 
         &((struct thread_cache *)(uintptr_t)cache)->heap.counters.value[counter]);
 }
 
+static uint64_t slabs_made(const struct thread_cache *cache) {
+    return counted(cache, COUNTER_slabs_created) + counted(cache, COUNTER_slabs_remade);
+}
+
 static void begin(const struct thread_cache *cache, struct research_mark *mark) {
     mark->refills = counted(cache, COUNTER_refills);
     mark->flushes = counted(cache, COUNTER_flushes);
     mark->depot_swaps = counted(cache, COUNTER_depot_swaps);
-    mark->slabs_created = counted(cache, COUNTER_slabs_created);
+    mark->slabs_made = slabs_made(cache);
     mark->ticks = os_ticks();
 }
 
 // Of an operation that ended in a slab of the thread's own.
 static enum research_level small_level(const struct thread_cache *cache,
                                        const struct research_mark *mark) {
-    if (counted(cache, COUNTER_slabs_created) != mark->slabs_created) {
+    if (slabs_made(cache) != mark->slabs_made) {
         return RESEARCH_NEW_SLAB;
     }
     if (counted(cache, COUNTER_refills) != mark->refills ||

@@ -79,7 +79,7 @@ void research_note_request(struct run *slab, const void *block, size_t bytes);
 
 // What one operation begins with.
 struct research_mark {
-    uint64_t ticks, refills, flushes, depot_swaps, slabs_created;
+    uint64_t ticks, refills, flushes, depot_swaps, slabs_made;
     uint64_t entry;    // of the page map, for a free
     uint32_t heap_id;  // of the slab's heap, for a free of a small block
 };

@@ -569,6 +569,45 @@ static void test_remote_misuse(void **state) {
     check();
 }
 
+// ---- Spare slabs ----
+
+// The heap has empty slabs of one class, and may keep them.
+static void make_spares(void) {
+    enum { SPARES = 4 };
+    cache->heap.spares.most = SPARES;
+    static void *blocks[SPARES * 1024];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        give(SIZE_CLASS_64, blocks[i]);
+    }
+    cache_empty(cache);
+    assert_in_range(cache->heap.bins[SIZE_CLASS_64].empty_count, 2, SPARES + 1);
+}
+
+static void test_a_class_without_blocks_takes_a_spare_slab(void **state) {
+    (void)state;
+    start();
+    make_spares();
+    const uint64_t created = counted(cache, COUNTER_slabs_created);
+    give(SIZE_CLASS_1024, take(SIZE_CLASS_1024));
+    assert_int_equal(counted(cache, COUNTER_slabs_created), created);
+    assert_int_equal(counted(cache, COUNTER_slabs_remade), 1);
+    check();
+}
+
+// In hardened mode memory does not change its class so soon.
+static void test_a_checked_cache_takes_none(void **state) {
+    (void)state;
+    start();
+    make_spares();
+    cache->checked = 1;
+    take_from(cache, SIZE_CLASS_1024);
+    assert_int_equal(counted(cache, COUNTER_slabs_remade), 0);
+    check();
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_operations),
@@ -598,6 +637,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_remote_frees_of_many_slabs),
         cmocka_unit_test(test_remote_misuse_of_a_watched_class),
         cmocka_unit_test(test_remote_misuse),
+        cmocka_unit_test(test_a_class_without_blocks_takes_a_spare_slab),
+        cmocka_unit_test(test_a_checked_cache_takes_none),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -97,6 +97,28 @@ static void test_tick_decays_the_cache(void **state) {
     assert_int_equal(cache_block_count(thread_cache, SIZE_CLASS_64), cached - cached / 2);
 }
 
+static void test_tick_gives_up_spare_slabs(void **state) {
+    (void)state;
+    start();
+    options.decay_interval_ms = 100;
+    hakmem_dealloc(hakmem_alloc(64));
+    thread_cache->heap.spares.most = 4;
+    enum { COUNT = 5000 };
+    static void *blocks[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = hakmem_alloc(64);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        hakmem_dealloc(blocks[i]);
+    }
+    cache_empty(thread_cache);
+    assert_true(thread_cache->heap.spares.count > 1);
+    tick_after(100);  // some were in use until now
+    tick_after(100);
+    assert_in_range(thread_cache->heap.spares.most, 0, 1);
+    assert_in_range(thread_cache->heap.spares.count, 0, RETAINED_CLASSES);
+}
+
 // What a thread that stopped freeing still has of others' goes home as it decays.
 static void test_tick_sends_blocks_of_others_home(void **state) {
     (void)state;
@@ -590,6 +612,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_looks_at_the_clock_only_now_and_then),
         cmocka_unit_test(test_tick_decays_the_cache),
+        cmocka_unit_test(test_tick_gives_up_spare_slabs),
         cmocka_unit_test(test_tick_sends_blocks_of_others_home),
         cmocka_unit_test(test_tick_purges_runs_that_are_due),
         cmocka_unit_test(test_tick_purges_kept_mappings),

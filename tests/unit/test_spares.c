@@ -10,6 +10,7 @@
 #include "found_slab.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
+#include "heap/heap_purge.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -179,13 +180,59 @@ static void test_given_up_when_not_needed(void **state) {
     check();
 }
 
+// Of more classes than a heap keeps slabs of in any case.
 static void test_a_release_takes_them_along(void **state) {
     (void)state;
     start();
     learn(SIZE_CLASS_64);
+    for (uint64_t i = 10; i < 20; i++) {
+        fill_and_empty(&heap, i, 1);
+    }
+    assert_true(heap.spares.count > RETAINED_CLASSES);
     heap_release_empty(&heap, options.retain_slabs);
-    assert_int_equal(slab_count(SIZE_CLASS_64), options.retain_slabs);
+    assert_int_equal(heap.spares.count, RETAINED_CLASSES * options.retain_slabs);
     assert_int_equal(heap.spares.most, 0);
+    check();
+}
+
+static void test_what_classes_keep_is_not_idle(void **state) {
+    (void)state;
+    start();
+    learn(SIZE_CLASS_64);
+    for (uint64_t i = 10; i < 13; i++) {
+        fill_and_empty(&heap, i, 1);
+    }
+    heap_decay_spares(&heap);
+    const uint32_t most = heap.spares.most;
+    // Used to the last in each interval, while three other classes keep a slab each.
+    for (unsigned i = 0; i < 4; i++) {
+        fill_and_empty(&heap, SIZE_CLASS_64, SLABS + 2);
+        heap_decay_spares(&heap);
+        assert_true(heap.spares.most >= most);
+    }
+    check();
+}
+
+static void test_none_once_the_option_is_0(void **state) {
+    (void)state;
+    start();
+    learn(SIZE_CLASS_64);
+    options.retain_slabs = 0;
+    fill_and_empty(&heap, SIZE_CLASS_64, SLABS);
+    heap_decay_spares(&heap);
+    assert_int_equal(slab_count(SIZE_CLASS_64), 0);
+    check();
+}
+
+// Their memory has gone, and is not counted as free blocks that have some.
+static void test_a_purged_one_is_clean(void **state) {
+    (void)state;
+    start();
+    learn(SIZE_CLASS_64);
+    heap_purge_slabs(&heap, true);
+    assert_int_equal(heap.loose_bytes, 0);
+    assert_true(heap_use_spare(&heap, SIZE_CLASS_1024));
+    assert_int_equal(heap.loose_bytes, 0);
     check();
 }
 
@@ -200,6 +247,12 @@ static void test_want_of_memory_for_the_bitmaps(void **state) {
     // A slab of 16-byte blocks has larger bitmaps than were free: the run goes to the arena.
     assert_false(heap_use_spare(&heap, SIZE_CLASS_16));
     assert_int_equal(slab_count(SIZE_CLASS_1024), before - 1);
+    uint64_t slabs = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        slabs += slab_count(i);
+    }
+    assert_int_equal(counted(&heap, COUNTER_slabs_created) - counted(&heap, COUNTER_slabs_released),
+                     slabs);
     check();
     fake_os_mend();
     assert_true(heap_use_spare(&heap, SIZE_CLASS_16));
@@ -238,6 +291,7 @@ static void put_some_of(struct heap *by, unsigned of, uint64_t *random_state) {
     unsigned kept = 0;
     for (unsigned i = 0; i < out_count; i++) {
         if (table[i].heap == by && random_next(random_state) % of == 0) {
+            // A block of a slab that has moved goes to the heap that has it now.
             heap_put(by, &table[i].block, 1);
         } else {
             table[kept++] = table[i];
@@ -263,6 +317,13 @@ static void test_random_operations(void **state) {
             heap_decay_spares(by);
         } else if (what == 5) {
             heap_release_empty(by, (unsigned)(random_next(&random_state) % 2));
+        } else if (what == 7) {
+            heap_move_slab(by, by == &heap ? &other : &heap, SIZE_CLASS_64);
+        } else if (what == 8) {
+            by->budget_bytes = random_next(&random_state) % (8 * PAGE_BYTES);
+            heap_collect(by);
+            heap_release_empty(by, 0);
+            by->budget_bytes = HEAP_BUDGET_ALL;
         } else if (what == 6) {
             put_some_of(by, 2, &random_state);
             check();
@@ -279,6 +340,8 @@ static void test_random_operations(void **state) {
         counted(&heap, COUNTER_slabs_remade) + counted(&other, COUNTER_slabs_remade), 0);
     put_some_of(&heap, 1, &random_state);
     put_some_of(&other, 1, &random_state);
+    heap_collect(&heap);
+    heap_collect(&other);
     heap_release_empty(&heap, 0);
     heap_release_empty(&other, 0);
     check();
@@ -298,6 +361,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_slabs_of_other_lengths_do_not),
         cmocka_unit_test(test_given_up_when_not_needed),
         cmocka_unit_test(test_a_release_takes_them_along),
+        cmocka_unit_test(test_what_classes_keep_is_not_idle),
+        cmocka_unit_test(test_none_once_the_option_is_0),
+        cmocka_unit_test(test_a_purged_one_is_clean),
         cmocka_unit_test(test_want_of_memory_for_the_bitmaps),
         cmocka_unit_test(test_random_operations),
     };

@@ -1,5 +1,6 @@
 // A slab that ends and a slab of another heap that begins in its descriptor, while a block of the first one
-// is freed a second time: heap_publish() and heap_collect() against slab_destroy() and slab_create(). The
+// is freed a second time: heap_publish() and heap_collect() against slab_destroy() and slab_create(), of
+// whose steps slab_remake() is made as well. The
 // announcement of the second free may come before the end, between the two slabs, or to the second one.
 // The block of the second slab that is freed right comes back once, and who gets it next sees all that was
 // written to it; no announcement is left behind.
@@ -135,6 +136,7 @@ static void begin(void) {
     for (unsigned i = 0; i < LIVES; i++) {
         explorer_memory(&heaps[i].bins[CLASS], sizeof heaps[i].bins[CLASS]);
         explorer_memory(&heaps[i].full, sizeof heaps[i].full);
+        explorer_memory(&heaps[i].spares, sizeof heaps[i].spares);
         explorer_share(&heaps[i].lock.state, sizeof heaps[i].lock.state);
         explorer_share(&heaps[i].remote_slabs, sizeof heaps[i].remote_slabs);
     }

@@ -109,6 +109,7 @@ static void begin(void) {
     explorer_memory(runs, sizeof runs);
     explorer_memory(&heap.bins[CLASS], sizeof heap.bins[CLASS]);
     explorer_memory(&heap.full, sizeof heap.full);
+    explorer_memory(&heap.spares, sizeof heap.spares);
     explorer_memory(returned, sizeof returned);
     explorer_share(&heap.lock.state, sizeof heap.lock.state);
     explorer_share(&heap.remote_slabs, sizeof heap.remote_slabs);
