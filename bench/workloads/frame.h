@@ -117,6 +117,13 @@ void frame_floor_circle(size_t bytes);
 void frame_threads_run(unsigned count, void (*body)(unsigned index, void *argument),
                        void *argument);
 
+/* Rounds in which each thread does `each` operations, so many that all threads do at least `ops`. */
+static inline uint64_t frame_rounds(const struct frame_options *options, uint64_t ops,
+                                    uint64_t each) {
+    const uint64_t all = options->thread_count * each;
+    return (ops + all - 1) / all;
+}
+
 /* Keeps the calling thread on one processor of those that the process may use: the `index`-th, counted
  * round. For a run whose throughput is compared with itself, where it shall not say how two threads
  * lay. Where the system refuses, the thread goes on as it was. */

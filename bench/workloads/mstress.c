@@ -83,8 +83,7 @@ static void worker(unsigned index, void *argument) {
 }
 
 static void generations_run(struct plan *plan, uint64_t blocks) {
-    const uint64_t blocks_each = plan->options->thread_count * plan->options->round_count;
-    plan->generations = (blocks + blocks_each - 1) / blocks_each;
+    plan->generations = frame_rounds(plan->options, blocks, plan->options->round_count);
     frame_threads_run(plan->options->thread_count, worker, plan);
 }
 

@@ -37,8 +37,7 @@ static void worker(unsigned index, void *argument) {
 }
 
 static void rounds_run(struct plan *plan, uint64_t blocks) {
-    const uint64_t blocks_a_round = plan->options->thread_count * plan->options->slot_count;
-    plan->rounds = (blocks + blocks_a_round - 1) / blocks_a_round;
+    plan->rounds = frame_rounds(plan->options, blocks, plan->options->slot_count);
     frame_threads_run(plan->options->thread_count, worker, plan);
 }
 

@@ -55,14 +55,18 @@ static void destroy_slab(struct heap *heap, struct run *slab) {
 
 // ---- Spare slabs ----
 
-// Of what a class keeps in any case (heap->retained).
-static unsigned kept_of(const struct heap *heap, uint64_t class_index) {
+static bool is_retained(const struct heap *heap, uint64_t class_index) {
     for (size_t i = 0; i < RETAINED_CLASSES; i++) {
         if (heap->retained[i] == class_index) {
-            return (unsigned)option_live(retain_slabs);
+            return true;
         }
     }
-    return 0;
+    return false;
+}
+
+// Empty slabs that a class keeps in any case.
+static unsigned kept_of(const struct heap *heap, uint64_t class_index) {
+    return is_retained(heap, class_index) ? (unsigned)option_live(retain_slabs) : 0;
 }
 
 // Those of SPARE_PAGES that are kept in any case.
@@ -147,7 +151,7 @@ bool heap_use_spare(struct heap *heap, uint64_t class_index) {
     return true;
 }
 
-// Destroys empty slabs of a class beyond `keep`, but for spare ones. They are at the end of the list.
+// Destroys empty slabs of a class beyond `keep`, but for spare ones. Most are at the end of the list.
 static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
     struct list *link = bin->partial.previous;
     while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0) {
@@ -212,10 +216,8 @@ bool heap_has_blocks(const struct heap *heap, uint64_t class_index) {
 
 // A slab of the class has emptied and stays; of the class for which that is longest ago none does any more.
 static void note_retained(struct heap *heap, uint8_t class_index) {
-    for (size_t i = 0; i < RETAINED_CLASSES; i++) {
-        if (heap->retained[i] == class_index) {
-            return;
-        }
+    if (is_retained(heap, class_index)) {
+        return;
     }
     const uint8_t oldest = heap->retained[heap->retained_next];
     if (oldest != SIZE_CLASS_COUNT) {

@@ -6,8 +6,7 @@
 #include "heap/heap_state.h"
 #include "heap/slab.h"
 
-// The slab of a class that serves next: one that is in use before one that is empty; or a new one. NULL when the system has
-// no memory.
+// The slab of a class that serves next: the first of those that hold a block, or a new one. NULL when the system has no memory.
 struct run *bin_slab_with_blocks(struct heap *heap, uint64_t class_index);
 
 // A slab that holds no block is about to.
