@@ -84,14 +84,17 @@ unsigned heap_take(struct heap *heap, uint64_t class_index, unsigned want, void 
     return got;
 }
 
+FAST_PATH void count_back(struct heap *heap, uint64_t class_index, uint64_t count) {
+    const uint64_t bytes = count * size_classes[class_index].block_bytes;
+    heap->bins[class_index].used_blocks -= count;
+    heap->used_bytes -= bytes;
+    heap->loose_bytes += bytes;
+}
+
 FAST_PATH void put_and_count(struct heap *heap, struct run *slab, unsigned word, uint64_t bits) {
     const unsigned held = slab->free_count;
     slab_put(slab, word, bits);
-    const uint64_t count = slab->free_count - held;
-    const uint64_t bytes = count * size_classes[slab->class_index].block_bytes;
-    heap->bins[slab->class_index].used_blocks -= count;
-    heap->used_bytes -= bytes;
-    heap->loose_bytes += bytes;
+    count_back(heap, slab->class_index, slab->free_count - held);
 }
 
 // While the heap keeps too much.
@@ -136,6 +139,7 @@ struct flush {
     struct heap *heap;
     struct stretch *end;  // of those that wait
     unsigned sent_count;  // blocks that went to other heaps
+    bool was_alone;       // the last stretch was one block, which came back to this heap
     struct stretch waiting[STRETCHES_WAITING];
 };
 
@@ -168,7 +172,7 @@ static MIDDLE_PATH void wait_to_send(struct flush *flush, struct run *slab, unsi
 }
 
 // How many of blocks[] follow one another `step` apart, of which the first four do. Four at a time, as long as all do.
-FAST_PATH unsigned count_many(void *const *blocks, unsigned count, uintptr_t step) {
+FAST_PATH unsigned count_following(void *const *blocks, unsigned count, uintptr_t step) {
     void *const *at = blocks + 4;
     void *const *const end = blocks + count;
     uintptr_t next = (uintptr_t)blocks[0] + 4 * step;
@@ -184,54 +188,87 @@ FAST_PATH unsigned count_many(void *const *blocks, unsigned count, uintptr_t ste
     return (unsigned)(at - blocks);
 }
 
-// The same, of which the first one does.
-FAST_PATH unsigned count_following(void *const *blocks, unsigned count, uintptr_t step) {
-    uintptr_t next = (uintptr_t)blocks[0] + step;
-    unsigned n = 1;
-    for (; n < count && (uintptr_t)blocks[n] == next; n++) {
-        next += step;
-        if (n == 3) {
-            return count_many(blocks, count, step);
-        }
+// Blocks of one word, as they are found. `odd` is not 0 once one came twice, or an address starts no block.
+struct found {
+    uint64_t bits, odd;
+};
+
+FAST_PATH unsigned find_block(struct found *found, const struct slab_word *place,
+                              uintptr_t address) {
+    const uint32_t offset = (uint32_t)(address - place->start);
+    const uint32_t index = block_index(offset, place->reciprocal);
+    found->odd |= (found->bits & bit(index)) | (index * place->block_bytes ^ offset);
+    found->bits |= bit(index);
+    return index;
+}
+
+// If the first four blocks lie beside each other, finds them and those of the word that go on so: upward, in the order in which they were
+// handed out, or downward, the newest one first. Returns how many.
+FAST_PATH unsigned find_beside(struct found *found, const struct slab_word *place,
+                               void *const *blocks, unsigned count) {
+    const uintptr_t first = (uintptr_t)blocks[0];
+    const uintptr_t step = (uintptr_t)blocks[1] - first;
+    const bool upward = step == place->block_bytes;
+    if ((!upward && step != -(uintptr_t)place->block_bytes) ||
+        (((uintptr_t)blocks[2] ^ (first + 2 * step)) |
+         ((uintptr_t)blocks[3] ^ (first + 3 * step))) != 0) {
+        return 0;
     }
+    const unsigned index = find_block(found, place, first);
+    const unsigned left = upward ? place->block_count - index : index + 1;
+    if (left < 4) {
+        return 1;
+    }
+    const unsigned n = count_following(blocks, (unsigned)least_u64(count, left), step);
+    const uint64_t others = bit_range(upward ? index + 1 : index + 1 - n, n - 1);
+    found->odd |= found->bits & others;
+    found->bits |= others;
     return n;
 }
 
-// Adds to `bits` the blocks from number `*i` on that the word contains, and counts *i up to the first that it does not. Most lie beside
-// each other: upward, in the order in which they were handed out, or downward, the newest one first.
-FAST_PATH uint64_t stretch_on(const struct run *slab, unsigned word, struct slab_word place,
-                              uint64_t bits, void *const *blocks, unsigned *i, unsigned count) {
-    const uint64_t held = atomic_load_relaxed(place.held);
-    uintptr_t last = 0;
-    uint64_t mask = 0;
-    while (*i < count && slab_word_contains(&place, (uintptr_t)blocks[*i])) {
-        const uintptr_t address = (uintptr_t)blocks[*i];
-        const uintptr_t step = address - last;
-        const bool upward = step == place.block_bytes;
-        if (upward || step == -(uintptr_t)place.block_bytes) {
-            const unsigned from = bit_lowest(mask);
-            const unsigned left = upward ? place.block_count - 1 - from : from;
-            const unsigned n =
-                count_following(blocks + *i, (unsigned)least_u64(count - *i, left), step);
-            mask = bit_range(upward ? from + 1 : from - n, n);
-            last = 0;
-            *i += n;
-        } else {
-            mask = slab_word_bit(&place, address);
-            last = address;
-            *i += 1;
+// stretch_on() where something is odd, block by block: says what.
+static SLOW_PATH uint64_t stretch_with_misuse(const struct run *slab, unsigned word,
+                                              const struct slab_word *place, uint64_t bits,
+                                              void *const *blocks, unsigned count) {
+    const uint64_t held = atomic_load_relaxed(place->held);
+    for (unsigned i = 0; i < count; i++) {
+        const uint64_t block = slab_word_bit(place, (uintptr_t)blocks[i]);
+        if (block == 0) {
+            misuse_report(MISUSE_INVALID_FREE, (uintptr_t)blocks[i]);
         }
-        if (unlikely(mask == 0)) {
-            misuse_report(MISUSE_INVALID_FREE, address);
-            last = 0;
-        } else if (unlikely(((bits | held) & mask) != 0)) {
-            report_double_frees(slab, word, (bits | held) & mask);
-            bits |= mask & ~held;
-        } else {
-            bits |= mask;
-        }
+        report_double_frees(slab, word, (bits | held) & block);
+        bits |= block & ~held;
     }
     return bits;
+}
+
+// So many blocks are found one by one before the next look whether some lie beside each other.
+#define ALONE_FEW 16
+
+// Adds to `bits` the blocks from number `*i` on that the word contains, and counts *i up to the first that it does not. Whether they are
+// what they should be is asked once, of all together.
+FAST_PATH uint64_t stretch_on(const struct run *slab, unsigned word, struct slab_word place,
+                              uint64_t bits, void *const *blocks, unsigned *i, unsigned count) {
+    struct found found = {0, 0};
+    const unsigned first = *i;
+    unsigned at = first;
+    while (at < count && slab_word_contains(&place, (uintptr_t)blocks[at])) {
+        const unsigned n =
+            count - at < 4 ? 0 : find_beside(&found, &place, blocks + at, count - at);
+        at += n;
+        if (n == 0) {
+            const unsigned end = (unsigned)least_u64(count, at + ALONE_FEW);
+            do {
+                find_block(&found, &place, (uintptr_t)blocks[at]);
+            } while (++at < end && slab_word_contains(&place, (uintptr_t)blocks[at]));
+        }
+    }
+    *i = at;
+    const uint64_t held = atomic_load_relaxed(place.held);
+    if (unlikely((found.odd | (found.bits & (bits | held))) != 0)) {
+        return stretch_with_misuse(slab, word, &place, bits, blocks + first, at - first);
+    }
+    return bits | found.bits;
 }
 
 static MIDDLE_PATH unsigned waiting_on(struct stretch *stretch, void *const *blocks, unsigned i,
@@ -247,6 +284,7 @@ FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigne
                                unsigned *words) {
     const uintptr_t address = (uintptr_t)blocks[i];
     struct stretch *waiting = waiting_with(flush, address);
+    flush->was_alone = false;
     if (waiting != NULL) {
         return waiting_on(waiting, blocks, i, count);
     }
@@ -264,15 +302,63 @@ FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigne
         return i;
     }
     // Scattered blocks need not know where the word ends.
-    if (i < count && slab_may_share_word(slab, address, (uintptr_t)blocks[i])) {
+    const bool is_alone = i == count || !slab_may_share_word(slab, address, (uintptr_t)blocks[i]);
+    if (!is_alone) {
         bits = stretch_on(slab, word, slab_word(slab, word), bits, blocks, &i, count);
     }
     *words += 1;
     if (atomic_load_relaxed(&slab->heap) == flush->heap) {
+        flush->was_alone = is_alone;
         put_bits(flush->heap, slab, word, bits);
     } else {
         wait_to_send(flush, slab, word, bits);
     }
+    return i;
+}
+
+// Blocks of one class that lie scattered over slabs of this heap, one by one. Returns the number of the first one that asks for more:
+// another heap's, a slab's first or last, one that is not what it should be, one that may share a word with the next, the last one.
+static MIDDLE_PATH unsigned put_scattered(struct heap *heap, void *const *blocks, unsigned i,
+                                          unsigned count) {
+    page_entry_atomic *const map = page_map_flat;
+    if (unlikely(map == NULL) || unlikely(heap->keeps_too_much)) {
+        return i;
+    }
+    const uint32_t kind =
+        page_entry_kind(atomic_load_relaxed(&map[(uintptr_t)blocks[i] >> PAGE_SHIFT]));
+    const uint64_t class_index = kind - PAGE_KIND_SLAB;
+    if (unlikely(class_index >= SIZE_CLASS_COUNT)) {
+        return i;
+    }
+    const struct size_class size_class = size_classes[class_index];
+    const uintptr_t word_bytes = 64 * (uintptr_t)size_class.block_bytes;
+    const unsigned first = i;
+    for (; i + 1 < count; i++) {
+        const uintptr_t address = (uintptr_t)blocks[i];
+        const uint64_t entry = atomic_load_relaxed(&map[address >> PAGE_SHIFT]);
+        if (unlikely(page_entry_kind(entry) != kind) ||
+            (uintptr_t)blocks[i + 1] - address + word_bytes < 2 * word_bytes) {
+            break;
+        }
+        struct run *slab = page_entry_run(entry);
+        const uint32_t offset = (uint32_t)(address - slab->start);
+        const uint32_t index = block_index(offset, size_class.reciprocal);
+        if (unlikely(atomic_load_relaxed(&slab->heap) != heap) ||
+            unlikely(index * size_class.block_bytes != offset) ||
+            unlikely(index >= size_class.block_count) ||
+            unlikely(slab->free_count - 1u >= size_class.block_count - 2u)) {
+            break;
+        }
+        _Atomic(uint64_t) *const word = &slab->free_bits[index / 64];
+        const uint64_t held = atomic_load_relaxed(word);
+        const uint64_t block = bit(index % 64);
+        if (unlikely((held & block) != 0)) {
+            break;
+        }
+        atomic_store_relaxed(word, held | block);
+        slab_put_count(slab, index / 64, 1);
+    }
+    count_back(heap, class_index, i - first);
     return i;
 }
 
@@ -301,6 +387,9 @@ static MIDDLE_PATH unsigned put_blocks(struct heap *heap, void *const *blocks, u
     unsigned i = 0;
     while (i < count && words < words_max) {
         i = put_stretch(&flush, blocks, i, count, &words);
+        if (words_max == UINT32_MAX && flush.was_alone && i < count) {
+            i = put_scattered(heap, blocks, i, count);
+        }
     }
     flush_end(&flush, i);
     return i;

@@ -166,14 +166,18 @@ static inline bool slab_is_empty(const struct run *slab) {
     return slab->free_count == slab->block_count;
 }
 
+// Counts blocks of a word that came back.
+static inline void slab_put_count(struct run *slab, unsigned word, unsigned count) {
+    slab->summary |= bit(word);
+    slab->free_count = (uint16_t)(slab->free_count + count);
+    slab->purge_age = SLAB_PURGE_USED;
+}
+
 // Puts blocks back: `bits` of word `word`, at least one. None of them may be held already.
 static inline void slab_put(struct run *slab, unsigned word, uint64_t bits) {
     const uint64_t before = atomic_load_relaxed(&slab->free_bits[word]);
     atomic_store_relaxed(&slab->free_bits[word], before | bits);
-    slab->summary |= bit(word);
-    const unsigned count = likely((bits & (bits - 1)) == 0) ? 1 : bit_count(bits);
-    slab->free_count = (uint16_t)(slab->free_count + count);
-    slab->purge_age = SLAB_PURGE_USED;
+    slab_put_count(slab, word, likely((bits & (bits - 1)) == 0) ? 1 : bit_count(bits));
 }
 
 // Bytes of free blocks that may be backed by memory.

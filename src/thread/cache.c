@@ -269,10 +269,27 @@ static bool depot_has_room(const struct magazine *magazine) {
            (parked(magazine) + 2) * NODE_BLOCKS_MAX <= magazine->capacity;
 }
 
+// Blocks that were freed in no order of their addresses would be handed out in none. Some full nodes of such are parked, for what comes and
+// goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
+#define SCATTERED_NODES 4
+
+// Whether most blocks of a full node lie in another page than the next one. Told by some.
+static bool is_scattered(void *const *node) {
+    unsigned apart = 0;
+    for (unsigned i = 1; i < NODE_BLOCKS_MAX; i += 16) {
+        apart += ((uintptr_t)node[i] ^ (uintptr_t)node[i + 1]) >> PAGE_SHIFT != 0;
+    }
+    return apart >= 2;
+}
+
+static bool is_worth_parking(const struct magazine *magazine) {
+    return parked(magazine) < SCATTERED_NODES || !is_scattered(magazine->node);
+}
+
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
-        !depot_has_room(magazine)) {
+        !depot_has_room(magazine) || !is_worth_parking(magazine)) {
         return false;
     }
     const bool was_entered = cache_enter(cache);
@@ -364,6 +381,11 @@ static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
 // Makes room in a full node. Afterwards a push succeeds.
 static void make_room(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
+    if (!is_worth_parking(magazine)) {
+        magazine->refilled = 0;
+        flush_full_node(cache, class_index);
+        return;
+    }
     if (depot_has_room(magazine) && park_node(cache, class_index)) {
         return;
     }

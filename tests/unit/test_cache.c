@@ -166,6 +166,48 @@ static void test_fresh_blocks_come_in_rising_order(void **state) {
     assert_in_range(counted(cache, COUNTER_refills), 8, 9);
 }
 
+// Several slabs of blocks, all in caches or in the slabs again.
+enum { BULK = 4096 };
+static void *bulk[BULK];
+
+static void give_bulk(unsigned stride) {
+    for (unsigned i = 0; i < BULK; i++) {
+        bulk[i] = take(SIZE_CLASS_64);
+    }
+    for (unsigned i = 0; i < BULK; i++) {
+        give(SIZE_CLASS_64, bulk[i * stride % BULK]);
+    }
+    check();
+}
+
+static void test_blocks_freed_in_no_order_go_home(void **state) {
+    (void)state;
+    options.cache_start_bytes = options.cache_class_bytes;
+    start();
+    // Beside each other, upward and downward: they stay, as far as the cache may go.
+    give_bulk(1);
+    const uint64_t stay = cache_block_count(cache, SIZE_CLASS_64);
+    assert_in_range(stay, BULK / 2, BULK);
+    give_bulk(BULK - 1);
+    assert_in_range(cache_block_count(cache, SIZE_CLASS_64), BULK / 2, BULK);
+    // Each in another page than the one before.
+    give_bulk(1365);
+    const uint64_t few = cache_block_count(cache, SIZE_CLASS_64);
+    assert_in_range(few, 0, 6 * 63);
+    // What is taken after these few lies beside each other.
+    for (unsigned i = 0; i < few; i++) {
+        take(SIZE_CLASS_64);
+    }
+    const char *const first = take(SIZE_CLASS_64);
+    unsigned rising = 0;
+    for (const char *last = first; rising < 1000; rising++) {
+        const char *const block = take(SIZE_CLASS_64);
+        assert_true(block > last);
+        last = block;
+    }
+    check();
+}
+
 static void test_new_thread_has_nothing(void **state) {
     (void)state;
     start();
@@ -617,6 +659,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_random_operations_fallback_map),
         cmocka_unit_test(test_last_freed_is_first_reused),
         cmocka_unit_test(test_fresh_blocks_come_in_rising_order),
+        cmocka_unit_test(test_blocks_freed_in_no_order_go_home),
         cmocka_unit_test(test_new_thread_has_nothing),
         cmocka_unit_test(test_class_of_an_address),
         cmocka_unit_test(test_freed_lately),

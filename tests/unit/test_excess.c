@@ -228,10 +228,14 @@ static void take_blocks(uint64_t class_index) {
     }
 }
 
-static void heap_put_all(void *const *freed, unsigned count) {
-    for (unsigned i = 0; i < count; i++) {
-        heap_put(&heap, freed + i, 1);
+static void heap_put_by(unsigned step, void *const *freed, unsigned count) {
+    for (unsigned i = 0; i < count; i += step) {
+        heap_put(&heap, freed + i, step < count - i ? step : count - i);
     }
+}
+
+static void heap_put_all(void *const *freed, unsigned count) {
+    heap_put_by(1, freed, count);
 }
 
 static bool is_beyond_the_bound_after_free(void *block) {
@@ -276,8 +280,7 @@ static void shuffle_blocks(void) {
 }
 
 // Blocks freed at random pass the bound while pages are hardly ever free: each slab is purged when it has become sparse.
-static void test_slabs_that_thin_out_are_purged_once_they_are_sparse(void **state) {
-    (void)state;
+static void thin_out_by(unsigned step) {
     enum { THIN_CLASS_BYTES = 416, THIN_KEPT_ONE_IN = 20 };
     page_map_init();
     options.excess_bytes = 8 * MIB;
@@ -285,11 +288,22 @@ static void test_slabs_that_thin_out_are_purged_once_they_are_sparse(void **stat
     take_blocks(size_class_index(THIN_CLASS_BYTES));
     shuffle_blocks();
     const unsigned freed_first = BLOCK_COUNT / 2;
-    heap_put_all(blocks, freed_first);
+    heap_put_by(step, blocks, freed_first);
     assert_int_equal(fake_os_purged_bytes(), 0);
-    heap_put_all(blocks + freed_first, BLOCK_COUNT - BLOCK_COUNT / THIN_KEPT_ONE_IN - freed_first);
-    assert_true(fake_os_purged_bytes() > BLOCK_COUNT * THIN_CLASS_BYTES / 8);
+    heap_put_by(step, blocks + freed_first,
+                BLOCK_COUNT - BLOCK_COUNT / THIN_KEPT_ONE_IN - freed_first);
+    assert_true(fake_os_purged_bytes() > BLOCK_COUNT * THIN_CLASS_BYTES / 6);
     check_bytes();
+}
+
+static void test_slabs_that_thin_out_are_purged_once_they_are_sparse(void **state) {
+    (void)state;
+    thin_out_by(1);
+}
+
+static void test_slabs_that_thin_out_by_whole_flushes(void **state) {
+    (void)state;
+    thin_out_by(63);
 }
 
 // The same below the smallest block whose slabs may be purged.
@@ -480,6 +494,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_purges_are_not_tried_at_every_free),
         cmocka_unit_test(test_sparse_slabs_go_back_while_they_are_freed),
         cmocka_unit_test(test_slabs_that_thin_out_are_purged_once_they_are_sparse),
+        cmocka_unit_test(test_slabs_that_thin_out_by_whole_flushes),
         cmocka_unit_test(test_sparse_slabs_of_small_blocks_may_be_left_alone),
         cmocka_unit_test(test_what_must_stay_is_not_tried_at_every_free),
         cmocka_unit_test(test_slabs_and_runs_share_what_may_stay),
