@@ -271,7 +271,7 @@ static bool depot_has_room(const struct magazine *magazine) {
 
 // Blocks that were freed in no order of their addresses would be handed out in none. Some full nodes of such are parked, for what comes and
 // goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
-#define SCATTERED_NODES 4
+#define SCATTERED_NODES 1
 
 // Whether most blocks of a full node lie in another page than the next one. Told by some.
 static bool is_scattered(void *const *node) {

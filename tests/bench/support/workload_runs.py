@@ -43,6 +43,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "threadtest": ("threadtest", "--ops", "20000", "--warm", "200", "--slots", "100"),
     "batches": ("batches", "--ops", "20000", "--warm", "200", "--slots", "1000", "--threads", "2"),
     "trees": ("trees", "--ops", "20000", "--depth", "8"),
+    "ordered_map": ("ordered_map", "--ops", "20000", "--slots", "1000"),
     "mstress": ("mstress", "--ops", "20000", "--warm", "200", "--rounds", "1000"),
     "soak": ("soak", "--ops", "20000", "--warm", "2000", "--slots", "5120", "--interval-ms", "20"),
     "pairs": ("pairs", "--ops", "20000", "--slots", "100"),
