@@ -2,27 +2,12 @@
 // leaves the heap sound.
 #include "isolate.h"
 
-#include <string.h>
-
 #include "base/bits.h"
-#include "config/options.h"
-#include "fake_os.h"
-#include "found_slab.h"
-#include "heap/heap.h"
-#include "heap/heap_check.h"
 #include "heap/heap_purge.h"
 #include "heap/slab.h"
-#include "space/page_map.h"
+#include "two_heaps.h"
 
 enum { TABLE_COUNT = 3000 };
-
-static struct heap heap, other;
-
-static void start(void) {
-    page_map_init();
-    heap_init(&heap, 2);
-    heap_init(&other, 3);
-}
 
 // ---- The model: blocks out, each filled with a mark of its own ----
 
@@ -55,11 +40,6 @@ static struct out forget(unsigned place) {
     }
     table[place] = table[--out_count];
     return out;
-}
-
-static void check(void) {
-    assert_int_equal(heap_check(&heap), 0);
-    assert_int_equal(arena_check(), 0);
 }
 
 // live + free + tails == slab bytes, per class.
@@ -203,20 +183,6 @@ static void test_random_operations_keeping_many_slabs(void **state) {
 }
 
 // ---- What is taken ----
-
-// In rising order.
-static unsigned take(struct heap *from, uint64_t class_index, unsigned want, void **blocks) {
-    const unsigned got = heap_take(from, class_index, want, blocks);
-    assert_true(got >= 1);
-    reverse(blocks, got);
-    return got;
-}
-
-static void *take_one(struct heap *from, uint64_t class_index) {
-    void *block;
-    assert_int_equal(take(from, class_index, 1, &block), 1);
-    return block;
-}
 
 static void test_lowest_addresses_first(void **state) {
     (void)state;
@@ -431,201 +397,6 @@ static void test_late_announcement_is_handed_on(void **state) {
     check();
 }
 
-// ---- Misuse, reported and ignored ----
-
-static uint64_t misuses(void) {
-    return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
-}
-
-static void expect_report(const char *text) {
-    const char *said = stderr_end();
-    if (strstr(said, text) == NULL) {
-        fail_msg("standard error says '%s', not '%s'", said, text);
-    }
-    check();
-    assert_int_equal(heap_check(&other), 0);
-}
-
-static void begin_misuse(void) {
-    options.abort = 0;
-    start();
-    stderr_begin();
-}
-
-static void test_block_put_twice(void **state) {
-    (void)state;
-    begin_misuse();
-    void *block = take_one(&heap, SIZE_CLASS_64);
-    take_one(&heap, SIZE_CLASS_64);
-    heap_put(&heap, &block, 1);
-    heap_put(&heap, &block, 1);
-    expect_report("double free: 0x");
-    assert_int_equal(misuses(), 1);
-}
-
-static void test_block_twice_in_one_batch(void **state) {
-    (void)state;
-    begin_misuse();
-    void *blocks[4];
-    take(&heap, SIZE_CLASS_64, 4, blocks);
-    void *batch[] = {blocks[0], blocks[1], blocks[0], blocks[2], blocks[1]};
-    heap_put(&heap, batch, 5);
-    expect_report("is the start of a 64-byte block (class 3), free");
-    assert_int_equal(misuses(), 2);
-    assert_int_equal(slab_of(blocks[0])->free_count, 1023);
-}
-
-// Blocks of one word are looked up together: each batch has one odd one, twice or amid a block, alone or beside others.
-static void test_an_odd_one_among_neighbours(void **state) {
-    (void)state;
-    begin_misuse();
-    char *block[16];
-    take(&heap, SIZE_CLASS_64, 16, (void **)block);
-    void *batches[][10] = {
-        {block[0], block[2], block[4], block[2], block[6]},
-        {block[0], block[3], block[7], block[9] + 16, block[11]},
-        {block[0], block[2], block[3], block[4], block[5], block[4]},
-        {block[0], block[9], block[5], block[6], block[7], block[8], block[9]},
-        {block[0], block[9], block[9], block[8], block[7], block[6], block[5]},
-        {block[0], block[2], block[3], block[4], block[5], block[8], block[7], block[6], block[5]},
-        {block[0] + 16, block[1] + 16, block[2] + 16, block[3] + 16},
-    };
-    const unsigned good[] = {4, 4, 5, 6, 6, 8, 0};
-    unsigned odd = 0;
-    for (unsigned i = 0; i < ARRAY_COUNT(batches); i++) {
-        unsigned count = 0;
-        while (count < 10 && batches[i][count] != NULL) {
-            count++;
-        }
-        heap_put(&heap, batches[i], count);
-        odd += count - good[i];
-        assert_int_equal(misuses(), odd);
-        assert_int_equal(heap.bins[SIZE_CLASS_64].used_blocks, 16 - good[i]);
-        check();
-        void *again[16];
-        if (good[i] != 0) {
-            take(&heap, SIZE_CLASS_64, good[i], again);
-        }
-    }
-}
-
-static void test_double_free_of_the_slabs_last_block(void **state) {
-    (void)state;
-    options.retain_slabs = 0;
-    begin_misuse();
-    void *block = take_one(&heap, SIZE_CLASS_64);
-    void *batch[] = {block, block};
-    heap_put(&heap, batch, 2);
-    heap_put(&heap, batch, 1);
-    expect_report("double free: 0x");
-    assert_int_equal(misuses(), 2);
-}
-
-static void test_interior_and_foreign_pointers(void **state) {
-    (void)state;
-    begin_misuse();
-    char *block = take_one(&heap, SIZE_CLASS_64);
-    char *of_other = (char *)take_one(&other, SIZE_CLASS_64) + 16;
-    char *tail = (char *)slab_of(take_one(&heap, SIZE_CLASS_48))->start + PAGE_BYTES - 16;
-    int local = 0;
-    void *batch[] = {block + 16, block + 1, of_other, tail, &local, (void *)16, block};
-    heap_put(&heap, batch, 7);
-    expect_report("lies 16 bytes inside the 64-byte block (class 3) at 0x");
-    assert_int_equal(misuses(), 6);
-    // The one good pointer among them went back.
-    assert_int_equal(slab_of(block)->free_count, 1024);
-}
-
-// ---- Blocks in no order ----
-
-enum { SCATTERED_SLABS = 6, SCATTERED_MOST = SCATTERED_SLABS * 1365 };
-
-static void *scattered[SCATTERED_MOST];
-
-// All blocks of several slabs, in random order. Returns how many.
-static unsigned take_in_no_order(uint64_t class_index, uint64_t *random_state) {
-    const unsigned count = SCATTERED_SLABS * size_classes[class_index].block_count;
-    for (unsigned got = 0; got < count;) {
-        got += heap_take(&heap, class_index, count - got < 63 ? count - got : 63, scattered + got);
-    }
-    for (unsigned i = count; i-- > 1;) {
-        const unsigned place = (unsigned)(random_next(random_state) % (i + 1));
-        void *const block = scattered[i];
-        scattered[i] = scattered[place];
-        scattered[place] = block;
-    }
-    return count;
-}
-
-static void test_blocks_in_no_order(void **state) {
-    (void)state;
-    start();
-    uint64_t random_state = test_seed();
-    const uint64_t classes[] = {SIZE_CLASS_48, SIZE_CLASS_64, SIZE_CLASS_1024,
-                                size_class_index(4096), size_class_index(64 * KIB)};
-    for (unsigned c = 0; c < ARRAY_COUNT(classes); c++) {
-        const unsigned count = take_in_no_order(classes[c], &random_state);
-        struct bin *bin = &heap.bins[classes[c]];
-        for (unsigned put = 0; put < count;) {
-            const unsigned step = 1 + (unsigned)(random_next(&random_state) % 63);
-            const unsigned n = step < count - put ? step : count - put;
-            heap_put(&heap, scattered + put, n);
-            put += n;
-            check();
-            assert_int_equal(bin->used_blocks, count - put);
-        }
-    }
-    assert_int_equal(heap.used_bytes, 0);
-}
-
-// Each lies in another slab than the one before it.
-static void test_odd_ones_among_scattered_blocks(void **state) {
-    (void)state;
-    begin_misuse();
-    enum { EACH = SCATTERED_MOST / SCATTERED_SLABS };
-    for (unsigned i = 0; i < SCATTERED_MOST; i++) {
-        scattered[i] = take_one(&heap, SIZE_CLASS_48);
-    }
-    void **const a = scattered, **const b = a + EACH, **const c = b + EACH, **const d = c + EACH;
-    assert_ptr_not_equal(slab_of(a[0]), slab_of(b[0]));
-    void *const of_other = take_one(&other, SIZE_CLASS_48);
-    void *const of_another_class = take_one(&heap, SIZE_CLASS_64);
-    char *const tail = (char *)slab_of(d[0])->start + PAGE_BYTES - 16;
-    int local = 0;
-    void *batch[] = {
-        a[0],
-        b[0],
-        c[0],
-        d[0],
-        a[9],
-        b[9],
-        c[9],
-        a[0],  // twice
-        b[300],
-        (char *)c[300] + 16,
-        d[300],
-        a[300],
-        of_other,
-        b[600],
-        of_another_class,
-        c[600],
-        tail,
-        d[600],
-        &local,
-        a[600],
-        c[9],  // twice
-        b[900],
-        c[900],
-    };
-    heap_put(&heap, batch, ARRAY_COUNT(batch));
-    expect_report("double free: 0x");
-    assert_int_equal(misuses(), 5);
-    assert_int_equal(heap.bins[SIZE_CLASS_48].used_blocks, SCATTERED_MOST - 16);
-    assert_int_equal(heap.bins[SIZE_CLASS_64].used_blocks, 0);
-    assert_int_equal(heap_collect(&other), 1);
-    check();
-}
-
 // ---- Two heaps ----
 
 static void test_blocks_of_another_heap_go_there(void **state) {
@@ -807,13 +578,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_late_announcement_of_a_slab_that_is_gone),
         cmocka_unit_test(test_late_announcement_of_a_slab_with_fewer_words),
         cmocka_unit_test(test_late_announcement_is_handed_on),
-        cmocka_unit_test(test_block_put_twice),
-        cmocka_unit_test(test_block_twice_in_one_batch),
-        cmocka_unit_test(test_an_odd_one_among_neighbours),
-        cmocka_unit_test(test_double_free_of_the_slabs_last_block),
-        cmocka_unit_test(test_interior_and_foreign_pointers),
-        cmocka_unit_test(test_blocks_in_no_order),
-        cmocka_unit_test(test_odd_ones_among_scattered_blocks),
         cmocka_unit_test(test_blocks_of_another_heap_go_there),
         cmocka_unit_test(test_slab_moves_to_another_heap),
         cmocka_unit_test(test_slab_with_few_blocks_stays),

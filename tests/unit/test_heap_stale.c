@@ -1,43 +1,8 @@
 // Blocks that were freed twice, where their slab has gone and another is in its place: nothing of that one is freed.
-#include "isolate.h"
-
-#include <string.h>
+#include "two_heaps.h"
 
 #include "base/bits.h"
-#include "config/options.h"
-#include "fake_os.h"
-#include "found_slab.h"
-#include "heap/heap.h"
-#include "heap/heap_check.h"
 #include "heap/slab.h"
-#include "space/page_map.h"
-
-static struct heap heap, other;
-
-static void begin_misuse(void) {
-    options.abort = 0;
-    page_map_init();
-    heap_init(&heap, 2);
-    heap_init(&other, 3);
-    stderr_begin();
-}
-
-static uint64_t misuses(void) {
-    return atomic_load_relaxed(&process_counters.value[COUNTER_misuses]);
-}
-
-static void expect_report(const char *text) {
-    assert_non_null(strstr(stderr_end(), text));
-    assert_int_equal(heap_check(&heap), 0);
-    assert_int_equal(heap_check(&other), 0);
-    assert_int_equal(arena_check(), 0);
-}
-
-static void *take_one(struct heap *from, uint64_t class_index) {
-    void *block;
-    assert_int_equal(heap_take(from, class_index, 1, &block), 1);
-    return block;
-}
 
 // What another thread does once so many slabs have gone. The linker puts this between heap.c and slab.c.
 static void (*when_destroyed)(void);
