@@ -269,27 +269,51 @@ static bool depot_has_room(const struct magazine *magazine) {
            (parked(magazine) + 2) * NODE_BLOCKS_MAX <= magazine->capacity;
 }
 
-// Blocks that were freed in no order of their addresses would be handed out in none. Some full nodes of such are parked, for what comes and
-// goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
-#define SCATTERED_NODES 1
+// Samples of a node: five apart, since in the nodes that a program frees with a tree of its own the same comes again at powers of two.
+#define SAMPLES 4
+#define SAMPLE_STRIDE 10
+_Static_assert(1 + SAMPLE_STRIDE / 2 + (SAMPLES - 1) * SAMPLE_STRIDE + 1 <= NODE_BLOCKS_MAX,
+               "all samples are in the node");
 
-// Whether most blocks of a full node lie in another page than the next one. Told by some.
-static bool is_scattered(void *const *node) {
-    unsigned apart = 0;
-    for (unsigned i = 1; i < NODE_BLOCKS_MAX; i += 16) {
-        apart += ((uintptr_t)node[i] ^ (uintptr_t)node[i + 1]) >> PAGE_SHIFT != 0;
+// How many of the samples lie in another page than the block behind them.
+FAST_PATH unsigned count_apart(void *const *samples) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        void *const *const block = samples + (size_t)i * SAMPLE_STRIDE;
+        count += ((uintptr_t)block[0] ^ (uintptr_t)block[1]) >> PAGE_SHIFT != 0;
     }
-    return apart >= 2;
+    return count;
 }
 
-static bool is_worth_parking(const struct magazine *magazine) {
-    return parked(magazine) < SCATTERED_NODES || !is_scattered(magazine->node);
+static bool are_own(const struct thread_cache *cache, void *const *samples) {
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        const struct run *slab = slab_find((uintptr_t)samples[(size_t)i * SAMPLE_STRIDE]);
+        if (slab == NULL || atomic_load_relaxed(&slab->heap) != &cache->heap) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Whether the blocks of a full node lie in other pages than those freed next to them, as far as half of the samples tell. Where some are another
+// heap's this one would not hand them out as neighbours.
+static bool is_scattered(const struct thread_cache *cache, void *const *node) {
+    void *const *const samples = node + 1;
+    const unsigned apart = count_apart(samples);
+    return unlikely(apart != 0) && apart + count_apart(samples + SAMPLE_STRIDE / 2) >= SAMPLES &&
+           are_own(cache, samples);
+}
+
+// Blocks that were freed in no order of their addresses would be handed out in none. A node of such is parked where no other is, for what
+// comes and goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
+static bool is_worth_parking(const struct thread_cache *cache, const struct magazine *magazine) {
+    return magazine->depot == NULL || !is_scattered(cache, magazine->node);
 }
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
-        !depot_has_room(magazine) || !is_worth_parking(magazine)) {
+        !depot_has_room(magazine) || !is_worth_parking(cache, magazine)) {
         return false;
     }
     const bool was_entered = cache_enter(cache);
@@ -330,8 +354,8 @@ static unsigned give_few(struct thread_cache *cache, void *const *blocks, unsign
     return given;
 }
 
-// Gives the oldest blocks of a full node back.
-static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
+// Gives the oldest blocks of a full node back. Returns how many.
+static unsigned flush_full_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
     void **first = magazine->node + floor_of(magazine) + 1;
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
@@ -342,9 +366,9 @@ static void flush_full_node(struct thread_cache *cache, uint64_t class_index) {
         flushed = give_few(cache, first, (unsigned)least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
     }
     magazine->flush_count = (uint8_t)flushed;
-    note_flush(cache, magazine, flushed);
     __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
     set_top(cache, class_index, first + (count - flushed));
+    return flushed;
 }
 
 void cache_flush_depot_node(struct thread_cache *cache, uint64_t class_index) {
@@ -381,8 +405,8 @@ static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
 // Makes room in a full node. Afterwards a push succeeds.
 static void make_room(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    if (!is_worth_parking(magazine)) {
-        magazine->refilled = 0;
+    if (!is_worth_parking(cache, magazine)) {
+        // Not for want of capacity: the learner is not told.
         flush_full_node(cache, class_index);
         return;
     }
@@ -409,7 +433,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
             return;
         }
     }
-    flush_full_node(cache, class_index);
+    note_flush(cache, magazine, flush_full_node(cache, class_index));
 }
 
 static void note_slow_path(struct thread_cache *cache, struct magazine *magazine) {

@@ -263,7 +263,8 @@ extern bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_ind
 // node is empty; NULL when there is none, or operations are diverted.
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index);
 
-// Parks the full node and puts the block into an empty one. False when the depot has no room.
+// Parks the full node and puts the block into an empty one. False when the depot has no room for it, there is none for another
+// node, or it is time for a tick.
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block);
 
 // Makes room for the block in the full magazine. False when the class has none, or operations are diverted.

@@ -170,42 +170,51 @@ static void test_fresh_blocks_come_in_rising_order(void **state) {
 enum { BULK = 4096 };
 static void *bulk[BULK];
 
-static void give_bulk(unsigned stride) {
+// Of blocks of `from` the i-th that is freed is number i * stride; of every so many numbers one has the bits `turned` turned round.
+static uint64_t kept_of_bulk(struct thread_cache *from, unsigned stride, unsigned turned,
+                             unsigned every) {
     for (unsigned i = 0; i < BULK; i++) {
-        bulk[i] = take(SIZE_CLASS_64);
+        bulk[i] = take_from(from, SIZE_CLASS_64);
     }
     for (unsigned i = 0; i < BULK; i++) {
-        give(SIZE_CLASS_64, bulk[i * stride % BULK]);
+        give(SIZE_CLASS_64, bulk[(i * stride % BULK) ^ (i % every == 0 ? turned : 0)]);
     }
     check();
+    return cache_block_count(cache, SIZE_CLASS_64);
 }
 
 static void test_blocks_freed_in_no_order_go_home(void **state) {
     (void)state;
     options.cache_start_bytes = options.cache_class_bytes;
     start();
-    // Beside each other, upward and downward: they stay, as far as the cache may go.
-    give_bulk(1);
-    const uint64_t stay = cache_block_count(cache, SIZE_CLASS_64);
-    assert_in_range(stay, BULK / 2, BULK);
-    give_bulk(BULK - 1);
-    assert_in_range(cache_block_count(cache, SIZE_CLASS_64), BULK / 2, BULK);
-    // Each in another page than the one before.
-    give_bulk(1365);
-    const uint64_t few = cache_block_count(cache, SIZE_CLASS_64);
-    assert_in_range(few, 0, 3 * 63);
+    // Upward, downward, in groups the other way round, one in eight elsewhere: they stay, as far as the cache may go.
+    assert_in_range(kept_of_bulk(cache, 1, 0, 1), BULK / 2, BULK);
+    assert_in_range(kept_of_bulk(cache, BULK - 1, 0, 1), BULK / 2, BULK);
+    assert_in_range(kept_of_bulk(cache, 1, 15, 1), BULK / 2, BULK);
+    assert_in_range(kept_of_bulk(cache, 1, BULK / 2, 8), BULK / 2, BULK);
+    cache_empty(cache);
+    // Each in another page than the one before: one node is parked.
+    const uint64_t few = kept_of_bulk(cache, 1365, 0, 1);
+    assert_in_range(few, 64, 3 * 63);
     // What is taken after these few lies beside each other.
     for (unsigned i = 0; i < few; i++) {
         take(SIZE_CLASS_64);
     }
-    const char *const first = take(SIZE_CLASS_64);
-    unsigned rising = 0;
-    for (const char *last = first; rising < 1000; rising++) {
+    const char *last = take(SIZE_CLASS_64);
+    for (unsigned i = 0; i < 1000; i++) {
         const char *const block = take(SIZE_CLASS_64);
         assert_true(block > last);
         last = block;
     }
     check();
+}
+
+// They would not be handed out as neighbours here.
+static void test_foreign_blocks_freed_in_no_order_stay(void **state) {
+    (void)state;
+    options.cache_start_bytes = options.cache_class_bytes;
+    start();
+    assert_in_range(kept_of_bulk(other, 1365, 0, 1), BULK / 2, BULK);
 }
 
 static void test_new_thread_has_nothing(void **state) {
@@ -660,6 +669,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_last_freed_is_first_reused),
         cmocka_unit_test(test_fresh_blocks_come_in_rising_order),
         cmocka_unit_test(test_blocks_freed_in_no_order_go_home),
+        cmocka_unit_test(test_foreign_blocks_freed_in_no_order_stay),
         cmocka_unit_test(test_new_thread_has_nothing),
         cmocka_unit_test(test_class_of_an_address),
         cmocka_unit_test(test_freed_lately),

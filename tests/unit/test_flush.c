@@ -39,13 +39,17 @@ static void test_an_odd_one_among_neighbours(void **state) {
     void *batches[][10] = {
         {block[0], block[2], block[4], block[2], block[6]},
         {block[0], block[3], block[7], block[9] + 16, block[11]},
+        // Some beside each other first, upward or downward, then one of them, or some.
         {block[0], block[2], block[3], block[4], block[5], block[4]},
-        {block[0], block[9], block[5], block[6], block[7], block[8], block[9]},
-        {block[0], block[9], block[9], block[8], block[7], block[6], block[5]},
+        {block[0], block[9], block[8], block[7], block[6], block[8]},
         {block[0], block[2], block[3], block[4], block[5], block[8], block[7], block[6], block[5]},
+        {block[0], block[8], block[7], block[6], block[5], block[4], block[5], block[6], block[7]},
+        // Beside each other, and none of them a block.
+        {block[0], block[2] + 16, block[3] + 16, block[4] + 16, block[5] + 16},
+        {block[0], block[9] + 16, block[8] + 16, block[7] + 16, block[6] + 16},
         {block[0] + 16, block[1] + 16, block[2] + 16, block[3] + 16},
     };
-    const unsigned good[] = {4, 4, 5, 6, 6, 8, 0};
+    const unsigned good[] = {4, 4, 5, 5, 8, 6, 1, 1, 0};
     unsigned odd = 0;
     for (unsigned i = 0; i < ARRAY_COUNT(batches); i++) {
         unsigned count = 0;
@@ -62,6 +66,23 @@ static void test_an_odd_one_among_neighbours(void **state) {
             take(&heap, SIZE_CLASS_64, good[i], again);
         }
     }
+}
+
+// Where words of another heap wait: the second stretch of the first word joins it.
+static void test_odd_ones_among_blocks_of_another_heap(void **state) {
+    (void)state;
+    begin_misuse();
+    char *foreign[16];
+    take(&other, SIZE_CLASS_64, 16, (void **)foreign);
+    void *own = take_one(&heap, SIZE_CLASS_64);
+    void *batch[] = {foreign[0], foreign[2], own,        foreign[4],      foreign[2],
+                     foreign[5], foreign[6], foreign[7], foreign[8] + 16, foreign[9]};
+    heap_put(&heap, batch, ARRAY_COUNT(batch));
+    assert_int_equal(misuses(), 2);
+    assert_int_equal(heap_collect(&other), 7);
+    expect_report("double free: 0x");
+    assert_int_equal(heap.bins[SIZE_CLASS_64].used_blocks, 0);
+    assert_int_equal(other.bins[SIZE_CLASS_64].used_blocks, 16 - 7);
 }
 
 static void test_double_free_of_the_slabs_last_block(void **state) {
@@ -186,6 +207,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_block_put_twice),
         cmocka_unit_test(test_block_twice_in_one_batch),
         cmocka_unit_test(test_an_odd_one_among_neighbours),
+        cmocka_unit_test(test_odd_ones_among_blocks_of_another_heap),
         cmocka_unit_test(test_double_free_of_the_slabs_last_block),
         cmocka_unit_test(test_interior_and_foreign_pointers),
         cmocka_unit_test(test_blocks_in_no_order),
