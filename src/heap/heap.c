@@ -302,7 +302,9 @@ FAST_PATH unsigned put_stretch(struct flush *flush, void *const *blocks, unsigne
         return i;
     }
     // Scattered blocks need not know where the word ends.
-    const bool is_alone = i == count || !slab_may_share_word(slab, address, (uintptr_t)blocks[i]);
+    const uint32_t block_bytes = size_classes[slab->class_index].block_bytes;
+    const bool is_alone =
+        i == count || !blocks_may_share_word(block_bytes, address, (uintptr_t)blocks[i]);
     if (!is_alone) {
         bits = stretch_on(slab, word, slab_word(slab, word), bits, blocks, &i, count);
     }
@@ -331,13 +333,12 @@ static MIDDLE_PATH unsigned put_scattered(struct heap *heap, void *const *blocks
         return i;
     }
     const struct size_class size_class = size_classes[class_index];
-    const uintptr_t word_bytes = 64 * (uintptr_t)size_class.block_bytes;
     const unsigned first = i;
     for (; i + 1 < count; i++) {
         const uintptr_t address = (uintptr_t)blocks[i];
         const uint64_t entry = atomic_load_relaxed(&map[address >> PAGE_SHIFT]);
         if (unlikely(page_entry_kind(entry) != kind) ||
-            (uintptr_t)blocks[i + 1] - address + word_bytes < 2 * word_bytes) {
+            blocks_may_share_word(size_class.block_bytes, (uintptr_t)blocks[i + 1], address)) {
             break;
         }
         struct run *slab = page_entry_run(entry);

@@ -129,9 +129,9 @@ static inline struct slab_word slab_word(const struct run *slab, unsigned word) 
     };
 }
 
-// False only if no word of the slab contains both addresses, of which one is in it.
-static inline bool slab_may_share_word(const struct run *slab, uintptr_t a, uintptr_t b) {
-    const uintptr_t word_bytes = 64 * (uintptr_t)size_classes[slab->class_index].block_bytes;
+// False only if no word of a slab of such blocks contains both addresses, of which one is in it.
+static inline bool blocks_may_share_word(uint32_t block_bytes, uintptr_t a, uintptr_t b) {
+    const uintptr_t word_bytes = 64 * (uintptr_t)block_bytes;
     return a - b + word_bytes < 2 * word_bytes;
 }
 
