@@ -45,6 +45,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "trees": ("trees", "--ops", "20000", "--depth", "8"),
     "ordered_map": ("ordered_map", "--ops", "20000", "--slots", "1000"),
     "mstress": ("mstress", "--ops", "20000", "--warm", "200", "--rounds", "1000"),
+    "rptest": ("rptest", "--ops", "20000", "--warm", "200", "--slots", "100"),
     "soak": ("soak", "--ops", "20000", "--warm", "2000", "--slots", "5120", "--interval-ms", "20"),
     "pairs": ("pairs", "--ops", "20000", "--slots", "100"),
 }  # fmt: skip
