@@ -3,10 +3,20 @@
 // plain form, which others are defined by, in new_hit.c.
 //
 // In the shared library every reference to the C++ runtime is weak (HAKMEM_SHARED), so that a C
-// program does not load it. A C++ program has it loaded, and then they are bound.
+// program does not load it. A C++ program has it loaded, and then they are bound. In a C program they stay unbound: what a
+// plug-in in C++ brings later is looked up when its new fails.
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+
+#ifdef HAKMEM_SHARED
+#include <dlfcn.h>
+#endif
+
+#define SLOW_PATH __attribute__((noinline, cold))
+
+// Alignment NATURAL: malloc's own.
+static constexpr std::size_t NATURAL = 1;
 
 #ifdef HAKMEM_SHARED
 __asm__(".weak __cxa_allocate_exception\n"
@@ -23,6 +33,8 @@ __asm__(".weak __cxa_allocate_exception\n"
         ".weak _ZNSt9bad_allocD1Ev\n");
 extern "C" void __cxa_throw(void *, void *, void (*)(void *));
 extern "C" const char bad_alloc_type[] __asm__("_ZTISt9bad_alloc");
+// Of os/os.h, which is C.
+extern "C" void os_write(int descriptor, const char *text, std::size_t length);
 
 // The compiler takes what is declared for there.
 template <typename Reference> static inline bool is_there(Reference *reference) {
@@ -35,9 +47,69 @@ static bool runtime_is_present() {
     return is_there(__cxa_throw) && is_there(bad_alloc_type);
 }
 
+// A name of the runtime that a plug-in of a C program brought along. Only that plug-in may see it (RTLD_LOCAL), so the loader
+// is asked for its library; of two, libstdc++ is taken. No lock is held here: the loader may allocate.
+SLOW_PATH static void *runtime_of_plugin(const char *name) {
+    static const char libraries[][16] = {"libstdc++.so.6", "libc++.so.1"};
+    // Never closed: what comes from there may be in use when another thread unloads the plug-in.
+    static void *kept[2];
+    for (std::size_t i = 0; i < 2; i++) {
+        // Acquire: pairs with the store below.
+        void *library = __atomic_load_n(&kept[i], __ATOMIC_ACQUIRE);
+        if (library == nullptr) {
+            library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
+            if (library == nullptr) {
+                continue;
+            }
+            // Release: pairs with the load above. Another thread stores the same.
+            __atomic_store_n(&kept[i], library, __ATOMIC_RELEASE);
+        }
+        void *found = dlsym(library, name);
+        if (found != nullptr) {
+            return found;
+        }
+    }
+    return nullptr;
+}
+
 // What sets a handler lies in one object with what tells of it: without the one there is none to tell of.
-static std::new_handler handler_in_force() {
-    return is_there(std::get_new_handler) ? std::get_new_handler() : nullptr;
+SLOW_PATH static std::new_handler handler_in_force() {
+    if (runtime_is_present()) {
+        return is_there(std::get_new_handler) ? std::get_new_handler() : nullptr;
+    }
+    using getter = std::new_handler (*)();
+    const auto get = reinterpret_cast<getter>(runtime_of_plugin("_ZSt15get_new_handlerv"));
+    return get == nullptr ? nullptr : get();
+}
+
+[[noreturn]] SLOW_PATH static void throw_bad_alloc() {
+    if (runtime_is_present()) {
+        throw std::bad_alloc();
+    }
+    using thrower = void (*)();
+    const auto thrown = reinterpret_cast<thrower>(runtime_of_plugin("_ZSt17__throw_bad_allocv"));
+    if (thrown != nullptr) {
+        thrown();
+    }
+    static const char line[] =
+        "hakmem: operator new failed, and no C++ runtime was found to throw std::bad_alloc with\n";
+    os_write(2, line, sizeof line - 1);
+    std::abort();
+}
+
+// Where the references are unbound, no frame of this file can catch: its personality is one of them, and what is thrown
+// passes it by. The runtime's own form calls new as the process has it, ours, and catches.
+SLOW_PATH static void *nothrow_of_plugin(std::size_t bytes, std::size_t alignment) noexcept {
+    static const std::nothrow_t nothrow{};
+    if (alignment == NATURAL) {
+        using form = void *(*)(std::size_t, const std::nothrow_t &);
+        const auto theirs = reinterpret_cast<form>(runtime_of_plugin("_ZnwmRKSt9nothrow_t"));
+        return theirs == nullptr ? nullptr : theirs(bytes, nothrow);
+    }
+    using form = void *(*)(std::size_t, std::align_val_t, const std::nothrow_t &);
+    const auto theirs =
+        reinterpret_cast<form>(runtime_of_plugin("_ZnwmSt11align_val_tRKSt9nothrow_t"));
+    return theirs == nullptr ? nullptr : theirs(bytes, std::align_val_t{alignment}, nothrow);
 }
 #else
 static bool runtime_is_present() {
@@ -46,6 +118,14 @@ static bool runtime_is_present() {
 
 static std::new_handler handler_in_force() {
     return std::get_new_handler();
+}
+
+[[noreturn]] static void throw_bad_alloc() {
+    throw std::bad_alloc();
+}
+
+static void *nothrow_of_plugin(std::size_t, std::size_t) noexcept {
+    return nullptr;
 }
 #endif
 
@@ -56,7 +136,6 @@ static std::new_handler handler_in_force() {
 
 // Weak: a program that is linked with the archive may replace any form by its own.
 #define EXPORTED __attribute__((weak, visibility("default")))
-#define SLOW_PATH __attribute__((noinline, cold))
 
 // Weak before they are used.
 // NOLINTBEGIN(readability-redundant-declaration)
@@ -105,9 +184,6 @@ static inline bool new_array_aligned_is_replaced() {
            new_aligned_is_replaced();
 }
 
-// Alignment NATURAL: malloc's own.
-static constexpr std::size_t NATURAL = 1;
-
 // As libstdc++: an alignment that is no power of two is refused, and no handler can help.
 static inline bool is_refused(std::size_t alignment) {
     return __builtin_expect(alignment == 0 || (alignment & (alignment - 1)) != 0, 0);
@@ -121,13 +197,10 @@ static inline void *allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
-    if (!runtime_is_present()) {
-        std::abort();  // nobody to throw with: a C++ plugin in a program without the C++ runtime
-    }
     for (;;) {
         const std::new_handler handler = handler_in_force();
         if (handler == nullptr || is_refused(alignment)) {
-            throw std::bad_alloc();
+            throw_bad_alloc();
         }
         handler();
         void *block = allocate(bytes, alignment);
@@ -139,7 +212,7 @@ SLOW_PATH static void *retry(std::size_t bytes, std::size_t alignment) {
 
 SLOW_PATH static void *retry_nothrow(std::size_t bytes, std::size_t alignment) noexcept {
     if (!runtime_is_present()) {
-        return nullptr;
+        return nothrow_of_plugin(bytes, alignment);
     }
     try {
         return retry(bytes, alignment);
