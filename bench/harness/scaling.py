@@ -38,7 +38,17 @@ RUNS = 3
 # Fewer threads do as much together as so many.
 THREADS_MIN = 64
 # enum lock_rank of src/os/lock.h.
-RANKS = ("", "huge", "registry", "heap", "guarded", "arena", "page map", "metadata")
+RANKS = (
+    "",
+    "fork handlers",
+    "huge",
+    "registry",
+    "heap",
+    "guarded",
+    "arena",
+    "page map",
+    "metadata",
+)
 LOCK_FIELDS = ("taken", "found_held", "slept", "woke", "tried", "refused")
 
 

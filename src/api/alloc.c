@@ -148,16 +148,16 @@ static void *alloc_uncounted(size_t bytes, size_t alignment, bool zero) {
 }
 
 // The calling thread's cache when its operations are to be counted, else NULL.
-static struct thread_cache *researched_cache(void) {
+static struct thread_cache *researched_cache(struct thread_cache *(*attach)(void)) {
     const int saved_errno = errno;
-    struct thread_cache *cache = lifecycle_attach();
+    struct thread_cache *cache = attach();
     errno = saved_errno;
     return cache != NULL && cache->researched ? cache : NULL;
 }
 
 SLOW_PATH static void *alloc_researched(size_t bytes, size_t alignment, bool zero) {
     struct research_mark mark;
-    struct thread_cache *cache = researched_cache();
+    struct thread_cache *cache = researched_cache(lifecycle_attach);
     if (cache == NULL) {
         return alloc_uncounted(bytes, alignment, zero);
     }
@@ -306,7 +306,7 @@ static void free_uncounted(void *block) {
 
 SLOW_PATH static void free_researched(void *block) {
     struct research_mark mark;
-    struct thread_cache *cache = researched_cache();
+    struct thread_cache *cache = researched_cache(lifecycle_attach_to_free);
     if (cache == NULL) {
         free_uncounted(block);
         return;

@@ -9,6 +9,7 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "thread/fork.h"
 
 #if defined(__GLIBC__)
 __typeof__(__register_atfork) *hakmem_atfork_next(void) {
@@ -31,6 +32,12 @@ EXPORTED int __register_atfork(void (*prepare)(void), void (*parent)(void), void
                                void *handle) {
     start_watch_forks();
     __typeof__(__register_atfork) *const next = hakmem_atfork_next();
-    return next == NULL ? ENOMEM : next(prepare, parent, child, handle);
+    if (next == NULL) {
+        return ENOMEM;
+    }
+    lock_acquire(&fork_handlers_lock);
+    const int error = next(prepare, parent, child, handle);
+    lock_release(&fork_handlers_lock);
+    return error;
 }
 #endif

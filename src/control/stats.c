@@ -18,8 +18,10 @@ static void add_counters(struct stats *stats, const struct counters *counters) {
     }
 }
 
-static void add_heap(struct stats *stats, struct heap *heap, const struct thread_cache *cache) {
+static void add_heap(struct stats *stats, struct heap *heap, const struct thread_cache *cache,
+                     uint64_t *returning) {
     lock_acquire(&heap->lock);
+    heap_count_returning(heap, returning);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct heap_class_totals totals;
         heap_class_totals(heap, i, &totals);
@@ -72,10 +74,11 @@ void stats_collect(struct stats *stats) {
     lifecycle_start();
     *stats = (struct stats){0};
     stats_collect_counters(stats);
-    add_heap(stats, late_heap(), NULL);
+    uint64_t returning[SIZE_CLASS_COUNT] = {0};
+    add_heap(stats, late_heap(), NULL, returning);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         const bool may_hold = cache_may_hold_blocks(atomic_load_acquire(&cache->state));
-        add_heap(stats, &cache->heap, may_hold ? cache : NULL);
+        add_heap(stats, &cache->heap, may_hold ? cache : NULL, returning);
         stats->gauge[GAUGE_cache_structure_bytes] += may_hold ? cache_structure_bytes(cache) : 0;
     }
 
@@ -83,7 +86,10 @@ void stats_collect(struct stats *stats) {
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct stats_class *class = &stats->class[i];
         class->block_bytes = size_classes[i].block_bytes;
-        // A thread may cache blocks of any heap, so the two meet in the sum alone.
+        // A slab may go to another heap, and a thread may cache blocks of any, so these meet in the sums alone.
+        const uint64_t back = least_u64(returning[i], class->live_blocks);
+        class->live_blocks -= back;
+        class->free_blocks += back;
         class->cached_blocks = least_u64(class->cached_blocks, class->live_blocks);
         class->live_blocks -= class->cached_blocks;
         gauge[GAUGE_live_bytes] += class->live_blocks * class->block_bytes;

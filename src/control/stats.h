@@ -8,9 +8,9 @@
 struct stats_class {
     uint64_t block_bytes;
     uint64_t slab_bytes;
-    uint64_t live_blocks;    // in the program's hands (or on their way back from another thread)
+    uint64_t live_blocks;    // in the program's hands
     uint64_t cached_blocks;  // in thread caches
-    uint64_t free_blocks;    // in slabs
+    uint64_t free_blocks;    // in slabs, on their way there from another thread, or in quarantine
 };
 
 struct stats {

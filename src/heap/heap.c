@@ -145,7 +145,10 @@ struct flush {
 
 static void send_waiting(struct flush *flush) {
     for (const struct stretch *stretch = flush->waiting; stretch != flush->end; stretch++) {
-        heap_publish(stretch->slab, stretch->word, stretch->bits);
+        struct heap *overfull = heap_publish(stretch->slab, stretch->word, stretch->bits);
+        if (unlikely(overfull != NULL)) {
+            flush->heap->overfull = overfull;
+        }
         heap_count(flush->heap, COUNTER_remote_publishes, 1);
         flush->sent_count += bit_count(stretch->bits);
     }
@@ -412,11 +415,14 @@ void heap_put_checked(struct heap *heap, struct run *slab, unsigned index) {
     event_record_if_asked(EVENT_flush, heap->id, 1);
 }
 
-static void push_remote(struct heap *heap, struct run *slab) {
+// Returns the bytes of slabs that now wait to be collected there.
+static uint64_t push_remote(struct heap *heap, struct run *slab) {
     struct run *head = atomic_load_relaxed(&heap->remote_slabs);
+    const uint64_t bytes = slab->page_count * PAGE_BYTES;
     do {
         atomic_store_relaxed(&slab->remote_next, head);
     } while (!atomic_cas_weak_release(&heap->remote_slabs, &head, slab));
+    return atomic_add_relaxed(&heap->waiting_bytes, bytes) + bytes;
 }
 
 // Bits of a word that name no block that is out: held ones, and those behind the last block, which come when the
@@ -425,7 +431,7 @@ static uint64_t bits_not_out(const struct run *slab, unsigned word) {
     return atomic_load_relaxed(&slab->free_bits[word]) | ~slab_word_blocks(slab, word);
 }
 
-void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
+struct heap *heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     // The heap is read before the bits are set: until then the blocks keep the slab alive. Only a
     // block that was freed twice comes here after its slab's end; where another slab begins meanwhile, the
     // bitmap is not the one that has as many words. (So where loads are made in order, as on x86-64.)
@@ -434,31 +440,33 @@ void heap_publish(struct run *slab, unsigned word, uint64_t bits) {
     if (unlikely(heap == NULL || word >= slab_words(slab) ||
                  whole_load(&slab->remote_bits) != remote_bits)) {
         report_double_frees(slab, word, bits);
-        return;
+        return NULL;
     }
     const uint64_t held = bits_not_out(slab, word) & bits;
     if (unlikely(held != 0)) {
         report_double_frees(slab, word, held);
         bits &= ~held;
         if (bits == 0) {
-            return;
+            return NULL;
         }
     }
+    uint64_t waiting_bytes = 0;
     const uint64_t before = atomic_or_acq_rel(&remote_bits[word], bits);
     // Whoever found the word empty announces it; the others' bits go with that announcement.
     if (before == 0 && atomic_or_release(&slab->remote_summary, bit(word)) == 0) {
-        push_remote(heap, slab);
+        waiting_bytes = push_remote(heap, slab);
     }
     report_double_frees(slab, word, before & bits);
+    return unlikely(waiting_bytes > heap_waiting_bound()) ? heap : NULL;
 }
 
-void heap_publish_block(struct run *slab, void *block) {
+struct heap *heap_publish_block(struct run *slab, void *block) {
     const int index = slab_index(slab, (uintptr_t)block);
     if (unlikely(index < 0)) {
         misuse_report(MISUSE_INVALID_FREE, (uintptr_t)block);
-        return;
+        return NULL;
     }
-    heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
+    return heap_publish(slab, (unsigned)index / 64, bit((unsigned)index % 64));
 }
 
 // Hands an announcement that reached the wrong heap on to the right one.
@@ -505,6 +513,7 @@ static unsigned collect_slab(struct heap *heap, struct run *slab, uint64_t summa
 unsigned heap_collect(struct heap *heap) {
     unsigned count = 0;
     struct run *slab = atomic_exchange_acquire(&heap->remote_slabs, NULL);
+    atomic_store_relaxed(&heap->waiting_bytes, 0);
     while (slab != NULL) {
         // The link is read before the summary is cleared: from then on others may push the slab.
         struct run *next = atomic_load_relaxed(&slab->remote_next);

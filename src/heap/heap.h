@@ -47,8 +47,8 @@ static inline bool heap_has_remote(const struct heap *heap) {
 }
 
 // Any thread: hands the blocks `bits` of word `word` of a foreign slab to its heap. The caller owns
-// these blocks. Reports those that are free already.
-void heap_publish(struct run *slab, unsigned word, uint64_t bits);
+// these blocks. Reports those that are free already. Returns the heap if too much waits there to be collected, else NULL.
+struct heap *heap_publish(struct run *slab, unsigned word, uint64_t bits);
 
 // The same for one block. Reports a pointer that is none.
-void heap_publish_block(struct run *slab, void *block);
+struct heap *heap_publish_block(struct run *slab, void *block);

@@ -13,6 +13,34 @@ void heap_class_totals(const struct heap *heap, uint64_t class_index,
     totals->free_blocks = (uint64_t)bin->slab_count * size_class->block_count - bin->used_blocks;
 }
 
+// What is announced of a slab and was not freed twice.
+static unsigned count_remote(const struct run *slab) {
+    unsigned count = 0;
+    for (unsigned w = 0; w < slab_words(slab); w++) {
+        count += bit_count(atomic_load_relaxed(&slab->remote_bits[w]) &
+                           ~atomic_load_relaxed(&slab->free_bits[w]) & slab_word_blocks(slab, w));
+    }
+    return count;
+}
+
+void heap_count_returning(const struct heap *heap, uint64_t *counts) {
+    // Others push in front meanwhile; none of these leaves the list without the lock.
+    const struct run *slab = atomic_load_acquire(&((struct heap *)(uintptr_t)heap)->remote_slabs);
+    for (; slab != NULL;
+         slab = atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->remote_next)) {
+        if (atomic_load_relaxed(&((struct run *)(uintptr_t)slab)->heap) != NULL) {
+            counts[slab->class_index] += count_remote(slab);
+        }
+    }
+    for (uint64_t i = 0; heap->quarantine != NULL && i < options.quarantine_blocks; i++) {
+        const uintptr_t block = (uintptr_t)atomic_load_relaxed(&heap->quarantine[i]);
+        const struct run *held_by = block == 0 ? NULL : slab_find(block);
+        if (held_by != NULL) {
+            counts[held_by->class_index]++;
+        }
+    }
+}
+
 struct bin_totals {
     uint32_t slab_count, empty_count;
     uint64_t used_blocks;

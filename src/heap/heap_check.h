@@ -11,5 +11,9 @@ struct heap_class_totals {
 void heap_class_totals(const struct heap *heap, uint64_t class_index,
                        struct heap_class_totals *totals);
 
+// Adds to counts[], one for each size class, the blocks that the program has freed and that are among the used ones still: on their way
+// back from other threads, of this heap's slabs or of some that were, and in the quarantine.
+void heap_count_returning(const struct heap *heap, uint64_t *counts);
+
 // Number of violated invariants.
 size_t heap_check(const struct heap *heap);

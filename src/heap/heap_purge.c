@@ -8,9 +8,8 @@
 
 struct heap_sums heap_sums;  // relaxed: see heap_state.h
 
-// All heaps together may keep so many times excess_bytes, or as much as is in use; each this part of excess_bytes in any
+// All heaps together may keep EXCESS_HEAPS times excess_bytes, or as much as is in use; each this part of excess_bytes in any
 // case, and it tells the others when what it keeps or uses has changed by that part.
-#define EXCESS_HEAPS 4
 #define EXCESS_PART_LEAST 16
 #define EXCESS_PART_TOLD 32
 

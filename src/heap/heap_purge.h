@@ -20,6 +20,14 @@ static inline void heap_count_in(struct heap *heap, const struct run *slab) {
     heap->loose_bytes += slab_loose_bytes(slab);
 }
 
+#define EXCESS_HEAPS 4
+
+// Slabs with blocks that other threads freed: beyond so many bytes of them those see to it themselves, since the heap's own thread may never
+// come, and until then nothing of them can be given back.
+static inline uint64_t heap_waiting_bound(void) {
+    return greatest_u64(EXCESS_HEAPS * option_live(excess_bytes), SUPERSLAB_BYTES);
+}
+
 // Tells the other heaps what this one has in use and keeps, when that has changed much.
 void heap_tell_bytes(struct heap *heap);
 

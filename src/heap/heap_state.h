@@ -79,6 +79,11 @@ struct heap {
     // Slabs with remote frees to collect, linked through remote_next. Release push by a remote
     // freer, acquire exchange by the collector.
     _Alignas(CACHE_LINE_BYTES) _Atomic(struct run *) remote_slabs;
+    // Of the slabs on that list, about. Relaxed: who pushes adds, who collects begins anew; what gets lost in between tells of
+    // too little once. Pairs with nothing.
+    _Atomic(uint64_t) waiting_bytes;
+    // Where this heap's thread sent blocks of late, and too much waits to be collected. Under the lock.
+    struct heap *overfull;
 };
 
 // Sums over all heaps, as they told last: not what has changed by less than a part of excess_bytes since.

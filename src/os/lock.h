@@ -1,7 +1,7 @@
 // A lock on one word of four bytes, which sleeps in the kernel when contended (Drepper, "Futexes Are Tricky",
 // 2011, mutex 2), with a rank: a thread takes locks in rising rank only.
 //
-// Rank order: huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held
+// Rank order: fork handlers < huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held
 // together only by fork, which holds the registry's and takes all of them in its order, and where a thread
 // that holds its own heap's tries, never waits for, another's (thread/migration.c). Builds with
 // internal checks abort where a thread waits for a lock out of rank.
@@ -16,8 +16,10 @@
 #include "os/sharing.h"
 
 enum lock_rank {
-    // A fork waits with it for other threads' system calls, so before it has any other.
-    LOCK_RANK_HUGE = 1,
+    // Held while the C library registers a handler of fork, for which it may allocate.
+    LOCK_RANK_FORK_HANDLERS = 1,
+    // A fork waits with it for other threads' system calls, so before it has any of those that follow.
+    LOCK_RANK_HUGE,
     LOCK_RANK_REGISTRY,
     LOCK_RANK_HEAP,
     LOCK_RANK_GUARDED,

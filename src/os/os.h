@@ -111,6 +111,9 @@ uint32_t os_thread_id(void);
 #define OS_SIGNAL_OF_CANCEL 32
 bool os_thread_has_ended(void);
 
+// Whether a process has no thread of this number (any more). A system call.
+bool os_thread_is_gone(uint64_t process_id, uint32_t thread_id);
+
 // Processors that the first thread of the process may run on, 1 where the system does not tell: a system call.
 unsigned os_processors(void);
 

@@ -507,7 +507,10 @@ static bool free_to_own_heap(struct thread_cache *cache, struct run *slab, void 
 static void free_home(struct thread_cache *cache, struct run *slab, void *block) {
     if (!free_to_own_heap(cache, slab, block)) {
         lock_acquire(&cache->heap.lock);
-        heap_publish_block(slab, block);
+        struct heap *overfull = heap_publish_block(slab, block);
+        if (unlikely(overfull != NULL)) {
+            cache->heap.overfull = overfull;
+        }
         lock_release(&cache->heap.lock);
         heap_count(&cache->heap, COUNTER_remote_publishes, 1);
         heap_count(&cache->heap, COUNTER_remote_blocks, 1);

@@ -104,7 +104,8 @@ uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) 
     const uint64_t start = in_proportion(option_live(cache_start_bytes), allowed);
     const uint64_t count = greatest_u64(1, blocks_in(least_u64(start, most), class_index));
     const uint64_t prewarm = least_u64(knobs_prewarm(class_index), blocks_in(room, class_index));
-    return change(bytes, class_index, 0, (uint32_t)greatest_u64(count, prewarm));
+    const uint64_t capacity = least_u64(greatest_u64(count, prewarm), CAPACITY_MOST);
+    return change(bytes, class_index, 0, (uint32_t)capacity);
 }
 
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,

@@ -114,6 +114,7 @@ void lifecycle_start(void) {
         }
         cache_slab_bringer = bring_slab;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
+        registry.process_id = os_process_id();
         registry.last_id = LATE_HEAP_ID;
         registry.has_key = has_key;
         registry.exit_key = has_key ? key : registry.exit_key;
@@ -154,6 +155,38 @@ static struct thread_cache *make_cache(void) {
     }
     count_event(COUNTER_heaps_created, 1);
     return cache;
+}
+
+// The calling thread has the cache from now on. The registry's lock is held.
+static void claim(struct thread_cache *cache) {
+    cache->thread_id = os_thread_id();
+    cache->thread_pointer = os_thread_pointer();
+    atomic_store_release(&cache->state, CACHE_IN_USE);
+}
+
+// A thread may end and not give its cache back: its first call came in the last of the C library's rounds of key destructors, there was no
+// key left, or it ended by a system call of its own. Before a cache is made, so many of those in use are looked at.
+#define LOOKS_FOR_GONE 2
+
+// A cache whose thread is gone, to be used as it is; it counts as in use. NULL when none was found. What the thread wrote is visible: the
+// kernel tells that it is gone under locks that its end had as well. One that was being changed stays as it is for good.
+static struct thread_cache *take_abandoned(void) {
+    if (registry.process_id != os_process_id()) {
+        return NULL;  // between vfork and exec, or in a child whose fork ran no handlers
+    }
+    struct thread_cache *cache = registry.abandoned_cursor;
+    for (unsigned i = 0; i < LOOKS_FOR_GONE; i++) {
+        cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
+        registry.abandoned_cursor = cache;
+        if (cache == NULL) {
+            return NULL;
+        }
+        if (atomic_load_relaxed(&cache->state) == CACHE_IN_USE && !cache->entered &&
+            os_thread_is_gone(registry.process_id, cache->thread_id)) {
+            return cache;
+        }
+    }
+    return NULL;
 }
 
 // Off the list of the caches that keep blocks, where `link` points at it.
@@ -198,6 +231,9 @@ static struct thread_cache *take_cache(void) {
         cache = registry.unused;
         if (cache != NULL) {
             registry.unused = cache->next_unused;
+        } else if ((cache = take_abandoned()) != NULL) {
+            cache->came_soon = false;
+            return cache;
         } else if ((cache = make_cache()) == NULL) {
             return NULL;
         }
@@ -231,15 +267,13 @@ struct thread_cache *lifecycle_attach(void) {
         return NULL;
     }
     knobs_call(&knobs_hooks.thread_start, cache);
-    atomic_store_release(&cache->state, CACHE_IN_USE);
+    claim(cache);
     void (*const on_first_attach)(void) = registry.on_first_attach;
     registry.on_first_attach = NULL;
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
     cache->entered = false;
-    cache->thread_id = os_thread_id();
-    cache->thread_pointer = os_thread_pointer();
     event_record(EVENT_thread_attached, cache->heap.id, cache->thread_id);
     cache_adjust(cache);
     research_follow(cache);
@@ -372,7 +406,7 @@ static struct thread_cache *take_kept(uint64_t before_ms, bool is_tick) {
     if (cache != NULL) {
         unlink_kept(link);
         capacity_join(0);
-        atomic_store_release(&cache->state, CACHE_IN_USE);
+        claim(cache);
     }
     lock_release(&registry.lock);
     return cache;
@@ -512,6 +546,13 @@ size_t lifecycle_check(void) {
 // blocks, a cache's worth each, stay in use there for good. Those of caches that keep blocks are covered by the registry's
 // lock: the child has them as they were.
 
+struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
+
+// Of glibc: the lock of its list of streams. fork takes it once all handlers have run, and threads allocate under it, or wait under it for a
+// stream in which another one allocates. So it comes before all locks of the heap. In the child it is free by the time handlers run.
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+
 // While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
 
@@ -521,6 +562,10 @@ void fork_prepare(void) {
     if (is_single_threaded()) {
         return;
     }
+    if (&_IO_list_lock != NULL) {
+        _IO_list_lock();
+    }
+    lock_acquire(&fork_handlers_lock);
     huge_fork_lock();
     lock_acquire(&registry.lock);
     lock_acquire(&shared_late_heap.lock);
@@ -548,15 +593,21 @@ static void unlock_all(void) {
     lock_release(&shared_late_heap.lock);
     lock_release(&registry.lock);
     huge_fork_unlock();
+    lock_release(&fork_handlers_lock);
 }
 
 void fork_parent(void) {
-    if (fork_locked) {
-        unlock_all();
+    if (!fork_locked) {
+        return;
+    }
+    unlock_all();
+    if (&_IO_list_unlock != NULL) {
+        _IO_list_unlock();
     }
 }
 
 void fork_child(void) {
+    registry.process_id = os_process_id();
     if (cache_is_real(thread_cache)) {
         thread_cache->thread_id = os_thread_id();
         // Its processor time begins at 0.

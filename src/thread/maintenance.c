@@ -44,6 +44,21 @@ static size_t give_back_everything(struct heap *heap) {
     return heap_purge_slabs(heap, true);
 }
 
+// What was freed of the blocks of those without a cache: rare, and of no thread that could be asked how long it is idle.
+static void visit_late_heap(void) {
+    struct heap *heap = late_heap();
+    if (lock_try_acquire(&heap->lock)) {
+        if (heap->wants_visit || heap_has_remote(heap)) {
+            heap->budget_bytes = VISIT_BYTES;
+            give_back(heap, 0);
+            heap_purge_slabs(heap, true);
+            heap->wants_visit = heap->budget_bytes == 0;
+            heap->budget_bytes = HEAP_BUDGET_ALL;
+        }
+        lock_release(&heap->lock);
+    }
+}
+
 // True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
 // for slab_purge_delay_ms: a heap may be idle only between two threads.
 static bool visit(struct thread_cache *cache, uint64_t now_ms) {
@@ -89,7 +104,23 @@ static void relieve(struct thread_cache *cache) {
     }
 }
 
-static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
+// Where this thread's frees go, and too much of it waits: a visit's worth in each slow path, until the rest may stay.
+static void relieve_overfull(struct thread_cache *cache) {
+    struct heap *heap = cache->heap.overfull;
+    if (!lock_try_acquire(&heap->lock)) {
+        return;  // whoever has it may collect, or the next slow path does
+    }
+    heap->budget_bytes = VISIT_BYTES;
+    give_back(heap, (unsigned)option_live(retain_slabs));
+    if (heap->budget_bytes != 0) {
+        cache->heap.overfull = NULL;
+    }
+    heap->wants_visit = heap->budget_bytes == 0;
+    heap->budget_bytes = HEAP_BUDGET_ALL;
+    lock_release(&heap->lock);
+}
+
+static void harvest_idle(struct thread_cache *own, uint64_t now_ms) {
     struct thread_cache *cache = atomic_load_acquire(&harvest_cursor);
     const struct thread_cache *first = NULL;
     unsigned cleaned = 0;
@@ -101,6 +132,10 @@ static void harvest_idle(const struct thread_cache *own, uint64_t now_ms) {
         first = first == NULL ? cache : first;
         if (cache != own && lock_try_acquire(&cache->heap.lock)) {
             cleaned += visit(cache, now_ms);
+            if (unlikely(cache->heap.wants_visit &&
+                         cache->heap.loose_bytes > option_live(excess_bytes))) {
+                own->heap.overfull = &cache->heap;  // more than may wait for another tick
+            }
             lock_release(&cache->heap.lock);
         }
     }
@@ -205,6 +240,7 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
     research_follow(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;
+        visit_late_heap();
         cache_decay(cache);
         lock_acquire(&cache->heap.lock);
         heap_decay_spares(&cache->heap);
@@ -236,6 +272,9 @@ bool maintenance_tick(struct thread_cache *cache) {
     }
     if (unlikely(cache->to_relieve != NULL)) {
         relieve(cache);
+    }
+    if (unlikely(cache->heap.overfull != NULL)) {
+        relieve_overfull(cache);
     }
     if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
         cache_decay(cache);

@@ -289,6 +289,32 @@ static void mallinfo2_counts_other_threads(void **state) {
     assert_true(after.uordblks + after.hblkhd + live / 2 < during.uordblks + during.hblkhd);
 }
 
+enum { MANY = 20000, MANY_BYTES = 1000 };
+static void *many[MANY];
+
+static void *allocate_many(void *argument) {
+    for (int i = 0; i < MANY; i++) {
+        many[i] = malloc(MANY_BYTES);
+        assert_non_null(many[i]);
+    }
+    return argument;
+}
+
+// Whoever had them has ended: what another thread frees of them waits for nobody, and is free all the same.
+static void mallinfo2_counts_what_another_thread_freed(void **state) {
+    (void)state;
+    const size_t before = mallinfo2().uordblks;
+    pthread_t thread;
+    start_thread(&thread, 0, allocate_many, NULL);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(mallinfo2().uordblks >= before + MANY * (size_t)MANY_BYTES);
+    for (int i = 0; i < MANY; i++) {
+        free(many[i]);
+    }
+    // The freeing thread's cache has some.
+    assert_true(mallinfo2().uordblks < before + MANY * (size_t)MANY_BYTES / 10);
+}
+
 int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
@@ -296,6 +322,7 @@ int main(void) {
         cmocka_unit_test(no_call_is_a_cancellation_point),
         cmocka_unit_test(blocks_outlive_their_thread),
         cmocka_unit_test(mallinfo2_counts_other_threads),
+        cmocka_unit_test(mallinfo2_counts_what_another_thread_freed),
     };
     int failed = cmocka_run_group_tests_name("threads", tests, NULL, NULL);
     behaviour_require_sound_heap();

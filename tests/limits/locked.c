@@ -56,9 +56,28 @@ static void zero_after_failed_purge(void) {
     }
 }
 
+// What is only reserved is gigabytes of address space: entries of the zero page for all of it take seconds. Without huge pages it is as it is
+// for what was reserved before.
+static bool has_huge_pages(void) {
+    char words[64] = "";
+    const int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        require(read(file, words, sizeof words - 1) >= 0);
+        close(file);
+    }
+    return words[0] != '\0' && strstr(words, "[never]") == NULL;
+}
+
+#define LOCK_MS_MAX 1000
+
 static void with_all_rights(void) {
     size_t before = rss_bytes();
-    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+    const uint64_t start_ms = now_ms();
+    const bool refused = mlockall(MCL_CURRENT | MCL_FUTURE) != 0;
+    const uint64_t lock_ms = now_ms() - start_ms;
+    require_that(lock_ms <= LOCK_MS_MAX || !has_huge_pages(), "mlockall took %lu ms",
+                 (unsigned long)lock_ms);
+    if (refused) {
         // Not root, and a small RLIMIT_MEMLOCK: the other half of the test is about that.
         behaviour_say("mlockall: errno %d", errno);
         return;
@@ -106,6 +125,22 @@ static void under_a_small_limit(void) {
     load_complete(64 * MIB);
 }
 
+// The first call of malloc with all that is mapped locked.
+static int before_the_first_call(void) {
+    if (mlockall(MCL_FUTURE) != 0) {
+        return 0;
+    }
+    const uint64_t start_ms = now_ms();
+    void *block = malloc(opaque(100));
+    const uint64_t first_ms = now_ms() - start_ms;
+    require(block != NULL);
+    require_that(first_ms <= LOCK_MS_MAX, "the first malloc took %lu ms", (unsigned long)first_ms);
+    const size_t locked = proc_kb_line("/proc/self/status", "VmLck:");
+    require_that(locked < 64 * MIB, "%zu MiB are locked", locked / MIB);
+    free(block);
+    return 0;
+}
+
 static void in_a_child(void (*body)(void)) {
     pid_t child = fork();
     require(child >= 0);
@@ -118,8 +153,25 @@ static void in_a_child(void (*body)(void)) {
     require_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %#x", (unsigned int)status);
 }
 
-int main(void) {
+static void run_anew(const char *program) {
+    const pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        execl(program, program, "early", (char *)NULL);
+        _exit(1);
+    }
+    int status = -1;
+    require(waitpid(child, &status, 0) == child);
+    require_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "early: status %#x",
+                 (unsigned int)status);
+}
+
+int main(int argument_count, char **arguments) {
+    if (argument_count > 1) {
+        return before_the_first_call();
+    }
     behaviour_require_allocator();
+    run_anew(arguments[0]);
     in_a_child(with_all_rights);
     in_a_child(under_a_small_limit);
     return 0;

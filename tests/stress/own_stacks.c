@@ -1,34 +1,8 @@
 // Detached threads on stacks of the program's own that never allocate: glibc frees what belongs to each after the thread's last
 // destructor, in that thread. They leave no cache behind.
-#include "behaviour.h"
+#include "heaps.h"
 
 enum { THREAD_COUNT = 300 };
-
-extern int hakmem_stats_json(int (*write)(void *context, const char *text, size_t bytes),
-                             void *context) __attribute__((weak));
-
-static char stats[256 * 1024];
-
-static int append(void *context, const char *text, size_t bytes) {
-    size_t *length = context;
-    require(*length + bytes < sizeof stats);
-    memcpy(stats + *length, text, bytes);
-    *length += bytes;
-    return 0;
-}
-
-// Heaps that exist; 0 where hakmem does not serve.
-static long heaps(void) {
-    if (hakmem_stats_json == NULL) {
-        return 0;
-    }
-    size_t length = 0;
-    require(hakmem_stats_json(append, &length) == 0);
-    stats[length] = '\0';
-    const char *found = strstr(stats, "\"heaps\":");
-    require(found != NULL);
-    return strtol(found + strlen("\"heaps\":"), NULL, 10);
-}
 
 static volatile int begun;
 
@@ -74,11 +48,11 @@ int main(void) {
     require(stack != MAP_FAILED);
     free(malloc(100));
     run_one(stack, bytes);
-    const long before = heaps();
+    const long before = heaps_count();
     for (int i = 0; i < THREAD_COUNT; i++) {
         run_one(stack, bytes);
     }
-    const long after = heaps();
+    const long after = heaps_count();
     behaviour_say("%ld heaps, %ld after %d threads", before, after, THREAD_COUNT);
     require_that(after <= before + 1, "%ld heaps before, %ld after", before, after);
     behaviour_require_sound_heap();

@@ -538,6 +538,10 @@ bool os_thread_has_ended(void) {
     return (blocked & bit(OS_SIGNAL_OF_CANCEL - 1)) != 0;
 }
 
+bool os_thread_is_gone(uint64_t process_id, uint32_t thread_id) {
+    return kill((pid_t)process_id, 0) == 0 && syscall(SYS_tgkill, process_id, thread_id, 0) != 0;
+}
+
 uint64_t os_clock_ms(void) {
     enter();
     atomic_add_relaxed(&os_call_counters.calls[OS_CLOCK], 1);

@@ -90,6 +90,19 @@ static void test_frees_alone_do_not_raise_the_capacity(void **state) {
     check();
 }
 
+// The widest options: the number of nodes that wait has 16 bits.
+static void test_capacity_that_a_class_starts_with_is_bounded(void **state) {
+    (void)state;
+    options.cache_start_bytes = options.cache_class_bytes = 64 * MIB;
+    options.cache_heap_bytes = options.cache_total_bytes = 1 * GIB;
+    options.learn = 0;
+    start();
+    churn(SIZE_CLASS_16, 100, 2);
+    assert_in_range(capacity(SIZE_CLASS_16), UINT16_MAX * (NODE_BLOCKS_MAX - 1),
+                    UINT16_MAX * NODE_BLOCKS_MAX);
+    check();
+}
+
 static void test_capacity_of_a_whole_cache(void **state) {
     (void)state;
     options.cache_heap_bytes = 300 * KIB;
@@ -494,6 +507,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_first_refills_of_a_thread_are_small),
         cmocka_unit_test(test_watched_operations_are_part_of_the_first_node),
         cmocka_unit_test(test_frees_alone_do_not_raise_the_capacity),
+        cmocka_unit_test(test_capacity_that_a_class_starts_with_is_bounded),
         cmocka_unit_test(test_capacity_of_a_whole_cache),
         cmocka_unit_test(test_caches_of_all_threads_share_a_total),
         cmocka_unit_test(test_learned_limits),
