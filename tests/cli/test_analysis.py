@@ -138,6 +138,18 @@ def test_totals_and_text_add_up() -> None:
     assert facts_json["os_calls"] == {"mmap": 5, "failures": 1}
 
 
+def test_program_with_a_hakmem_in_itself_is_one_program() -> None:
+    """Two reports are of it; it was replaced by another only where there is a third."""
+    preloaded = report(line(LIBC, "malloc", "/bin/p"), state=1)
+    linked = replace(preloaded, library="/bin/p")
+    facts = summarise([preloaded, linked], [])
+    assert {process.ending for process in facts.processes} == {analysis.Ending.NO_EXIT}
+    assert "1 process; 0 proved, 1 NOT proved" in render.summary_text(facts, ENDED, PLAIN)
+    again = summarise([preloaded, linked, preloaded, linked], [])
+    assert again.processes[0].ending is analysis.Ending.EXEC
+    assert "1 process ran 2 programs (exec)" in render.summary_text(again, ENDED, PLAIN)
+
+
 def test_long_lists_of_problems_are_cut() -> None:
     stray = [line(f"/lib/{number}.so", "malloc", LIBC) for number in range(50)]
     facts = summarise([report(*GOOD, *stray)], [])

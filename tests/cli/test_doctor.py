@@ -298,6 +298,12 @@ def test_process_that_is_served(build_program: Compile) -> None:
     assert re.match(r"\d+ of at most", mappings)
 
 
+def test_threads_are_counted(build_program: Compile) -> None:
+    with napping(build_program("nap.c"), LD_PRELOAD=str(library())) as pid:
+        _, facts = examine(pid)
+    assert texts(facts, "process")[0].endswith((", 1 thread", ", 2 threads"))
+
+
 def test_process_with_the_archive_is_served(build_program: Compile) -> None:
     archive = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
     for flags in (archive, ["-static", *archive]):

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.support import (
     HAKMEM,
     Compile,
+    Run,
     Summarise,
     call,
     clean_environment,
@@ -191,13 +192,17 @@ def test_static_child_is_named(summarise: Summarise, build_program: Compile) -> 
     assert summary.stderr.startswith("hakmem: NOT fully active")
 
 
-def test_program_with_the_archive_is_told_so(summarise: Summarise, build_program: Compile) -> None:
+def test_program_with_the_archive_is_told_so(
+    run: Run, summarise: Summarise, build_program: Compile
+) -> None:
     """What is preloaded does not serve it; what it was linked with does, and reports as well."""
     archive = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
     program = build_program("plain.c", *archive)
     processes = summarise(program).processes(program.name)
     told = {process["verdict"]: process["reason"] or "" for process in processes}
     assert told["inactive"].startswith("it was linked with libhakmem.a")
+    # The program was started once, and replaced by no other.
+    assert "1 process; 0 proved, 1 NOT proved" in run(program).stderr
 
 
 def test_exec_of_a_static_program_is_named(summarise: Summarise, build_program: Compile) -> None:

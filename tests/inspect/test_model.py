@@ -84,6 +84,9 @@ def _damaged(**changes: object) -> dict[str, Any]:
         (_damaged(planes={"free": {"words": 1 << 60, "zlib_base64": ""}}), "too long"),
         (_damaged(superslabs={"start": []}), "missing"),
         (_damaged(origin="dream"), "dream"),
+        (_damaged(taken_ns=10**30), "taken_ns is out of range"),
+        (_damaged(taken_ns=1 << 63), "taken_ns is out of range"),
+        (_damaged(taken_ns=-1), "taken_ns is out of range"),
     ],
 )
 def test_other_json_is_refused_in_a_sentence(facts: object, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,16 +15,18 @@ from pathlib import Path
 import pytest
 
 from hakmem.inspect.errors import GoneError, InspectError, NoHakmemError
-from hakmem.inspect.model import Snapshot
+from hakmem.inspect.model import Origin, Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.root import ROOT as ROOT_TYPE
 from hakmem.inspect.targets import take
+from hakmem.report import series
 from tests.cli.support import clean_environment, library
-from tests.inspect.support.corewriter import write_core
+from tests.inspect.support.corewriter import NT_PRPSINFO, PT_NOTE, write_core
 from tests.inspect.support.targets import (
     await_line,
     compile_program,
+    hakmem,
     inspect,
     require_refusal,
     running,
@@ -71,6 +74,31 @@ def test_targets_that_are_none(tmp_path: Path) -> None:
     require_refusal(inspect("--freeze", tmp_path / "other.json"), "only a living process")
 
 
+def test_targets_that_are_not_regular_files(tmp_path: Path) -> None:
+    """A pipe is read by nobody: it would be empty at the second look."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    said = f"hakmem: {fifo}: is not a regular file: save it first"
+    require_refusal(inspect(fifo), said)
+    require_refusal(hakmem("diff", fifo, NO_PROCESS), said)
+    with pytest.raises(InspectError, match="save it first"):
+        series.read(fifo)
+
+
+def test_a_series_is_for_other_verbs(tmp_path: Path) -> None:
+    file = tmp_path / "series.jsonl"
+    for lines in (1, 2):
+        file.write_text(f"{json.dumps(series.header(1, 1.0))}\n" * lines, encoding="ascii")
+        require_refusal(inspect(file), f"{file}: is a series: `hakmem report`", "`hakmem diff`")
+
+
+@pytest.mark.parametrize("words", [["inspect", ""], ["report", ""], ["diff", "", "1"]])
+def test_an_empty_name(words: list[str]) -> None:
+    done = hakmem(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "an empty name is no process and no file" in done.stderr
+
+
 @pytest.mark.parametrize("preload", [None, JEMALLOC])
 def test_process_of_another_allocator(many: Path, preload: Path | None) -> None:
     environment = clean_environment(**({"LD_PRELOAD": str(preload)} if preload else {}))
@@ -85,10 +113,12 @@ def test_kernel_thread_and_zombie(many: Path) -> None:
         await_line(process, "ready")
         process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        require_refusal(inspect(process.pid), "has ended")
+        for verb in ("inspect", "doctor"):
+            require_refusal(hakmem(verb, process.pid), f"process {process.pid} ", "has ended")
     kthreadd = Path("/proc/2/comm")
     if kthreadd.exists() and kthreadd.read_text(encoding="ascii") == "kthreadd\n":
-        require_refusal(inspect(2), "(kthreadd) has no memory")
+        for verb in ("inspect", "doctor") if os.geteuid() == 0 else ():
+            require_refusal(hakmem(verb, 2), "(kthreadd) has no memory")
 
 
 def test_process_of_another_user(process: subprocess.Popen[bytes]) -> None:
@@ -167,11 +197,46 @@ def test_process_that_becomes_another_program(tmp_path: Path) -> None:
         assert take_when_loaded(process.pid).name == "sleep"
 
 
+def core_tables(core: Path) -> tuple[bytearray, bytearray, int]:
+    """The header of a core file, that of its segments, and where in this the notes' row is."""
+    with core.open("rb") as file:
+        header = bytearray(file.read(64))
+        table = bytearray(file.read(56 * int.from_bytes(header[56:58], "little")))
+    (row,) = (at for at in range(0, len(table), 56) if table[at] == PT_NOTE)
+    return header, table, row
+
+
 def test_core_that_is_cut_short(core: Path) -> None:
-    size = core.stat().st_size
-    for kept, words in ((size - 1, "cut short"), (size // 2, "cut short"), (100, "core")):
+    """Also within its notes, its headers, and those of sections behind all else, as gdb's has."""
+    header, table, row = core_tables(core)
+    notes, notes_bytes = struct.unpack_from("<Q16xQ", table, row + 8)
+    with core.open("r+b") as file:
+        sections = file.seek(0, os.SEEK_END)
+        file.write(bytes(64))
+        struct.pack_into("<Q", header, 40, sections)
+        struct.pack_into("<HH", header, 58, 64, 1)
+        file.seek(0)
+        file.write(header)
+    assert take(str(core)).origin == Origin.CORE
+    in_headers = (64 + len(table) - 1, 100, 63, 16)
+    for kept in (sections + 63, sections, sections // 2, notes + notes_bytes // 2, *in_headers):
         os.truncate(core, kept)
-        require_refusal(inspect(core), words)
+        with pytest.raises(InspectError, match=r": the core file is cut short: .* \(a limit"):
+            take(str(core))
+    require_refusal(inspect(core), "cut short: it ends before its headers do")
+
+
+def test_core_with_damaged_notes(core: Path) -> None:
+    """What the parser says of them is not passed on."""
+    _, table, row = core_tables(core)
+    with core.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.write(struct.pack("<III8s", 5, 136, NT_PRPSINFO, b"CORE"))
+        struct.pack_into("<Q16xQ", table, row + 8, end, 20)
+        file.seek(64)
+        file.write(table)
+    with pytest.raises(InspectError, match=r"or no core file$"):
+        take(str(core))
 
 
 def test_foreign_core(core: Path, tmp_path: Path) -> None:
@@ -222,7 +287,21 @@ def test_a_minor_version_with_more_is_read(process: subprocess.Popen[bytes]) -> 
 
 def test_no_such_heap(process: subprocess.Popen[bytes]) -> None:
     require_refusal(inspect("--heap", "77", process.pid), "no heap 77")
-    require_refusal(inspect("--heap", "1", "--json", process.pid), "--heap", "--json has every")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--heap", "1", "--json"], ["--heap", "--json has every"]),
+        (["--signals", "--json"], ["--signals", "--json"]),
+        (["--all", "--json"], ["--all", "--json has every"]),
+        (["--blocks"], ["--blocks", "--json"]),
+        (["--blocks", "--signals"], ["--blocks", "--json"]),
+    ],
+)
+def test_flags_that_do_not_go_together(flags: list[str], words: list[str]) -> None:
+    """Before anything is looked at."""
+    require_refusal(inspect(*flags, NO_PROCESS), *words)
 
 
 def test_names_do_not_move_the_cursor(many: Path, tmp_path: Path) -> None:

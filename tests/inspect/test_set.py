@@ -99,6 +99,20 @@ def test_a_purge_that_nobody_does_is_said(tmp_path: Path) -> None:
         assert "will purge" in done.stdout
 
 
+def test_no_wait_at_all(tmp_path: Path) -> None:
+    program = compile_program("many.c", tmp_path / "many")
+    with running([program, "1000", "64", "1"]) as process:
+        await_line(process, "ready")
+        assert hakmem_set(process.pid, "purge=now", "--wait", "0").returncode == 0
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "-0.001", "1e9", "3600.1", "soon", ""])
+def test_a_wait_that_is_none(wait: str) -> None:
+    done = hakmem_set(os.getpid(), "purge=now", f"--wait={wait}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"--wait: {wait!r} is not from 0 to 3600 seconds\n")
+
+
 def test_any_live_option(busy: subprocess.Popen[bytes]) -> None:
     done = hakmem_set(busy.pid, "purge_delay_ms=125", "huge_cache_bytes=2M")
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -190,6 +191,17 @@ def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
     with file.open("a") as out:
         out.write("\n")
     with pytest.raises(series.SeriesError, match="is not JSON"):
+        series.read(file)
+
+
+@pytest.mark.parametrize("taken_ns", ["-1", "9223372036854775808", "1e400"])
+def test_a_moment_that_cannot_be(tmp_path: Path, taken_ns: str) -> None:
+    """In the middle, where no whole snapshot is made of a line."""
+    file = made_up(tmp_path / "series.jsonl", 3)
+    rows = file.read_text().splitlines()
+    rows[2] = re.sub(r'"taken_ns": \d+', f'"taken_ns": {taken_ns}', rows[2])
+    file.write_text("\n".join(rows) + "\n")
+    with pytest.raises(series.SeriesError, match="no snapshot of a series"):
         series.read(file)
 
 

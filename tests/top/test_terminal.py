@@ -73,6 +73,15 @@ def test_keys(tmp_path: Path) -> None:
         assert not terminal.is_alternate()
 
 
+def test_control_c_ends_it(tmp_path: Path) -> None:
+    with Terminal(command(tmp_path)) as terminal:
+        terminal.until_shown("11 server-11")
+        terminal.press("C-c")
+        terminal.until_shown("status=0")
+        assert "closed: True" in terminal.screen()
+        assert not terminal.is_alternate()
+
+
 def test_sparkline_grows_with_each_look(tmp_path: Path) -> None:
     def bars(screen: str) -> int:
         return len(re.findall("[▁▂▃▄▅▆▇█]", screen.partition("CLASS")[0]))

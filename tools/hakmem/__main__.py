@@ -2,6 +2,12 @@
 
 import sys
 
-from hakmem.cli import main
+try:
+    from hakmem.cli import main
 
-sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+except KeyboardInterrupt:
+    from hakmem.interruption import end
+
+    end()
+sys.exit(status)

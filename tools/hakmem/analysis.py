@@ -155,10 +155,30 @@ def _peak_rss(report: Report, images: Iterable[Image]) -> int:
     return max([report.peak_rss_bytes, *seen])
 
 
+def _are_of_one_program(one: Report, other: Report) -> bool:
+    """A program with a hakmem in itself, preloaded as well: one report is of each hakmem."""
+    owns = (one.library == one.exe, other.library == other.exe)
+    return (one.pid, one.exe) == (other.pid, other.exe) and sorted(owns) == [False, True]
+
+
+def programs(processes: Sequence[ProcessFacts]) -> tuple[ProcessFacts, ...]:
+    """Each program once: what was preloaded into it speaks for it."""
+    reports = [process.report for process in processes]
+    return tuple(
+        process
+        for process in processes
+        if process.report.library != process.report.exe
+        or not any(_are_of_one_program(process.report, other) for other in reports)
+    )
+
+
 def _ending(report: Report, later: Sequence[Report], is_alive: Callable[[int], bool]) -> Ending:
     if report.exited:
         return Ending.EXIT
-    if any(other.pid == report.pid and not other.forked for other in later):
+    if any(
+        other.pid == report.pid and not other.forked and not _are_of_one_program(report, other)
+        for other in later
+    ):
         return Ending.EXEC
     return Ending.RUNNING if is_alive(report.pid) else Ending.NO_EXIT
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+from hakmem import interruption
 from hakmem.errors import HakmemError, UsageError
 from hakmem.project import Project
 
@@ -19,6 +20,9 @@ def enter(project: Project) -> None:
     """
     folder = project.build / "venv"
     if sys.prefix == str(folder):
+        # What all of these verbs need, and what tells of a Ctrl-C as of a damaged installation.
+        with interruption.at_once():
+            import numpy  # noqa: F401
         return
     python = folder / "bin" / "python"
     wanted, there = project.root / "scripts" / "requirements.txt", folder / "requirements.txt"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from hakmem.analysis import Ending, ProcessFacts, RunFacts, Verdict
+from hakmem.analysis import Ending, ProcessFacts, RunFacts, Verdict, programs
 from hakmem.options import Option, OptionTable
 from hakmem.spawn import Ended
 
@@ -124,14 +124,15 @@ def _problem_lines(facts: RunFacts) -> list[str]:
 
 
 def _process_line(facts: RunFacts) -> str:
-    proved = [process for process in facts.processes if process.verdict is Verdict.ACTIVE]
+    told = programs(facts.processes)
+    proved = [process for process in told if process.verdict is Verdict.ACTIVE]
     names = Tally(process.report.name for process in proved)
     listed = _few([f"{name} x {count}" if count > 1 else name for name, count in names.items()])
-    others = len(facts.processes) - len(proved) + len(facts.absent)
+    others = len(told) - len(proved) + len(facts.absent)
     text = f"{_plural(facts.process_count, 'process', 'processes')}"
-    programs = len(facts.processes) + len(facts.absent)
-    if programs > facts.process_count:
-        text += f" ran {_plural(programs, 'program')} (exec)"
+    program_count = len(told) + len(facts.absent)
+    if program_count > facts.process_count:
+        text += f" ran {_plural(program_count, 'program')} (exec)"
     text += ", all proved" if not others else f"; {len(proved)} proved, {others} NOT proved"
     if proved:
         text += f": {listed}"

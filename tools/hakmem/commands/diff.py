@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hakmem import render
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
+from hakmem.inspect.files import named
 from hakmem.options import SIZE_SUFFIXES
 from hakmem.project import find_project
 
@@ -58,9 +59,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("before", metavar="A", help="PID, core, snapshot, JSON or series")
     parser.add_argument(
-        "after", metavar="B", nargs="?", help="another; not needed when A is a series"
+        "before", metavar="A", type=named, help="PID, core, snapshot, JSON or series"
+    )
+    parser.add_argument(
+        "after", metavar="B", nargs="?", type=named, help="another; not needed when A is a series"
     )
     parser.add_argument(
         "--fail-above", metavar="SIZE", type=_bytes, help="status 1 when live memory grew by more"

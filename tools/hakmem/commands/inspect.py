@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from hakmem import render
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
+from hakmem.inspect.files import named
 from hakmem.project import find_project
 
 EXAMPLES = """\
@@ -35,7 +37,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "target", metavar="PID|CORE|SNAPSHOT|JSON", help="a process, or a file one left"
+        "target",
+        metavar="PID|CORE|SNAPSHOT|JSON",
+        type=named,
+        help="a process, or a file one left",
     )
     parser.add_argument("--json", action="store_true", help="as JSON, sizes as integers")
     parser.add_argument(
@@ -53,7 +58,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--signals",
         action="store_true",
-        help="only the windows that the learner decided on, as docs/LEARNING.md says",
+        help="only the windows that the learner decided on, as docs/LEARNING.md says; not with "
+        "--json",
     )
     parser.add_argument(
         "--heap",
@@ -61,18 +67,33 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="N",
         help="this heap's classes and row alone (with --signals its windows); not with --json",
     )
-    parser.add_argument("--all", action="store_true", help="tables in full length")
+    parser.add_argument("--all", action="store_true", help="tables in full length; not with --json")
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 
 
-def run(options: argparse.Namespace) -> int:
+def _require_sense(options: argparse.Namespace) -> None:
     if options.heap is not None and options.json:
         raise UsageError("--heap chooses what a table shows; --json has every heap")
-    enter(find_project())
-    from hakmem.inspect import jsonform, learned, text
-    from hakmem.inspect.targets import take
+    if options.signals and options.json:
+        raise UsageError("--signals writes a format of its own; --json has no windows alone")
+    if options.all and options.json:
+        raise UsageError("--all is for tables; --json has every row")
+    if options.blocks and not options.json:
+        raise UsageError("--blocks is for --json; tables have no single blocks")
 
-    snapshot = take(
+
+def run(options: argparse.Namespace) -> int:
+    _require_sense(options)
+    enter(find_project())
+    from hakmem.inspect import jsonform, learned, targets, text
+    from hakmem.report import series
+
+    if not targets.is_process(options.target) and series.is_series(Path(options.target)):
+        raise UsageError(
+            f"{options.target}: is a series: `hakmem report` draws it, `hakmem diff` compares its "
+            "first snapshot with its last"
+        )
+    snapshot = targets.take(
         options.target,
         freeze=options.freeze,
         events=options.events,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError
+from hakmem.inspect.files import named
 from hakmem.project import find_project
 
 EXAMPLES = """\
@@ -36,6 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "target",
         metavar="PID|CORE|SNAPSHOT|JSON|SERIES",
+        type=named,
         help="a process, or a file that one or `hakmem record` left",
     )
     parser.add_argument(

@@ -23,6 +23,7 @@ Exit status: 0 done (a purge that no thread has begun yet is said), 2 it could n
 """
 SCHEMA = "hakmem.set/1"
 EVENTS, PURGE, NOW = "events", "purge", "now"
+WAIT_MAX_S = 3600.0
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,10 +40,24 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "wishes", metavar="NAME=VALUE", nargs="+", help="an option, events=on|off, or purge=now"
     )
     parser.add_argument(
-        "--wait", type=float, default=1.0, metavar="SECONDS", help="for a purge; 1 if not given"
+        "--wait",
+        type=_wait_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help=f"for a purge, up to {WAIT_MAX_S:.0f}; 1 if not given",
     )
     parser.add_argument("--json", action="store_true", help="what was set as JSON")
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
+
+
+def _wait_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= WAIT_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 0 to {WAIT_MAX_S:.0f} seconds")
+    return value
 
 
 def parse(wishes: list[str], table: OptionTable) -> dict[str, int]:

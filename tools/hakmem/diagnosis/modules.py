@@ -6,6 +6,7 @@ section, the loader's list of modules in search order. 64-bit little-endian proc
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from dataclasses import dataclass, field
@@ -44,7 +45,12 @@ class BindingError(HakmemError):
 
 
 class NoAccessError(BindingError):
-    """The process is not ours to look into, or has ended."""
+    """The process is not ours to look into."""
+
+
+def _unreadable(what: str, error: OSError) -> BindingError:
+    kind = NoAccessError if error.errno in (errno.EACCES, errno.EPERM) else BindingError
+    return kind(f"its {what} cannot be read: {error.strerror}")
 
 
 class Memory:
@@ -54,7 +60,7 @@ class Memory:
         try:
             self._file = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise NoAccessError(f"its memory cannot be read: {error.strerror}") from None
+            raise _unreadable("memory", error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +96,7 @@ def auxiliary_vector(pid: int) -> dict[int, int]:
     try:
         data = Path(f"/proc/{pid}/auxv").read_bytes()
     except OSError as error:
-        raise NoAccessError(f"its auxiliary vector cannot be read: {error.strerror}") from None
+        raise _unreadable("auxiliary vector", error) from None
     return dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
 
 

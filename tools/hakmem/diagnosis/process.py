@@ -21,6 +21,7 @@ from hakmem.diagnosis.modules import (
 from hakmem.diagnosis.variables import variable_findings
 from hakmem.diagnosis.verdict import bindings_findings
 from hakmem.errors import HakmemError, UsageError
+from hakmem.inspect.errors import GoneError, KernelError
 from hakmem.inspect.model import Snapshot
 from hakmem.options import read_options
 from hakmem.project import Project
@@ -39,16 +40,21 @@ NOT_TAKEN = (
 
 
 def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list[Finding]:
-    """UsageError when there is no such process. `look` reads its heap, or raises HakmemError."""
+    """UsageError when there is no such process. `look` reads its heap, or raises HakmemError: what
+    this says of one that has ended, or is the kernel's, is all there is to say."""
     if not Path(f"/proc/{pid}").is_dir():
         raise UsageError(f"there is no process {pid}")
-    thread = running_thread(pid) or pid
+    thread = running_thread(pid)
+    if thread is None:
+        raise _ended(pid)
     proc = Path(f"/proc/{thread}")
     exe = _exe(proc)
     findings = [Finding("process", None, _who(pid, proc, exe))]
     snapshot, unreadable = None, None
     try:
         snapshot = look(pid)
+    except (GoneError, KernelError):
+        raise
     except HakmemError as error:
         unreadable = str(error)
     try:
@@ -56,6 +62,8 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
             modules = read_modules(memory, auxiliary_vector(thread), exe)
             findings += _service(modules, snapshot, unreadable, proc, project)
     except BindingError as error:
+        if running_thread(pid) is None:
+            raise _ended(pid) from None
         findings += _served_by_reader_alone(snapshot, unreadable, proc, project, error)
     if snapshot is not None:
         findings += [
@@ -69,6 +77,10 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     else:
         findings += variable_findings(environment, read_options(project.options_table))
     return [*findings, *machine.examine(proc)]
+
+
+def _ended(pid: int) -> UsageError:
+    return UsageError(f"process {pid} has ended")
 
 
 def _service(
@@ -164,13 +176,17 @@ def _exe(proc: Path) -> str:
 
 
 def _who(pid: int, proc: Path, exe: str) -> str:
-    user = proc.stat().st_uid
+    try:
+        user = proc.stat().st_uid
+    except OSError:
+        raise _ended(pid) from None
     try:
         name = pwd.getpwuid(user).pw_name
     except KeyError:
         name = str(user)
     try:
-        threads = f", {sum(1 for _ in (proc / 'task').iterdir())} threads"
+        count = sum(1 for _ in (proc / "task").iterdir())
+        threads = f", {count} thread{'s' if count != 1 else ''}"
     except OSError:
         threads = ""
     return f"{pid} {exe}, user {name}{threads}"

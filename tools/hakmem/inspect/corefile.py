@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from elftools.elf.elffile import ELFFile
 
@@ -17,6 +18,17 @@ MAGIC = b"\x7fELF"
 EXECUTE, WRITE, READ = 1, 2, 4
 SEGMENTS_MAX = 1 << 20
 
+# Of elf(5). Identity, type, machine, version, entry, the offsets of both tables, flags, bytes of
+# this header; bytes of a row and rows of the table of segments, then of that of sections; names.
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+# Kind, flags, offset, address, physical address, bytes in the file and in memory, alignment.
+PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+CLASS_64, LITTLE, BIG, ET_CORE = 2, 1, 2, 4
+PT_LOAD, PT_NOTE = 1, 4
+# PN_XNUM: the number of segments is in the field sh_info of the first section.
+ROWS_ELSEWHERE, SECTION_HEADER_BYTES, SECTION_INFO = 0xFFFF, 64, 44
+WHY_CUT = "(a limit of its size, ulimit -c, or a full disk)"
+
 
 class CoreSource(PieceSource):
     """`pid`, `name` and `exe` are those the process had, as far as the core's notes tell."""
@@ -26,16 +38,13 @@ class CoreSource(PieceSource):
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            # Before the parser, which fails at the first byte that is missing and cannot say so.
+            _require_whole(path, self._map)
             try:
-                segments, notes = _parse(path, file)
-            except InspectError:
-                raise
-            except Exception as error:
-                # The parser was not made for damaged files: it fails in every way there is.
-                raise InspectError(
-                    f"{path}: is damaged, or no core file: {type(error).__name__}"
-                ) from None
-        _require_whole(path, segments, len(self._map))
+                segments, notes = _parse(file)
+            except Exception:
+                # It was not made for damaged files: it fails in every way there is.
+                raise InspectError(f"{path}: is damaged, or no core file") from None
         view = memoryview(self._map)
         super().__init__(
             [(start, view[offset : offset + size]) for start, _, offset, size, _ in segments], path
@@ -84,18 +93,12 @@ def _text(value: Any) -> str:
 
 
 def _parse(
-    path: Path, file: BinaryIO
+    file: BinaryIO,
 ) -> tuple[list[tuple[int, int, int, int, int]], list[dict[str, Any]]]:
     """Segments as (address, end, offset in the file, bytes in the file, flags), and the notes."""
     elf = ELFFile(file)
-    if elf.header["e_type"] != "ET_CORE":
-        raise InspectError(f"{path}: is a program or library, not a core file")
-    if elf.elfclass != 64 or not elf.little_endian:
-        raise InspectError(f"{path}: is the core of a machine with another order or size of words")
     segments: list[tuple[int, int, int, int, int]] = []
     notes: list[dict[str, Any]] = []
-    if elf.num_segments() > SEGMENTS_MAX:
-        raise InspectError(f"{path}: is damaged: it says to have {elf.num_segments():,} segments")
     segment: Any
     for segment in elf.iter_segments():
         if segment["p_type"] == "PT_LOAD":
@@ -114,12 +117,38 @@ def _parse(
     return segments, notes
 
 
-def _require_whole(
-    path: Path, segments: list[tuple[int, int, int, int, int]], file_bytes: int
-) -> None:
-    wanted = max((offset + size for _, _, offset, size, _ in segments), default=0)
-    if wanted > file_bytes:
+def _require_whole(path: Path, data: mmap.mmap) -> None:
+    """InspectError unless it is a core of a machine as this one, and has all that its headers tell
+    of: the segments, and behind them what only gdb writes, the headers of sections."""
+    _require_headers(path, data, HEADER.size)
+    ident, _, _, _, _, table, sections, _, _, row_bytes, rows, section_bytes, section_count, _ = (
+        HEADER.unpack_from(data)
+    )
+    order: Literal["big", "little"] = "big" if ident[5] == BIG else "little"
+    if int.from_bytes(data[len(ident) : len(ident) + 2], order) != ET_CORE:
+        raise InspectError(f"{path}: is a program or library, not a core file")
+    if (ident[4], ident[5]) != (CLASS_64, LITTLE):
+        raise InspectError(f"{path}: is the core of a machine with another order or size of words")
+    if row_bytes != PROGRAM_HEADER.size:
+        raise InspectError(f"{path}: is damaged, or no core file")
+    if rows == ROWS_ELSEWHERE and sections:
+        _require_headers(path, data, sections + SECTION_HEADER_BYTES)
+        (rows,) = struct.unpack_from("<I", data, sections + SECTION_INFO)
+    if rows > SEGMENTS_MAX:
+        raise InspectError(f"{path}: is damaged: it says to have {rows:,} segments")
+    table_end = table + rows * row_bytes
+    _require_headers(path, data, table_end)
+    wanted = sections + section_count * section_bytes
+    for kind, _, offset, _, _, size, _, _ in PROGRAM_HEADER.iter_unpack(data[table:table_end]):
+        if kind in (PT_LOAD, PT_NOTE):
+            wanted = max(wanted, offset + size)
+    if wanted > len(data):
+        missing = f"{wanted - len(data):,} of {wanted:,} bytes are missing"
+        raise InspectError(f"{path}: the core file is cut short: {missing} {WHY_CUT}")
+
+
+def _require_headers(path: Path, data: mmap.mmap, end: int) -> None:
+    if end > len(data):
         raise InspectError(
-            f"{path}: the core file is cut short: {wanted - file_bytes:,} of {wanted:,} bytes are "
-            "missing (a limit of its size, ulimit -c, or a full disk)"
+            f"{path}: the core file is cut short: it ends before its headers do {WHY_CUT}"
         )

@@ -27,6 +27,10 @@ class GoneError(InspectError):
     """The process ended while it was being read."""
 
 
+class KernelError(InspectError):
+    """A process without memory of its own."""
+
+
 class DamagedError(InspectError):
     """Metadata that cannot be: overwritten, cut short, or not hakmem's."""
 

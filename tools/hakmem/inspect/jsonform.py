@@ -40,6 +40,8 @@ ADDED = "unsettled_bytes"
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
 # 64 TiB of the smallest blocks; more is no heap.
 PLANE_BYTES_MAX = 1 << 40
+# In the year 2262; what is shown of a moment is not made for later ones.
+MOMENT_NS_MAX = (1 << 63) - 1
 ROWS_MAX = 1 << 28
 
 
@@ -179,7 +181,15 @@ def _unpack(plane: Any) -> Words:
     return np.frombuffer(data, "<u8").astype(np.uint64)
 
 
+def require_moment(taken_ns: int) -> int:
+    """ValueError when it is no time since the epoch."""
+    if not 0 <= taken_ns <= MOMENT_NS_MAX:
+        raise ValueError("taken_ns is out of range")
+    return taken_ns
+
+
 def _require_whole(snapshot: Snapshot) -> None:
+    require_moment(snapshot.taken_ns)
     lengths = {len(words) for words in snapshot.planes.values()}
     if len(lengths) > 1:
         raise ValueError("planes differ in length")

@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hakmem.inspect.errors import DamagedError, GoneError, InspectError, UnreadableError
+from hakmem.inspect.errors import (
+    DamagedError,
+    GoneError,
+    InspectError,
+    KernelError,
+    UnreadableError,
+)
 from hakmem.inspect.memory import GATHER_BYTES_MAX, Addresses, Area, Bytes, Mask, MemorySource
 from hakmem.inspect.model import Origin
 from hakmem.watch import running_thread
@@ -145,7 +151,7 @@ class ProcessSource(MemorySource):
     def _gone_or_kernel(self) -> InspectError:
         if self.exe or not self.place.is_dir():
             return GoneError(f"process {self.pid} ({self.name}) has ended")
-        return InspectError(
+        return KernelError(
             f"process {self.pid} ({self.name}) has no memory of its own: it is the "
             "kernel's, or ended"
         )

@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hakmem.inspect import corefile, jsonform, snapshotfile
+from hakmem.inspect import corefile, files, jsonform, snapshotfile
 from hakmem.inspect.errors import InspectError, NoHakmemError
 from hakmem.inspect.freeze import Freeze
 from hakmem.inspect.memory import MemorySource
@@ -28,20 +28,12 @@ def open_source(target: str) -> MemorySource:
     if is_process(target):
         return ProcessSource(int(target))
     path = Path(target)
-    head = _head(path)
+    head = files.head(path, HEAD_BYTES)
     if head.startswith(corefile.MAGIC):
         return corefile.CoreSource(path)
     if head == snapshotfile.MAGIC:
         return snapshotfile.SnapshotSource(path)
     raise InspectError(f"{path}: is neither a core file nor a snapshot of hakmem")
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
-    except OSError as error:
-        raise InspectError(f"{path}: {error.strerror}") from None
 
 
 def take(
@@ -56,7 +48,7 @@ def take(
     if not is_process(target):
         if freeze:
             raise InspectError("only a living process can be frozen")
-        if _head(Path(target)).lstrip()[:1] == b"{":
+        if files.head(Path(target), HEAD_BYTES).lstrip()[:1] == b"{":
             return read_json(Path(target))
     with Session(open_source(target)) as session:
         if freeze:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hakmem.inspect import jsonform
+from hakmem.inspect import files, jsonform
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.model import Snapshot
 
@@ -56,12 +56,7 @@ def header(pid: int, every_s: float) -> Json:
 
 def is_series(path: Path) -> bool:
     """Whether a file begins as a series does, of this version or another."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError as error:
-        raise InspectError(f"{path}: {error.strerror}") from None
-    return b'"hakmem.series/' in head.split(b"\n")[0]
+    return b'"hakmem.series/' in files.head(path, HEAD_BYTES).split(b"\n")[0]
 
 
 def point_of(facts: Json) -> Point:
@@ -69,7 +64,7 @@ def point_of(facts: Json) -> Point:
     try:
         waterfall = facts["waterfall"] or {"rows": [], "rss_bytes": 0}
         return Point(
-            taken_ns=int(facts["taken_ns"]),
+            taken_ns=jsonform.require_moment(int(facts["taken_ns"])),
             rss_bytes=int(waterfall["rss_bytes"]),
             rows={str(row["name"]): int(row["bytes"]) for row in waterfall["rows"]},
             live_bytes={
@@ -77,7 +72,7 @@ def point_of(facts: Json) -> Point:
                 for row in facts["classes"]
             },
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no snapshot of a series: {error}") from None
 
 
@@ -101,7 +96,8 @@ def _parse(path: Path, line: bytes) -> Json:
 
 
 def read(path: Path) -> Series:
-    """The series in a file; SeriesError says in a sentence what is wrong with it."""
+    """The series in a file; InspectError says in a sentence what is wrong with it."""
+    files.require_regular(path)
     try:
         with path.open("rb") as file:
             opened = _parse(path, file.readline())

@@ -97,6 +97,7 @@ class TopApp(App[None]):
     """
     BINDINGS = [  # noqa: RUF012 - the type is textual's
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("p,space", "pause", "pause"),
         Binding("f", "freeze", "freeze"),
         Binding("s", "sort", "sort"),
