@@ -28,12 +28,37 @@ __typeof__(__register_atfork) *hakmem_atfork_next(void) {
     return (__typeof__(__register_atfork) *)next;
 }
 
+static unsigned parse_number(const char **text) {
+    unsigned number = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        number = number * 10 + (unsigned)(**text - '0');
+    }
+    return number;
+}
+
+// Whether the C library's fork gives the lock of its list of handlers up around each of them: glibc does from 2.36 on. Before, who
+// registers one waits for a fork, which never waits for him.
+static bool fork_lets_registrations_in(void) {
+    const char *(*const tell)(void) =
+        (const char *(*)(void))dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+    if (tell == NULL) {
+        return false;
+    }
+    const char *version = tell();
+    const unsigned major = parse_number(&version);
+    version += *version == '.';
+    return major > 2 || (major == 2 && parse_number(&version) >= 36);
+}
+
 EXPORTED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                                void *handle) {
     start_watch_forks();
     __typeof__(__register_atfork) *const next = hakmem_atfork_next();
     if (next == NULL) {
         return ENOMEM;
+    }
+    if (!fork_lets_registrations_in()) {
+        return next(prepare, parent, child, handle);
     }
     lock_acquire(&fork_handlers_lock);
     const int error = next(prepare, parent, child, handle);

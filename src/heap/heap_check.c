@@ -15,9 +15,11 @@ void heap_class_totals(const struct heap *heap, uint64_t class_index,
 
 // What is announced of a slab and was not freed twice.
 static unsigned count_remote(const struct run *slab) {
+    _Atomic(uint64_t) *const remote_bits =
+        whole_load(&((struct run *)(uintptr_t)slab)->remote_bits);
     unsigned count = 0;
     for (unsigned w = 0; w < slab_words(slab); w++) {
-        count += bit_count(atomic_load_relaxed(&slab->remote_bits[w]) &
+        count += bit_count(atomic_load_relaxed(&remote_bits[w]) &
                            ~atomic_load_relaxed(&slab->free_bits[w]) & slab_word_blocks(slab, w));
     }
     return count;

@@ -82,7 +82,7 @@ struct heap {
     // Of the slabs on that list, about. Relaxed: who pushes adds, who collects begins anew; what gets lost in between tells of
     // too little once. Pairs with nothing.
     _Atomic(uint64_t) waiting_bytes;
-    // Where this heap's thread sent blocks of late, and too much waits to be collected. Under the lock.
+    // Where this heap's thread sent blocks of late, and too much waits to be collected. The thread's own.
     struct heap *overfull;
 };
 

@@ -164,14 +164,14 @@ void *os_reserve(size_t bytes) {
     if (start == NULL) {
         return NULL;
     }
-    // mlockall(MCL_FUTURE) fills what is readable when it is mapped, with entries of the zero page, and counts it: seconds.
-    system_call(__NR_munlock, (long)start, (long)bytes, 0, 0, 0, 0);
+    // Made readable behind that: mlockall(MCL_FUTURE) would fill what is readable when it is mapped, with entries of the zero page, for
+    // seconds. What becomes writable later it fills all the same.
     if (!os_protect(start, bytes, false)) {
         os_unmap(start, bytes);
         return NULL;
     }
-    // mlockall(MCL_CURRENT) does so later: with the huge zero page it takes a hundredth of the time.
-    os_advise_huge_pages(start, bytes, OS_HUGE_PAGES_ALWAYS);
+    // mlockall(MCL_CURRENT) does so later: with the huge zero page it takes a hundredth of the time. Many systems have none: no failure.
+    system_call(__NR_madvise, (long)start, (long)bytes, MADV_HUGEPAGE, 0, 0, 0);
     // Or gdb's gcore writes gigabytes of nothing. Without it all else works.
     counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
     return start;

@@ -32,6 +32,10 @@ bool lock_is_aborting(void) {
     return false;
 }
 
+bool lock_others_abort(void) {
+    return atomic_load_relaxed(&aborting_count) != 0 && !lock_is_aborting();
+}
+
 // Another holder lets go within microseconds of its own time. One that does not is ending the process as well, forking, or kept
 // from running.
 #define ABORT_WAIT_MS 1000

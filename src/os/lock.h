@@ -136,6 +136,9 @@ bool lock_abort_begin(void);
 // Whether this thread has said so.
 bool lock_is_aborting(void);
 
+// Whether another one has.
+bool lock_others_abort(void);
+
 // Of those that said so only the calling thread is left: the process is the child of a fork.
 void lock_abort_fork_child(void);
 

@@ -59,7 +59,7 @@ struct magazine {
 
 enum cache_state {
     CACHE_UNUSED,  // waits for a thread; empty
-    CACHE_IN_USE,  // belongs to a living thread
+    CACHE_IN_USE,  // belongs to a thread, which may be gone and have told nobody
     CACHE_ORPHAN,  // its thread was left behind by fork: what it holds is not to be trusted
     CACHE_KEPT,  // waits for a thread with the blocks of the last one: the registry's lock covers them meanwhile
 };
@@ -101,6 +101,7 @@ struct thread_cache {
     bool entered;             // the thread is changing it: see cache_enter()
     uint8_t exit_rounds;      // times the thread's exit handler has run
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
+    uint32_t process_id;      // that of its process, by which it asked for it
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()
     struct guarded_sampler sampler;
     // As `top`, while diverted. With it before what is large, as the loader writes both into the constant caches.

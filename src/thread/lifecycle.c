@@ -114,7 +114,6 @@ void lifecycle_start(void) {
         }
         cache_slab_bringer = bring_slab;
         heap_init(&shared_late_heap, LATE_HEAP_ID);
-        registry.process_id = os_process_id();
         registry.last_id = LATE_HEAP_ID;
         registry.has_key = has_key;
         registry.exit_key = has_key ? key : registry.exit_key;
@@ -160,6 +159,7 @@ static struct thread_cache *make_cache(void) {
 // The calling thread has the cache from now on. The registry's lock is held.
 static void claim(struct thread_cache *cache) {
     cache->thread_id = os_thread_id();
+    cache->process_id = (uint32_t)os_process_id();
     cache->thread_pointer = os_thread_pointer();
     atomic_store_release(&cache->state, CACHE_IN_USE);
 }
@@ -168,12 +168,18 @@ static void claim(struct thread_cache *cache) {
 // key left, or it ended by a system call of its own. Before a cache is made, so many of those in use are looked at.
 #define LOOKS_FOR_GONE 2
 
-// A cache whose thread is gone, to be used as it is; it counts as in use. NULL when none was found. What the thread wrote is visible: the
-// kernel tells that it is gone under locks that its end had as well. One that was being changed stays as it is for good.
+// Only of those that a thread of this process asked for: not between vfork and exec, of which side ever, nor in a child whose fork ran no
+// handlers. What the thread was about is known once it is gone.
+static bool is_abandoned(const struct thread_cache *cache, uint64_t process_id) {
+    return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->state) == CACHE_IN_USE &&
+           cache->process_id == process_id && os_thread_is_gone(process_id, cache->thread_id) &&
+           !cache->entered;
+}
+
+// A cache whose thread is gone, to be used as it is; it counts as in use. NULL when none was found. What the thread wrote is visible: it
+// went through the kernel to its end, and so did this thread to ask. One that was being changed stays as it is for good.
 static struct thread_cache *take_abandoned(void) {
-    if (registry.process_id != os_process_id()) {
-        return NULL;  // between vfork and exec, or in a child whose fork ran no handlers
-    }
+    const uint64_t process_id = os_process_id();
     struct thread_cache *cache = registry.abandoned_cursor;
     for (unsigned i = 0; i < LOOKS_FOR_GONE; i++) {
         cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
@@ -181,8 +187,7 @@ static struct thread_cache *take_abandoned(void) {
         if (cache == NULL) {
             return NULL;
         }
-        if (atomic_load_relaxed(&cache->state) == CACHE_IN_USE && !cache->entered &&
-            os_thread_is_gone(registry.process_id, cache->thread_id)) {
+        if (is_abandoned(cache, process_id)) {
             return cache;
         }
     }
@@ -279,8 +284,8 @@ struct thread_cache *lifecycle_attach(void) {
     research_follow(cache);
     atomic_bump_owned(&cache->activity, 1u);
     thread_cache = cache;
-    // May allocate: the cache is in place. Without a key the cache stays with the dead thread; the
-    // next fork or nobody reuses it, and its blocks can still be freed by all.
+    // May allocate: the cache is in place. Without a key the cache stays with the dead thread until another one finds it
+    // (take_abandoned()); its blocks can be freed by all.
     if (registry.has_key) {
         pthread_setspecific(registry.exit_key, cache);
     }
@@ -549,9 +554,43 @@ size_t lifecycle_check(void) {
 struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
 
 // Of glibc: the lock of its list of streams. fork takes it once all handlers have run, and threads allocate under it, or wait under it for a
-// stream in which another one allocates. So it comes before all locks of the heap. In the child it is free by the time handlers run.
+// stream in which another one allocates. So it comes before all locks of the heap. It may be taken several times.
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+
+// How often the forking thread has it: a handler of another library may fork itself. Under it.
+static unsigned streams_locked;
+
+// Not while another thread ends the process: that one's handler of SIGABRT may open a stream, and what it has of the heap's locks it never gives
+// back.
+static void lock_streams(void) {
+    if (&_IO_list_lock == NULL || &_IO_list_unlock == NULL || &_IO_list_resetlock == NULL ||
+        lock_others_abort()) {
+        return;
+    }
+    _IO_list_lock();
+    if (unlikely(lock_others_abort())) {
+        _IO_list_unlock();
+        return;
+    }
+    streams_locked++;
+}
+
+static void unlock_streams(void) {
+    if (streams_locked != 0) {
+        streams_locked--;
+        _IO_list_unlock();
+    }
+}
+
+// In the child. glibc makes it anew as well, where it knew of a second thread before all handlers.
+static void reset_streams(void) {
+    if (streams_locked != 0) {
+        streams_locked = 0;
+        _IO_list_resetlock();
+    }
+}
 
 // While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
@@ -562,9 +601,7 @@ void fork_prepare(void) {
     if (is_single_threaded()) {
         return;
     }
-    if (&_IO_list_lock != NULL) {
-        _IO_list_lock();
-    }
+    lock_streams();
     lock_acquire(&fork_handlers_lock);
     huge_fork_lock();
     lock_acquire(&registry.lock);
@@ -597,23 +634,21 @@ static void unlock_all(void) {
 }
 
 void fork_parent(void) {
-    if (!fork_locked) {
-        return;
+    if (fork_locked) {
+        unlock_all();
     }
-    unlock_all();
-    if (&_IO_list_unlock != NULL) {
-        _IO_list_unlock();
-    }
+    unlock_streams();
 }
 
 void fork_child(void) {
-    registry.process_id = os_process_id();
     if (cache_is_real(thread_cache)) {
         thread_cache->thread_id = os_thread_id();
+        thread_cache->process_id = (uint32_t)os_process_id();
         // Its processor time begins at 0.
         knobs_call(&knobs_hooks.thread_start, thread_cache);
     }
     lock_abort_fork_child();
+    reset_streams();
     if (!fork_locked) {
         return;
     }

@@ -25,7 +25,6 @@ struct registry {
     struct thread_cache *kept;    // the same of those that keep blocks; taken first
     uint64_t kept_bytes;          // capacity_bytes of these
     uint32_t last_id;
-    uint64_t process_id;                    // whose threads have the caches
     struct thread_cache *abandoned_cursor;  // the cache looked at last for a thread that is gone
     bool
         has_no_options;  // the environment had none when the process started: it is not looked at again

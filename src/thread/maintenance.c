@@ -48,11 +48,11 @@ static size_t give_back_everything(struct heap *heap) {
 static void visit_late_heap(void) {
     struct heap *heap = late_heap();
     if (lock_try_acquire(&heap->lock)) {
-        if (heap->wants_visit || heap_has_remote(heap)) {
+        if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap)) {
             heap->budget_bytes = VISIT_BYTES;
             give_back(heap, 0);
             heap_purge_slabs(heap, true);
-            heap->wants_visit = heap->budget_bytes == 0;
+            heap->wants_visit = heap->put_since_purge = heap->budget_bytes == 0;
             heap->budget_bytes = HEAP_BUDGET_ALL;
         }
         lock_release(&heap->lock);

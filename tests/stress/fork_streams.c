@@ -43,14 +43,29 @@ static void *fill_and_flush(void *stream) {
     return NULL;
 }
 
+static void *open_and_close(void *argument) {
+    FILE *stream = fopen("/dev/null", "w");
+    require(stream != NULL);
+    require(fclose(stream) == 0);
+    return argument;
+}
+
+// The list's lock is nobody's: not the thread's that forked, which would not notice, either.
+static void use_streams(void) {
+    fflush(NULL);
+    free(malloc(opaque(1000)));
+    pthread_t thread;
+    start_thread(&thread, 64 * KIB, open_and_close, NULL);
+    require(pthread_join(thread, NULL) == 0);
+}
+
 static void fork_beside(void) {
     for (int i = 0; i < FORK_COUNT; i++) {
         const pid_t child = fork();
         require(child >= 0);
         if (child == 0) {
-            // The list's lock is nobody's there.
-            fflush(NULL);
-            free(malloc(opaque(1000)));
+            alarm(60);
+            use_streams();
             _exit(0);
         }
         int status;
@@ -70,11 +85,23 @@ static void run(void *(*const *bodies)(void *), int count, void *argument) {
     for (int i = 0; i < count; i++) {
         require(pthread_join(threads[i], NULL) == 0);
     }
+    use_streams();
 }
 
 int main(void) {
     behaviour_require_allocator();
     alarm(300);
+    // While there is one thread.
+    const pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        use_streams();
+        _exit(0);
+    }
+    int status;
+    require(waitpid(child, &status, 0) == child);
+    require(status == 0);
     lines = tmpfile();
     require(lines != NULL);
     for (int i = 0; i < LINE_COUNT; i++) {

@@ -51,6 +51,68 @@ static void *leave(void *argument) {
     return argument;
 }
 
+// A thread whose first call is made by the child of its vfork, in its memory and with another number: its cache is not gone.
+static void *call_behind_vfork(void *argument) {
+    pthread_barrier_t *barrier = argument;
+    const pid_t child = vfork();
+    if (child == 0) {
+        call_malloc();
+        _exit(0);
+    }
+    int status;
+    require(waitpid(child, &status, 0) == child);
+    require(status == 0);
+    static void *blocks[2000];
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < 2000; i++) {
+            require((blocks[i] = malloc(64)) != NULL);
+            memset(blocks[i], 1, 64);
+        }
+        for (int i = 0; i < 2000; i++) {
+            require(*(unsigned char *)blocks[i] == 1);
+            memset(blocks[i], 0, 64);
+            free(blocks[i]);
+        }
+        if (round == 0) {
+            pthread_barrier_wait(barrier);
+        }
+    }
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+static void *call_beside(void *argument) {
+    static __thread void *blocks[2000];
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 2000; i++) {
+            require((blocks[i] = malloc(64)) != NULL);
+            memset(blocks[i], 2, 64);
+        }
+        for (int i = 0; i < 2000; i++) {
+            require(*(unsigned char *)blocks[i] == 2);
+            free(blocks[i]);
+        }
+    }
+    return argument;
+}
+
+static void require_own_caches(void) {
+    pthread_barrier_t barrier;
+    require(pthread_barrier_init(&barrier, NULL, 2) == 0);
+    pthread_t first, others[4];
+    start_thread(&first, 256 * KIB, call_behind_vfork, &barrier);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < 4; i++) {
+        start_thread(&others[i], 256 * KIB, call_beside, NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        require(pthread_join(others[i], NULL) == 0);
+    }
+    pthread_barrier_wait(&barrier);
+    require(pthread_join(first, NULL) == 0);
+    behaviour_require_sound_heap();
+}
+
 static void require_few_heaps(const char *what, long before) {
     const long after = heaps_count();
     behaviour_say("%s: %ld heaps, %ld after %d threads", what, before, after, THREAD_COUNT);
@@ -106,6 +168,7 @@ int main(int argument_count, char **arguments) {
     }
     behaviour_require_allocator();
     free(malloc(10));
+    require_own_caches();
     require(pthread_key_create(&key, in_round) == 0);
     for (first_round = 1; first_round <= PTHREAD_DESTRUCTOR_ITERATIONS; first_round++) {
         first_call = MALLOC;
