@@ -129,7 +129,12 @@ void heap_purge_excess(struct heap *heap) {
     if (unlikely(heap->loose_bytes > option_live(excess_bytes) / 2)) {
         trim_runs(heap);
     }
-    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes) || heap->budget_bytes == 0) {
+    if (heap->budget_bytes == 0) {
+        // Slabs may have become sparse with nobody to purge them: whoever has a budget looks for them.
+        heap->excess.accepted_bytes = 0;
+        return;
+    }
+    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
         return;
     }
     size_t bytes = 0;

@@ -559,8 +559,8 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 
-// How often the forking thread has it: a handler of another library may fork itself. Under it.
-static unsigned streams_locked;
+// How often the calling thread has it for a fork: a handler of another library may fork itself.
+static __thread unsigned streams_locked __attribute__((tls_model("initial-exec")));
 
 // Not while another thread ends the process: that one's handler of SIGABRT may open a stream, and what it has of the heap's locks it never gives
 // back.

@@ -131,9 +131,9 @@ static void harvest_idle(struct thread_cache *own, uint64_t now_ms) {
         }
         first = first == NULL ? cache : first;
         if (cache != own && lock_try_acquire(&cache->heap.lock)) {
-            cleaned += visit(cache, now_ms);
-            if (unlikely(cache->heap.wants_visit &&
-                         cache->heap.loose_bytes > option_live(excess_bytes))) {
+            const bool was_cleaned = visit(cache, now_ms);
+            cleaned += was_cleaned;
+            if (unlikely(was_cleaned && cache->heap.loose_bytes > option_live(excess_bytes))) {
                 own->heap.overfull = &cache->heap;  // more than may wait for another tick
             }
             lock_release(&cache->heap.lock);
