@@ -559,8 +559,14 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 
-// How often the calling thread has it for a fork: a handler of another library may fork itself.
-static __thread unsigned streams_locked __attribute__((tls_model("initial-exec")));
+// The thread that has it for a fork, and how often: a handler of another library may fork itself. Relaxed: changed under it, and a
+// thread only looks for itself, which it wrote itself. Pairs with nothing.
+static _Atomic(uintptr_t) streams_owner;
+static _Atomic(uint32_t) streams_locked;
+
+static bool has_streams(void) {
+    return atomic_load_relaxed(&streams_owner) == os_thread_pointer();
+}
 
 // Not while another thread ends the process: that one's handler of SIGABRT may open a stream, and what it has of the heap's locks it never gives
 // back.
@@ -574,20 +580,25 @@ static void lock_streams(void) {
         _IO_list_unlock();
         return;
     }
-    streams_locked++;
+    atomic_store_relaxed(&streams_owner, os_thread_pointer());
+    atomic_bump_owned(&streams_locked, 1u);
 }
 
 static void unlock_streams(void) {
-    if (streams_locked != 0) {
-        streams_locked--;
+    if (has_streams()) {
+        atomic_bump_owned(&streams_locked, (uint32_t)-1);
+        if (atomic_load_relaxed(&streams_locked) == 0) {
+            atomic_store_relaxed(&streams_owner, 0);
+        }
         _IO_list_unlock();
     }
 }
 
 // In the child. glibc makes it anew as well, where it knew of a second thread before all handlers.
 static void reset_streams(void) {
-    if (streams_locked != 0) {
-        streams_locked = 0;
+    if (has_streams()) {
+        atomic_store_relaxed(&streams_locked, 0);
+        atomic_store_relaxed(&streams_owner, 0);
         _IO_list_resetlock();
     }
 }
