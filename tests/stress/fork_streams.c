@@ -59,19 +59,17 @@ static void use_streams(void) {
     require(pthread_join(thread, NULL) == 0);
 }
 
-static void fork_beside(void) {
-    for (int i = 0; i < FORK_COUNT; i++) {
-        const pid_t child = fork();
-        require(child >= 0);
-        if (child == 0) {
-            alarm(60);
-            use_streams();
-            _exit(0);
-        }
-        int status;
-        require(waitpid(child, &status, 0) == child);
-        require(status == 0);
+static void fork_and_use_streams(void) {
+    const pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        use_streams();
+        _exit(0);
     }
+    int status;
+    require(waitpid(child, &status, 0) == child);
+    require(status == 0);
 }
 
 static void run(void *(*const *bodies)(void *), int count, void *argument) {
@@ -80,7 +78,9 @@ static void run(void *(*const *bodies)(void *), int count, void *argument) {
     for (int i = 0; i < count; i++) {
         start_thread(&threads[i], 0, bodies[i], argument);
     }
-    fork_beside();
+    for (int i = 0; i < FORK_COUNT; i++) {
+        fork_and_use_streams();
+    }
     all_done = true;
     for (int i = 0; i < count; i++) {
         require(pthread_join(threads[i], NULL) == 0);
@@ -92,16 +92,7 @@ int main(void) {
     behaviour_require_allocator();
     alarm(300);
     // While there is one thread.
-    const pid_t child = fork();
-    require(child >= 0);
-    if (child == 0) {
-        alarm(60);
-        use_streams();
-        _exit(0);
-    }
-    int status;
-    require(waitpid(child, &status, 0) == child);
-    require(status == 0);
+    fork_and_use_streams();
     lines = tmpfile();
     require(lines != NULL);
     for (int i = 0; i < LINE_COUNT; i++) {
