@@ -9,6 +9,7 @@
 
 #include "base/atomic.h"
 #include "base/base.h"
+#include "config/slice.h"
 #include "thread/fork.h"
 
 #if defined(__GLIBC__)
@@ -28,14 +29,6 @@ __typeof__(__register_atfork) *hakmem_atfork_next(void) {
     return (__typeof__(__register_atfork) *)next;
 }
 
-static unsigned parse_number(const char **text) {
-    unsigned number = 0;
-    for (; **text >= '0' && **text <= '9'; ++*text) {
-        number = number * 10 + (unsigned)(**text - '0');
-    }
-    return number;
-}
-
 // Whether the C library's fork gives the lock of its list of handlers up around each of them: glibc does from 2.36 on. Before, who
 // registers one waits for a fork, which never waits for him.
 static bool fork_lets_registrations_in(void) {
@@ -44,10 +37,11 @@ static bool fork_lets_registrations_in(void) {
     if (tell == NULL) {
         return false;
     }
-    const char *version = tell();
-    const unsigned major = parse_number(&version);
-    version += *version == '.';
-    return major > 2 || (major == 2 && parse_number(&version) >= 36);
+    struct slice rest = slice_of(tell());
+    uint64_t major = 0;
+    uint64_t minor = 0;
+    return slice_decimal(slice_next(&rest, '.'), &major) &&
+           slice_decimal(slice_next(&rest, '.'), &minor) && (major > 2 || minor >= 36);
 }
 
 EXPORTED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
