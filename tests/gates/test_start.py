@@ -30,6 +30,14 @@ WORKS = (
     "other.join()\n"
     "print(open('/proc/self/smaps').read())\n",
 )
+# Asks for its own totals, as who measures a program from inside does.
+COUNTS = (
+    "/usr/bin/python3",
+    "-c",
+    "import ctypes\n"
+    "ctypes.CDLL(None).hakmem_totals(ctypes.create_string_buffer(4096))\n"
+    "print(open('/proc/self/smaps').read())\n",
+)
 
 
 def mappings(
@@ -78,7 +86,9 @@ def test_a_page_more_is_noticed(library: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [COPIES_A_FILE, WORKS, DOES_NOTHING], ids=["copies", "works", "ends"]
+    "command",
+    [COPIES_A_FILE, WORKS, COUNTS, DOES_NOTHING],
+    ids=["copies", "works", "counts", "ends"],
 )
 def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
     """Segments of their own (cmake/layout.ld.in): code of reports and options, constants of that
