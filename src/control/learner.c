@@ -283,9 +283,16 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
+// The heap's own thread asks; the one before, which left the heap to it, may have had a processor for longer.
+static uint64_t spent_ns(struct purge_delay *delay) {
+    const uint64_t before_ns = delay->asked_cpu_ns;
+    delay->asked_cpu_ns = os_thread_cpu_ns();
+    return delay->asked_cpu_ns - (before_ns <= delay->asked_cpu_ns ? before_ns : 0);
+}
+
 static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
     struct policy_decision decision;
-    if (policy_delay(delay, most_ms, &decision)) {
+    if (policy_delay(delay, most_ms, delay->refault_bytes == 0 ? 0 : spent_ns(delay), &decision)) {
         const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
         log_decision(heap, event_clock_ms(), &decision);
     }

@@ -226,13 +226,15 @@ static void test_extreme_refaults(void **state) {
 enum { MOST_MS = 1600, LEAST_MS = MOST_MS / PURGE_EARLY_PART };
 
 static struct purge_delay delay;
+static uint64_t
+    spent_ns;  // since something was wanted again the last time; 0: anything is too dear
 
 // One round over a heap's slabs: what was wanted again before it, what it purges. Returns whether the log has a row.
 static bool look(uint64_t most_ms, uint64_t refault_bytes, uint64_t purged_bytes) {
     struct policy_decision decision = {0};
     const uint64_t before = delay.ms;
     delay.refault_bytes = refault_bytes;
-    const bool is_decided = policy_delay(&delay, most_ms, &decision);
+    const bool is_decided = policy_delay(&delay, most_ms, spent_ns, &decision);
     assert_true(delay.ms <= most_ms);
     assert_int_equal(delay.refault_bytes, 0);
     delay.early_bytes += least_u64(purged_bytes, UINT64_MAX - delay.early_bytes);
@@ -279,6 +281,27 @@ static void test_little_that_is_wanted_again_is_worth_it(void **state) {
     // Nothing went early: what is wanted is no fault of the delay.
     delay.early_bytes = 0;
     assert_false(look(MOST_MS, MIB, 0));
+}
+
+// A MiB that comes back takes half a millisecond.
+static void test_what_is_wanted_again_may_take_a_64th_of_the_time(void **state) {
+    (void)state;
+    look(MOST_MS, 0, MIB);
+    spent_ns = 64 * MIB / 2;
+    for (unsigned i = 0; i < 1000; i++) {
+        assert_false(look(MOST_MS, MIB, MIB));
+    }
+    assert_int_equal(delay.ms, LEAST_MS);
+    spent_ns = 64 * MIB / 2 - 1;
+    assert_true(look(MOST_MS, MIB, MIB));
+    assert_int_equal(delay.ms, 2 * LEAST_MS);
+    // What costs little counts as calm.
+    spent_ns = UINT64_MAX;
+    for (unsigned i = 0; i < 32; i++) {
+        assert_false(look(MOST_MS, UINT64_MAX, MIB));
+    }
+    assert_true(look(MOST_MS, UINT64_MAX, MIB));
+    assert_int_equal(delay.ms, LEAST_MS);
 }
 
 // What went long ago was right to go.
@@ -357,9 +380,9 @@ static const struct {
     // 45.5 and 49.7 MiB in the end.
     {"excess of larson_medium_4\n", 0, 0, 1},
     {"excess of phase_change\n", 0, 0, 1},
-    // Twice as long twice, and up to the option's; nothing of what was wanted had gone early, or too little.
-    {"delay of php\n", 0, 0, 2},
-    {"delay of perl\n", 0, 0, 4},
+    // Much is wanted again, for at most a 68th of the time.
+    {"delay of php\n", 0, 0, 0},
+    {"delay of perl\n", 0, 0, 0},
     {"delay of lua\n", 0, 0, 0},
 };
 
@@ -371,14 +394,16 @@ static void test_recorded_signals(void **state) {
     unsigned index = 0;
     unsigned asked = 0;
     while (fgets(line, sizeof line, file) != NULL) {
-        unsigned long long count, used, resident, bound, refault;
+        unsigned long long count, used, resident, bound, refault, spent;
         if (sscanf(line, "superslab %llu %llu %llu", &count, &used, &resident) == 3) {
             superslab_count = count - 1;
             asked += grow_by(used, resident);
         } else if (sscanf(line, "refault %llu %llu", &bound, &refault) == 2) {
             excess(bound, refault);
-        } else if (sscanf(line, "round %llu %llu %llu", &bound, &count, &refault) == 3) {
+        } else if (sscanf(line, "round %llu %llu %llu %llu", &bound, &count, &refault, &spent) ==
+                   4) {
             delay.early_bytes = count;
+            spent_ns = spent;
             look(bound, refault, 0);
         } else if (strcmp(line, "end\n") == 0) {
             assert_in_range(asked, recorded[index].asked_least, recorded[index].asked_most);
@@ -412,6 +437,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_delay_stays_short_where_nothing_is_wanted_again),
         cmocka_unit_test(test_delay_doubles_up_to_the_options),
         cmocka_unit_test(test_little_that_is_wanted_again_is_worth_it),
+        cmocka_unit_test(test_what_is_wanted_again_may_take_a_64th_of_the_time),
         cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_delay_is_halved_when_it_is_calm_ever_later),
         cmocka_unit_test(test_waves_in_step_with_the_delay),
