@@ -4,6 +4,7 @@
 profile_format=1
 purge_delay_ms=10000
 slab_purge_delay_ms=20000
+refault_permille=0
 retain_slabs=16
 decay_interval_ms=1000
 refill_blocks=31

@@ -133,7 +133,7 @@ static bool malloc_is_interrupted(void) {
 }
 
 // Brings what the main thread's cache still holds, and what ended threads left in theirs, to the bitmaps, where a double or
-// invalid free that nothing noticed so far shows up.
+// invalid free that nothing noticed so far shows up; and ends the quarantine of every heap that nobody is busy in.
 static void verify_frees(void) {
     lifecycle_empty_kept();
     struct thread_cache *cache = thread_cache;
@@ -145,6 +145,13 @@ static void verify_frees(void) {
     heap_collect(&cache->heap);
     heap_end_quarantine(&cache->heap);
     lock_release(&cache->heap.lock);
+    for (cache = lifecycle_caches(); options.quarantine_blocks != 0 && cache != NULL;
+         cache = cache->next_all) {
+        if (lock_try_acquire(&cache->heap.lock)) {
+            heap_end_quarantine(&cache->heap);
+            lock_release(&cache->heap.lock);
+        }
+    }
 }
 
 void start_finish(void) {

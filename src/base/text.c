@@ -1,9 +1,8 @@
 #include "base/text.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+
+#include "base/write.h"
 
 static const char digits[] = "0123456789abcdef";
 static const char cut_mark[] = "...\n";
@@ -112,16 +111,6 @@ void text_pad(struct text *text, size_t column) {
 }
 
 void text_flush(struct text *text, int fd) {
-    int saved_errno = errno;
-    size_t written = 0;
-    while (written < text->count) {
-        long n = syscall(SYS_write, fd, text->bytes + written, text->count - written);
-        if (n > 0) {
-            written += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            break;
-        }
-    }
+    write_quietly(fd, text->bytes, text->count);
     text_clear(text);
-    errno = saved_errno;
 }

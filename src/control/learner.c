@@ -4,6 +4,7 @@
 #include "config/options.h"
 #include "control/policy_memory.h"
 #include "control/policy_threads.h"
+#include "heap/heap_purge.h"
 #include "heap/huge.h"
 #include "os/events.h"
 #include "os/os.h"
@@ -283,16 +284,17 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-// The heap's own thread asks; the one before, which left the heap to it, may have had a processor for longer.
-static uint64_t spent_ns(struct purge_delay *delay) {
+// The heap's own thread asks, whose clock it was the last time too.
+static uint64_t affordable_bytes(struct purge_delay *delay) {
     const uint64_t before_ns = delay->asked_cpu_ns;
     delay->asked_cpu_ns = os_thread_cpu_ns();
-    return delay->asked_cpu_ns - (before_ns <= delay->asked_cpu_ns ? before_ns : 0);
+    return refault_bytes_affordable(delay->asked_cpu_ns - before_ns);
 }
 
 static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
     struct policy_decision decision;
-    if (policy_delay(delay, most_ms, delay->refault_bytes == 0 ? 0 : spent_ns(delay), &decision)) {
+    if (policy_delay(delay, most_ms, delay->refault_bytes == 0 ? 0 : affordable_bytes(delay),
+                     &decision)) {
         const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
         log_decision(heap, event_clock_ms(), &decision);
     }

@@ -13,10 +13,6 @@
 // Of what was purged early, what may be wanted again; what is forgotten with each round.
 #define REFAULT_PART 16
 #define FORGOTTEN_PART 8
-// What of the thread's time it may take to bring that again. Giving back a page and faulting it in takes 1.8 microseconds
-// (docs/decisions/0055-a-bound-that-begins-low.md): a nanosecond for two bytes.
-#define COST_PART 64
-#define REFAULT_BYTES_PER_NS 2
 #define CALM_ROUNDS 32
 #define CALM_ROUNDS_MAX 8192
 // A change of the bound by this part is worth noting.
@@ -94,18 +90,18 @@ bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t re
     return true;
 }
 
-static bool is_costly(const struct purge_delay *delay, uint64_t refault_bytes, uint64_t spent_ns) {
-    return refault_bytes > delay->early_bytes / REFAULT_PART &&
-           refault_bytes / REFAULT_BYTES_PER_NS > spent_ns / COST_PART;
+static bool is_costly(const struct purge_delay *delay, uint64_t refault_bytes,
+                      uint64_t affordable_bytes) {
+    return refault_bytes > delay->early_bytes / REFAULT_PART && refault_bytes > affordable_bytes;
 }
 
-bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t spent_ns,
+bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t affordable_bytes,
                   struct policy_decision *decision) {
     const uint64_t least_ms = greatest_u64(most_ms / PURGE_EARLY_PART, 1);
     const uint64_t from = delay->ms == 0 ? least_ms : delay->ms;
     const uint64_t refault_bytes = least_u64(delay->refault_bytes, delay->early_bytes);
     uint64_t to = from;
-    if (is_costly(delay, refault_bytes, spent_ns)) {
+    if (is_costly(delay, refault_bytes, affordable_bytes)) {
         to = 2 * from;
         delay->calm_length = (uint16_t)least_u64(
             delay->calm_length == 0 ? CALM_ROUNDS : 2 * delay->calm_length, CALM_ROUNDS_MAX);

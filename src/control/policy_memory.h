@@ -7,7 +7,7 @@
 // told of such a touch during a pause, it only waits one superslab longer.
 //
 // Delay: free pages inside the slabs of a heap go back after a 64th of slab_purge_delay_ms at first. Where what went so
-// is wanted again, more than a sixteenth of it, and that takes more than a 64th of the time that its thread has a processor,
+// is wanted again, more than a sixteenth of it, and that takes more of its thread's processor time than refault_permille,
 // the delay doubles, up to the option's. It is halved after 32 rounds without; each
 // doubling makes that twice as many, so that a program whose demand comes in waves pays ever more seldom.
 //
@@ -36,8 +36,8 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
 bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
                    struct policy_decision *decision);
 
-// After a round over a heap's slabs, before what it has purged is added to delay->early_bytes. `spent_ns`: how long the heap's
-// thread had a processor since the last such round before which something was wanted again; where nothing was, it does not
-// matter. False: the delay stays.
-bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t spent_ns,
+// After a round over a heap's slabs, before what it has purged is added to delay->early_bytes. `affordable_bytes`: what
+// of them may be wanted again since the last such round before which some was; where nothing is, it does not matter. False: the
+// delay stays.
+bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t affordable_bytes,
                   struct policy_decision *decision);

@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/text.h"
+#include "base/write.h"
 #include "config/options.h"
 #include "hakmem_inspect.h"
 #include "heap/guarded.h"
@@ -33,7 +34,7 @@ struct writer {
 
 static void write_bytes(struct writer *writer, const void *start, size_t bytes) {
     if (writer->error == 0) {
-        writer->error = os_file_write(writer->descriptor, start, bytes);
+        writer->error = write_quietly(writer->descriptor, start, bytes);
     }
 }
 

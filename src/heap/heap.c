@@ -531,3 +531,24 @@ unsigned heap_collect(struct heap *heap) {
     heap_count(heap, COUNTER_remote_collected, count);
     return count;
 }
+
+#define NS_PER_MS UINT64_C(1000000)
+
+// Whether a thread that had a processor for so long may give back early what an option would have wait.
+static bool ran_long_enough(uint64_t cpu_ns, uint64_t option_ms) {
+    return cpu_ns / NS_PER_MS >= greatest_u64(1, option_ms / PURGE_EARLY_PART);
+}
+
+void heap_purge_at_end(struct heap *heap, uint64_t cpu_ns) {
+    const uint64_t bytes = refault_bytes_affordable(cpu_ns);
+    if (option_live(learn) == 0 || heap->loose_bytes > bytes ||
+        !ran_long_enough(cpu_ns, option_live(slab_purge_delay_ms))) {
+        return;
+    }
+    heap_release_empty(heap, 0);
+    heap->put_since_purge = heap_purge_early(heap, true);
+    heap->put_since_early = false;
+    if (ran_long_enough(cpu_ns, option_live(purge_delay_ms))) {
+        arena_purge_small(bytes);
+    }
+}

@@ -52,3 +52,7 @@ struct heap *heap_publish(struct run *slab, unsigned word, uint64_t bits);
 
 // The same for one block. Reports a pointer that is none.
 struct heap *heap_publish_block(struct run *slab, void *block);
+
+// The heap's thread ends after `cpu_ns` of processor time, its cache is empty. Whoever would look after the heap may come late or
+// never: what is free in it, and then in the arena, goes back now, if bringing each again would take little of that time.
+void heap_purge_at_end(struct heap *heap, uint64_t cpu_ns);

@@ -75,6 +75,9 @@ static void clear_rest(struct run *run, size_t bytes) {
 
 bool large_resize(struct run *run, size_t bytes) {
     const unsigned pages = pages_for(bytes);
+    if (run->guarded && pages <= run->page_count / 2) {
+        return false;  // what is in front of the guard would stay for good: it is copied
+    }
     if (options.zero_on_free) {
         clear_rest(run, usable_bytes(bytes));
     }

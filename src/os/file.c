@@ -71,25 +71,6 @@ bool os_file_back(void *start, size_t bytes) {
     return backed;
 }
 
-int os_file_write(int descriptor, const void *start, size_t bytes) {
-    const int saved_errno = errno;
-    const char *rest = start;
-    int error = 0;
-    while (bytes > 0 && error == 0) {
-        const long written = syscall(SYS_write, descriptor, rest, bytes);
-        if (written > 0) {
-            rest += written;
-            bytes -= (size_t)written;
-        } else if (written == 0) {
-            error = ENOSPC;  // no file system says so for a write of more than nothing
-        } else if (errno != EINTR) {
-            error = errno;
-        }
-    }
-    errno = saved_errno;
-    return error;
-}
-
 int os_file_create(const char *path) {
     const int saved_errno = errno;
     const int file = (int)syscall(SYS_openat, AT_FDCWD, path,

@@ -16,10 +16,6 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
 // the kernel cannot be asked.
 bool os_file_back(void *start, size_t bytes);
 
-// Writes all of it, in as many calls as it takes. 0, or the error that ended it (EFAULT where memory is not
-// readable).
-int os_file_write(int descriptor, const void *start, size_t bytes);
-
 // Creates a file that must not exist yet (mode 0600), for writing. Its descriptor, or an error number with a minus.
 int os_file_create(const char *path);
 

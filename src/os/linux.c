@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/write.h"
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -406,17 +407,7 @@ uint64_t os_random(void) {
 }
 
 void os_write(int descriptor, const char *text, size_t length) {
-    while (length > 0) {
-        const long written = system_call(__NR_write, descriptor, (long)text, (long)length, 0, 0, 0);
-        if (written == -4 /* EINTR */) {
-            continue;
-        }
-        if (written <= 0) {
-            return;
-        }
-        text += written;
-        length -= (size_t)written;
-    }
+    write_quietly(descriptor, text, length);
 }
 
 int os_duplicate(int descriptor) {

@@ -523,6 +523,12 @@ void arena_make_room(uint64_t bytes) {
     count_purged(purged_bytes);
 }
 
+void arena_purge_small(uint64_t most_bytes) {
+    if (all_dirty_bytes() <= most_bytes) {
+        arena_make_room(most_bytes);
+    }
+}
+
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
     const size_t bytes = purge_down_to(excess_rest(bound_bytes), bound_bytes);

@@ -104,6 +104,9 @@ void arena_trim(uint64_t least_bytes);
 // whatever its age. Free pages here cannot serve there, and would stand beside it at the peak.
 void arena_make_room(uint64_t bytes);
 
+// Purges all dirty pages if they are no more than so many bytes.
+void arena_purge_small(uint64_t most_bytes);
+
 struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;
 };

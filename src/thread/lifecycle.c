@@ -161,6 +161,7 @@ static void claim(struct thread_cache *cache) {
     cache->thread_id = os_thread_id();
     cache->process_id = (uint32_t)os_process_id();
     cache->thread_pointer = os_thread_pointer();
+    cache->heap.purge_delay.asked_cpu_ns = 0;
     atomic_store_release(&cache->state, CACHE_IN_USE);
 }
 
@@ -340,10 +341,12 @@ static bool may_keep(const struct thread_cache *cache) {
            !cache_is_diverted(cache) && !capacity_is_overdrawn();
 }
 
-static void tidy(struct heap *heap) {
+// `cpu_ns`: of the thread that leaves the heap for good; 0: its successor is expected.
+static void tidy(struct heap *heap, uint64_t cpu_ns) {
     lock_acquire(&heap->lock);
     heap_collect(heap);
     heap_release_empty(heap, (unsigned)option_live(retain_slabs));
+    heap_purge_at_end(heap, cpu_ns);
     lock_release(&heap->lock);
 }
 
@@ -378,7 +381,7 @@ void lifecycle_detach(void) {
     }
     if (may_keep(cache)) {
         if (heap_has_remote(&cache->heap)) {
-            tidy(&cache->heap);
+            tidy(&cache->heap, 0);
         }
         cache->kept_ms = os_clock_ms();
         if (give_back(cache, CACHE_KEPT)) {
@@ -386,7 +389,7 @@ void lifecycle_detach(void) {
         }
     }
     cache_empty(cache);
-    tidy(&cache->heap);
+    tidy(&cache->heap, os_thread_cpu_ns());
     give_back(cache, CACHE_UNUSED);
 }
 

@@ -169,6 +169,18 @@ def test_metadata(tmp_path: Path, own: float, state: str) -> None:
     assert found.state == state, found
 
 
+@pytest.mark.parametrize("kind", ["metadata", "throughput", "lowest"])
+def test_a_row_of_a_pattern_that_the_subject_has_not_is_not_passed(
+    tmp_path: Path, kind: str
+) -> None:
+    folder = folder_of(tmp_path, {"a_1": {"hakmem": 1.0, "glibc": 2.0}, "a_2": {"glibc": 2.0}},
+                       more={"extra": {"metadata_bytes": 1, "heap_bytes": 1_000_000}})  # fmt: skip
+    found = outcome(folder, kind=kind, cases=["a_*"], against="*", figure="memory",
+                    most_percent=0.4, most=1, least=1)  # fmt: skip
+    assert found.state == "NOT MEASURED"
+    assert found.measured == "no row a_2"
+
+
 @pytest.mark.parametrize(("live", "state"), [(5, "PASS"), (3, "FAIL")])
 def test_bounded(tmp_path: Path, live: float, state: str) -> None:
     extra = {"live_bytes": live * MIB}

@@ -305,7 +305,7 @@ TABLE: dict[str, Row] = {
     # left it before the write, and zeros change nothing.
     **{
         f"write_after_free_{kind}": written(WRITTEN_AT_START)
-        for kind in ("first_word", "other_thread", "through_realloc", "whole")
+        for kind in ("ended_thread", "first_word", "other_thread", "through_realloc", "whole")
     },
     "write_after_free_second_word": written(WRITTEN_INSIDE),
     "write_after_free_last_word": written(WRITTEN_INSIDE),

@@ -148,9 +148,12 @@ static void test_guard(void **state) {
     char *block = make(LARGE_BYTES_MAX, PAGE_BYTES, false);
     assert_int_equal(fake_os_state(block + LARGE_BYTES_MAX), FAKE_INACCESSIBLE);
     assert_false(large_resize(run_of(block), LARGE_BYTES_MAX + 1));
-    assert_true(large_resize(run_of(block), LARGE_BYTES_MAX / 2));
-    assert_int_equal(usable(block), LARGE_BYTES_MAX / 2);
+    assert_true(large_resize(run_of(block), LARGE_BYTES_MAX - PAGE_BYTES));
+    assert_int_equal(usable(block), LARGE_BYTES_MAX - PAGE_BYTES);
     check_entries(block, LARGE_BYTES_MAX, LARGE_ENTRY);
+    // Copied, so that the rest is given back.
+    assert_false(large_resize(run_of(block), LARGE_BYTES_MAX / 2));
+    assert_int_equal(usable(block), LARGE_BYTES_MAX - PAGE_BYTES);
     large_free(run_of(block), (uintptr_t)block);
     check_entries(block, LARGE_BYTES_MAX, PAGE_ENTRY_NONE);
     assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);

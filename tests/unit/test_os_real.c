@@ -1,12 +1,16 @@
 // What the simulated system has not: pieces of mappings that the program divides, and huge pages.
 #include "isolate.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/bits.h"
@@ -222,6 +226,38 @@ static void test_pieces_are_told_apart_without_a_large_request(void **state) {
     assert_int_equal(mincore(start, 4 * page, residents), -1);
 }
 
+static bool is_pending(int number) {
+    sigset_t pending;
+    assert_int_equal(sigpending(&pending), 0);
+    return sigismember(&pending, number) == 1;
+}
+
+// Either signal would end this process.
+static void test_write_to_nobody_ends_nothing(void **state) {
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    os_write(ends[1], "x", 1);
+    const int file = open("/tmp", O_TMPFILE | O_WRONLY, 0600);
+    if (file >= 0) {
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1, RLIM_INFINITY}), 0);
+        os_write(file, "xyz", 3);
+        assert_int_equal(lseek(file, 0, SEEK_END), 1);
+    }
+    sigset_t mask;
+    assert_int_equal(sigprocmask(SIG_BLOCK, NULL, &mask), 0);
+    assert_int_equal(sigismember(&mask, SIGPIPE), 0);
+    // One that was pending before stays.
+    sigaddset(&mask, SIGPIPE);
+    assert_int_equal(sigprocmask(SIG_BLOCK, &mask, NULL), 0);
+    os_write(ends[1], "x", 1);
+    assert_false(is_pending(SIGPIPE));
+    raise(SIGPIPE);
+    os_write(ends[1], "x", 1);
+    assert_true(is_pending(SIGPIPE));
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
@@ -232,6 +268,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_splits_at_the_ends),
         cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_resident_bytes),
+        cmocka_unit_test(test_write_to_nobody_ends_nothing),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "config/options.h"
 #include "control/policy_memory.h"
+#include "heap/heap_purge.h"
 #include "space/huge_pages.h"
 
 // ---- Huge pages
@@ -226,15 +228,14 @@ static void test_extreme_refaults(void **state) {
 enum { MOST_MS = 1600, LEAST_MS = MOST_MS / PURGE_EARLY_PART };
 
 static struct purge_delay delay;
-static uint64_t
-    spent_ns;  // since something was wanted again the last time; 0: anything is too dear
+static uint64_t affordable_bytes;  // 0: anything is too dear
 
 // One round over a heap's slabs: what was wanted again before it, what it purges. Returns whether the log has a row.
 static bool look(uint64_t most_ms, uint64_t refault_bytes, uint64_t purged_bytes) {
     struct policy_decision decision = {0};
     const uint64_t before = delay.ms;
     delay.refault_bytes = refault_bytes;
-    const bool is_decided = policy_delay(&delay, most_ms, spent_ns, &decision);
+    const bool is_decided = policy_delay(&delay, most_ms, affordable_bytes, &decision);
     assert_true(delay.ms <= most_ms);
     assert_int_equal(delay.refault_bytes, 0);
     delay.early_bytes += least_u64(purged_bytes, UINT64_MAX - delay.early_bytes);
@@ -283,25 +284,35 @@ static void test_little_that_is_wanted_again_is_worth_it(void **state) {
     assert_false(look(MOST_MS, MIB, 0));
 }
 
-// A MiB that comes back takes half a millisecond.
-static void test_what_is_wanted_again_may_take_a_64th_of_the_time(void **state) {
+static void test_what_is_wanted_again_may_be_afforded(void **state) {
     (void)state;
     look(MOST_MS, 0, MIB);
-    spent_ns = 64 * MIB / 2;
+    affordable_bytes = MIB;
     for (unsigned i = 0; i < 1000; i++) {
         assert_false(look(MOST_MS, MIB, MIB));
     }
     assert_int_equal(delay.ms, LEAST_MS);
-    spent_ns = 64 * MIB / 2 - 1;
+    affordable_bytes = MIB - 1;
     assert_true(look(MOST_MS, MIB, MIB));
     assert_int_equal(delay.ms, 2 * LEAST_MS);
     // What costs little counts as calm.
-    spent_ns = UINT64_MAX;
+    affordable_bytes = UINT64_MAX;
     for (unsigned i = 0; i < 32; i++) {
         assert_false(look(MOST_MS, UINT64_MAX, MIB));
     }
     assert_true(look(MOST_MS, UINT64_MAX, MIB));
     assert_int_equal(delay.ms, LEAST_MS);
+}
+
+// Half a nanosecond for a byte, in 16 of 1000 nanoseconds.
+static void test_what_can_be_afforded(void **state) {
+    (void)state;
+    assert_int_equal(refault_bytes_affordable(MIB / 16 * 500), MIB);
+    assert_true(refault_bytes_affordable(MIB / 16 * 500 - 1) < MIB);
+    options.refault_permille = 500;
+    assert_int_equal(refault_bytes_affordable(UINT64_MAX), UINT64_MAX / 500 * 500);
+    options.refault_permille = 0;
+    assert_int_equal(refault_bytes_affordable(UINT64_MAX), 0);
 }
 
 // What went long ago was right to go.
@@ -403,7 +414,7 @@ static void test_recorded_signals(void **state) {
         } else if (sscanf(line, "round %llu %llu %llu %llu", &bound, &count, &refault, &spent) ==
                    4) {
             delay.early_bytes = count;
-            spent_ns = spent;
+            affordable_bytes = refault_bytes_affordable(spent);
             look(bound, refault, 0);
         } else if (strcmp(line, "end\n") == 0) {
             assert_in_range(asked, recorded[index].asked_least, recorded[index].asked_most);
@@ -437,7 +448,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_delay_stays_short_where_nothing_is_wanted_again),
         cmocka_unit_test(test_delay_doubles_up_to_the_options),
         cmocka_unit_test(test_little_that_is_wanted_again_is_worth_it),
-        cmocka_unit_test(test_what_is_wanted_again_may_take_a_64th_of_the_time),
+        cmocka_unit_test(test_what_is_wanted_again_may_be_afforded),
+        cmocka_unit_test(test_what_can_be_afforded),
         cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_delay_is_halved_when_it_is_calm_ever_later),
         cmocka_unit_test(test_waves_in_step_with_the_delay),

@@ -67,13 +67,14 @@ def _matching(results: Results, patterns: Sequence[str]) -> list[CaseFacts]:
 
 
 def _absent(results: Results, target: Target) -> list[str]:
-    """The cases a line names that were not measured on the subject; a pattern that nothing matches
-    is one too."""
-
-    def measured(pattern: str) -> bool:
-        return any(results.of(each.name, results.subject) for each in _matching(results, [pattern]))
-
-    return [pattern for pattern in target.get("cases", ()) if not measured(pattern)]
+    """The cases a line names, by name or pattern, that were not measured on the subject; a pattern
+    that nothing matches is one too."""
+    found: list[str] = []
+    for pattern in target.get("cases", ()):
+        cases = _matching(results, [pattern])
+        found += [case.name for case in cases if not results.of(case.name, results.subject)]
+        found += [] if cases else [pattern]
+    return sorted(set(found))
 
 
 def rows(evidence: Evidence, target: Target) -> Outcome:

@@ -38,6 +38,10 @@ void arena_trim(uint64_t least_bytes) {
     (void)least_bytes;
 }
 
+void arena_purge_small(uint64_t most_bytes) {
+    (void)most_bytes;
+}
+
 uint64_t page_map_get_unflat(uintptr_t address) {
     const struct run *slab = &runs[address / SUPERSLAB_BYTES - 1];
     return page_entry_slab(slab, slab->class_index);
