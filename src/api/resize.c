@@ -169,7 +169,7 @@ static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
     void *moved = alloc_hit(roomy);
     moved = likely(moved != NULL) ? moved : alloc_attempt(roomy);
     if (unlikely(moved == NULL)) {
-        // A block that was to shrink still serves, unless free_sized would take it for a wrong one: a huge one never.
+        // A block that was to shrink still serves, unless free_sized would take it for a wrong one, as it does not take a huge one.
         if (bytes <= usable_bytes && (!options.immediate_double_free || bytes > LARGE_BYTES_MAX)) {
             return block;
         }

@@ -133,7 +133,7 @@ static bool malloc_is_interrupted(void) {
 }
 
 // Brings what the main thread's cache still holds, and what ended threads left in theirs, to the bitmaps, where a double or
-// invalid free that nothing noticed so far shows up; and ends the quarantine of every heap that nobody is busy in.
+// invalid free that nothing noticed so far shows up.
 static void verify_frees(void) {
     lifecycle_empty_kept();
     struct thread_cache *cache = thread_cache;
@@ -145,8 +145,11 @@ static void verify_frees(void) {
     heap_collect(&cache->heap);
     heap_end_quarantine(&cache->heap);
     lock_release(&cache->heap.lock);
-    for (cache = lifecycle_caches(); options.quarantine_blocks != 0 && cache != NULL;
-         cache = cache->next_all) {
+}
+
+// What was written into blocks that other threads freed shows up when their quarantines end; not of a heap that one is busy in.
+static void end_quarantines(void) {
+    for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (lock_try_acquire(&cache->heap.lock)) {
             heap_end_quarantine(&cache->heap);
             lock_release(&cache->heap.lock);
@@ -173,6 +176,9 @@ void start_finish(void) {
     }
     if (option_live(exit_check)) {
         verify_frees();
+        if (options.quarantine_blocks != 0) {
+            end_quarantines();
+        }
     }
     if (option_live(check) != 0) {
         check_all();

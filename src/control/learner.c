@@ -284,11 +284,12 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-// The heap's own thread asks, whose clock it was the last time too.
+// The heap's own thread asks, whose clock it was the last time too; in the child of a fork that begins at 0 again.
 static uint64_t affordable_bytes(struct purge_delay *delay) {
-    const uint64_t before_ns = delay->asked_cpu_ns;
-    delay->asked_cpu_ns = os_thread_cpu_ns();
-    return refault_bytes_affordable(delay->asked_cpu_ns - before_ns);
+    const uint64_t now_ns = os_thread_cpu_ns();
+    const uint64_t before_ns = least_u64(delay->asked_cpu_ns, now_ns);
+    delay->asked_cpu_ns = now_ns;
+    return refault_bytes_affordable(now_ns - before_ns);
 }
 
 static void on_delay(struct purge_delay *delay, uint64_t most_ms) {

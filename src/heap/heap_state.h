@@ -26,8 +26,8 @@ struct bin {
 struct purge_delay {
     uint64_t early_bytes;  // purged before the option's delay was over, and not wanted again so far
     uint64_t refault_bytes;  // of these, wanted again since the last round
-    uint64_t
-        asked_cpu_ns;  // os_thread_cpu_ns() of the last round before which some was; 0: none since the heap has its thread
+    // os_thread_cpu_ns() of the last round before which some was; 0: none since the heap has its thread.
+    uint64_t asked_cpu_ns;
     uint32_t ms;           // 0: nothing was decided yet, the shortest
     uint16_t calm_rounds;  // rounds to come until it is shortened again
     uint16_t calm_length;  // how many these were the last time
