@@ -35,7 +35,10 @@ int write_quietly(int descriptor, const void *start, size_t bytes) {
     const uint64_t unwanted = signal_set(SIGPIPE) | signal_set(SIGXFSZ);
     uint64_t mask = 0, pending = 0;
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, &unwanted, &mask, SIGNAL_SET_BYTES);
-    syscall(SYS_rt_sigpending, &pending, SIGNAL_SET_BYTES);
+    if ((mask & unwanted) != 0) {
+        // Only one that was blocked can be pending.
+        syscall(SYS_rt_sigpending, &pending, SIGNAL_SET_BYTES);
+    }
     const int error = write_all(descriptor, start, bytes);
     if (error == EPIPE || error == EFBIG) {
         const uint64_t raised = unwanted & ~pending;

@@ -241,8 +241,12 @@ static void test_write_to_nobody_ends_nothing(void **state) {
     os_write(ends[1], "x", 1);
     const int file = open("/tmp", O_TMPFILE | O_WRONLY, 0600);
     if (file >= 0) {
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1, RLIM_INFINITY}), 0);
+        struct rlimit before;
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        const struct rlimit one = {1, before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &one), 0);
         os_write(file, "xyz", 3);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(lseek(file, 0, SEEK_END), 1);
     }
     sigset_t mask;
