@@ -15,6 +15,9 @@
 // Wholly free and clean superslabs kept mapped, so that a program that hovers at the border of one
 // does not map and unmap.
 #define SPARE_SUPERSLABS 1
+// Superslabs of one longest stretch that are asked for an aligned place, under the arena's lock. More brings nothing
+// (docs/decisions/0080).
+#define SUPERSLABS_TRIED 4
 
 // In the section of the root for readers outside of the process (control/inspect.c).
 static struct arena arena __attribute__((section(".data"))) = {
@@ -201,17 +204,30 @@ static bool claim_pages(struct superslab *superslab, uint64_t mask) {
     return zeroed;
 }
 
-static struct superslab *choose_superslab(unsigned page_count, uint64_t allowed, unsigned *place) {
-    // Best fit: the shortest longest stretch that is long enough. An alignment may rule it out; a
-    // longer one is then tried.
-    uint64_t candidates = arena.lengths & ~bit_range(0, page_count - 1);
-    while (candidates != 0) {
-        const unsigned length = bit_lowest(candidates) + 1;
-        candidates &= candidates - 1;
-        struct superslab *superslab =
-            CONTAINER_OF(arena.by_length[length].next, struct superslab, length_link);
+// The first of the superslabs whose longest stretch is that long which has a place for a run. Only an alignment can rule
+// one out; the next ones are tried then, no more than SUPERSLABS_TRIED, since the arena's lock is held.
+static struct superslab *first_with_place(unsigned length, unsigned page_count, uint64_t allowed,
+                                          unsigned *place) {
+    const struct list *all = &arena.by_length[length];
+    unsigned tried = 0;
+    for (struct list *link = all->next; link != all && tried < SUPERSLABS_TRIED;
+         link = link->next, tried++) {
+        struct superslab *superslab = CONTAINER_OF(link, struct superslab, length_link);
         *place = find_place(superslab, page_count, allowed);
         if (*place < SUPERSLAB_PAGES) {
+            return superslab;
+        }
+    }
+    return NULL;
+}
+
+// Best fit: the shortest longest stretch that is long enough, or a longer one where none of those has an aligned place.
+static struct superslab *choose_superslab(unsigned page_count, uint64_t allowed, unsigned *place) {
+    for (uint64_t lengths = arena.lengths & ~bit_range(0, page_count - 1); lengths != 0;
+         lengths &= lengths - 1) {
+        struct superslab *superslab =
+            first_with_place(bit_lowest(lengths) + 1, page_count, allowed, place);
+        if (superslab != NULL) {
             return superslab;
         }
     }

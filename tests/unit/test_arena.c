@@ -342,6 +342,22 @@ static void test_best_fit_in_a_superslab(void **state) {
     assert_int_equal(aligned->start % (8 * PAGE_BYTES), 0);
 }
 
+// The stretch of the superslab that comes first begins at an odd page; the other's, as long, does not.
+static void test_aligned_place_in_another_superslab(void **state) {
+    (void)state;
+    start();
+    (void)take_plain(1);
+    struct run *odd = take_plain(2);
+    (void)take_plain(61);
+    struct run *even = take_plain(2);
+    (void)take_plain(62);
+    const uintptr_t even_start = even->start;
+    arena_give(even);
+    arena_give(odd);
+    bool zeroed;
+    assert_int_equal(arena_take(2, 2 * PAGE_BYTES, false, &zeroed)->start, even_start);
+}
+
 static void test_memory_that_is_still_there_first(void **state) {
     (void)state;
     start();
@@ -675,6 +691,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_neighbouring_free_runs_are_one),
         cmocka_unit_test(test_best_fit_over_superslabs),
         cmocka_unit_test(test_best_fit_in_a_superslab),
+        cmocka_unit_test(test_aligned_place_in_another_superslab),
         cmocka_unit_test(test_memory_that_is_still_there_first),
         cmocka_unit_test(test_find_knows_nothing_outside),
         cmocka_unit_test(test_one_spare_superslab_is_kept),
