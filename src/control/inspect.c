@@ -86,6 +86,7 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"knob_huge_block_pages", POLICY_KNOB_huge_block_pages},
     {"knob_thread_blocks", POLICY_KNOB_thread_blocks},
     {"knob_slab_purge_delay_ms", POLICY_KNOB_slab_purge_delay_ms},
+    {"knob_purge_delay_ms", POLICY_KNOB_purge_delay_ms},
     {"signal_churn", POLICY_SIGNAL_churn},
     {"signal_gain", POLICY_SIGNAL_gain},
     {"signal_idle", POLICY_SIGNAL_idle},

@@ -284,20 +284,31 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-// The heap's own thread asks, whose clock it was the last time too; in the child of a fork that begins at 0 again.
-static uint64_t affordable_bytes(struct purge_delay *delay) {
-    const uint64_t now_ns = os_thread_cpu_ns();
+// By the clock of the last time; in the child of a fork that begins at 0 again.
+static uint64_t affordable_bytes(struct purge_delay *delay, uint64_t now_ns) {
     const uint64_t before_ns = least_u64(delay->asked_cpu_ns, now_ns);
     delay->asked_cpu_ns = now_ns;
     return refault_bytes_affordable(now_ns - before_ns);
 }
 
+// The heap's own thread asks.
 static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
+    const uint64_t affordable =
+        delay->refault_bytes == 0 ? 0 : affordable_bytes(delay, os_thread_cpu_ns());
     struct policy_decision decision;
-    if (policy_delay(delay, most_ms, delay->refault_bytes == 0 ? 0 : affordable_bytes(delay),
-                     &decision)) {
+    if (policy_delay(delay, PURGE_EARLY_PART, most_ms, affordable, &decision)) {
         const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
         log_decision(heap, event_clock_ms(), &decision);
+    }
+}
+
+static void on_runs_delay(struct purge_delay *delay, uint64_t most_ms) {
+    const uint64_t affordable =
+        delay->refault_bytes == 0 ? 0 : affordable_bytes(delay, os_process_cpu_ns());
+    struct policy_decision decision;
+    if (policy_delay(delay, RUNS_EARLY_PART, most_ms, affordable, &decision)) {
+        decision.knob = POLICY_KNOB_purge_delay_ms;
+        log_decision(0, os_clock_ms_locked(), &decision);
     }
 }
 
@@ -323,6 +334,7 @@ void learner_start(void) {
     atomic_store_relaxed(&space_hooks.block_growth, on_block_growth);
     atomic_store_relaxed(&space_hooks.refault, on_refault);
     atomic_store_relaxed(&space_hooks.delay, on_delay);
+    atomic_store_relaxed(&space_hooks.runs_delay, on_runs_delay);
     atomic_store_relaxed(&knobs_hooks.succession, on_succession);
     atomic_store_relaxed(&knobs_hooks.window, learn);
     atomic_store_relaxed(&knobs_hooks.thread_start, end);

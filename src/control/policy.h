@@ -30,6 +30,7 @@ enum policy_knob {
     POLICY_KNOB_huge_cache_bytes,     // the same in mappings of freed huge blocks
     POLICY_KNOB_huge_block_pages,     // 1: huge blocks ask for huge pages
     POLICY_KNOB_slab_purge_delay_ms,  // how long free pages inside a heap's slabs stay
+    POLICY_KNOB_purge_delay_ms,       // how long empty runs stay
     // Of policy_threads.h.
     POLICY_KNOB_thread_blocks,  // 1: a thread of a short life leaves its cached blocks to the next one
 };

@@ -95,10 +95,10 @@ static bool is_costly(const struct purge_delay *delay, uint64_t refault_bytes,
     return refault_bytes > delay->early_bytes / REFAULT_PART && refault_bytes > affordable_bytes;
 }
 
-bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t affordable_bytes,
-                  struct policy_decision *decision) {
-    const uint64_t least_ms = greatest_u64(most_ms / PURGE_EARLY_PART, 1);
-    const uint64_t from = delay->ms == 0 ? least_ms : delay->ms;
+bool policy_delay(struct purge_delay *delay, unsigned early_part, uint64_t most_ms,
+                  uint64_t affordable_bytes, struct policy_decision *decision) {
+    const uint64_t least_ms = greatest_u64(most_ms / early_part, 1);
+    const uint64_t from = purge_delay_learned_ms(delay, early_part, most_ms);
     const uint64_t refault_bytes = least_u64(delay->refault_bytes, delay->early_bytes);
     uint64_t to = from;
     if (is_costly(delay, refault_bytes, affordable_bytes)) {

@@ -11,6 +11,8 @@
 // the delay doubles, up to the option's. It is halved after 32 rounds without; each
 // doubling makes that twice as many, so that a program whose demand comes in waves pays ever more seldom.
 //
+// Empty runs of all heaps are under the same rule, with the processor time of the process, and a sixteenth of purge_delay_ms at first.
+//
 // Excess: free memory that was given back for being too much, and is wanted again soon, raises the bound by as much: the
 // demand comes in waves. The raise falls by an eighth whenever free memory has aged for purge_delay_ms. The
 // log has a decision where the bound has changed by a quarter since the last one, or is what it was before.
@@ -36,8 +38,9 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
 bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
                    struct policy_decision *decision);
 
-// After a round over a heap's slabs, before what it has purged is added to delay->early_bytes. `affordable_bytes`: what
+// After a round over a heap's slabs or the empty runs, before what it has purged is added to delay->early_bytes. The shortest delay is
+// `early_part` of the longest. `affordable_bytes`: what
 // of them may be wanted again since the last such round before which some was; where nothing is, it does not matter. False: the
 // delay stays.
-bool policy_delay(struct purge_delay *delay, uint64_t most_ms, uint64_t affordable_bytes,
-                  struct policy_decision *decision);
+bool policy_delay(struct purge_delay *delay, unsigned early_part, uint64_t most_ms,
+                  uint64_t affordable_bytes, struct policy_decision *decision);

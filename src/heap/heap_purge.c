@@ -214,9 +214,8 @@ uint64_t heap_purge_delay_ms(const struct heap *heap) {
     if (option_live(learn) == 0 || atomic_load_relaxed(&space_hooks.delay) == NULL) {
         return most_ms;
     }
-    const uint64_t learned_ms = heap->purge_delay.ms == 0
-                                    ? greatest_u64(most_ms / PURGE_EARLY_PART, 1)
-                                    : heap->purge_delay.ms;
+    const uint64_t learned_ms =
+        purge_delay_learned_ms(&heap->purge_delay, PURGE_EARLY_PART, most_ms);
     const uint64_t slabs_ms =
         most_ms * atomic_load_relaxed(&heap->looked_through_count) / SLABS_AT_LEISURE;
     return least_u64(greatest_u64(learned_ms, slabs_ms), most_ms);

@@ -55,13 +55,5 @@ size_t heap_purge_slabs(struct heap *heap, bool now);
 // slabs wait.
 bool heap_purge_early(struct heap *heap, bool now);
 
-// What may be brought back that was given back early, of a thread that had a processor for so long. A page that goes and is faulted in
-// again takes 1.8 microseconds (docs/decisions/0055-a-bound-that-begins-low.md): a nanosecond for two bytes.
-#define REFAULT_BYTES_PER_NS 2
-
-static inline uint64_t refault_bytes_affordable(uint64_t cpu_ns) {
-    return cpu_ns / (1000 / REFAULT_BYTES_PER_NS) * option_live(refault_permille);
-}
-
 // How long free pages inside the heap's slabs stay, at least: what is learned, slab_purge_delay_ms at most.
 uint64_t heap_purge_delay_ms(const struct heap *heap);

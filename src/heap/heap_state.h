@@ -18,21 +18,6 @@ struct bin {
     uint64_t used_blocks;  // that its slabs handed out
 };
 
-// The shortest delay that a heap's free pages go back after: this part of slab_purge_delay_ms.
-#define PURGE_EARLY_PART 64
-
-// What the learner made of slab_purge_delay_ms for one heap; zeros at first. What is purged and wanted again is added as it
-// happens, the rest is the policy's (control/policy_memory.h).
-struct purge_delay {
-    uint64_t early_bytes;  // purged before the option's delay was over, and not wanted again so far
-    uint64_t refault_bytes;  // of these, wanted again since the last round
-    // os_thread_cpu_ns() of the last round before which some was; 0: none since the heap has its thread.
-    uint64_t asked_cpu_ns;
-    uint32_t ms;           // 0: nothing was decided yet, the shortest
-    uint16_t calm_rounds;  // rounds to come until it is shortened again
-    uint16_t calm_length;  // how many these were the last time
-};
-
 // Empty slabs that a heap keeps for the next burst, over all classes: the latest.
 #define RETAINED_CLASSES 4
 

@@ -372,11 +372,19 @@ uint64_t os_clock_ms_locked(void) {
     return milliseconds(&now);
 }
 
-uint64_t os_thread_cpu_ns(void) {
+static uint64_t cpu_ns(clockid_t whose) {
     struct timespec used = {0, 0};
     count_clock();
-    system_call(__NR_clock_gettime, CLOCK_THREAD_CPUTIME_ID, (long)&used, 0, 0, 0, 0);
+    system_call(__NR_clock_gettime, whose, (long)&used, 0, 0, 0, 0);
     return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+uint64_t os_thread_cpu_ns(void) {
+    return cpu_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+uint64_t os_process_cpu_ns(void) {
+    return cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 uint64_t os_touch_ns(void *start) {

@@ -130,6 +130,8 @@ static inline uint64_t os_ticks(void);
 
 // Nanoseconds for which the calling thread has had a processor: a system call.
 uint64_t os_thread_cpu_ns(void);
+// The same of all threads of the process together.
+uint64_t os_process_cpu_ns(void);
 
 // Touches a page that reads as zero, and that nobody else touches: the system brings it, and it still reads as zero. Returns how long
 // the thread had a processor for that, in nanoseconds: two system calls.

@@ -7,6 +7,7 @@
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "space/best_fit.h"
 #include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -152,36 +153,6 @@ static bool unmap_superslab(struct superslab *superslab) {
     return true;
 }
 
-// Bit i: page i is at a multiple of `alignment` bytes.
-static uint64_t aligned_pages(size_t alignment) {
-    uint64_t mask = 0;
-    const unsigned step =
-        alignment >= SUPERSLAB_BYTES ? SUPERSLAB_PAGES : (unsigned)(alignment >> PAGE_SHIFT);
-    for (unsigned i = 0; i < SUPERSLAB_PAGES; i += step) {
-        mask |= bit(i);
-    }
-    return mask;
-}
-
-// Where in `pages` a run of that length may start: as low as it may in the shortest stretch with room for it, so that
-// longer ones stay whole; of two as short in the lower one. 64 when nowhere.
-static unsigned best_fit(uint64_t pages, unsigned page_count, uint64_t allowed) {
-    const uint64_t places = bit_stretches(pages, page_count) & allowed;
-    unsigned best = SUPERSLAB_PAGES;
-    unsigned shortest = SUPERSLAB_PAGES + 1;
-    for (uint64_t rest = places == 0 ? 0 : pages; rest != 0;) {
-        const unsigned first = bit_lowest(rest);
-        const unsigned length = bit_stretch_length(rest, first);
-        const uint64_t here = places & bit_range(first, length);
-        if (length < shortest && here != 0) {
-            shortest = length;
-            best = bit_lowest(here);
-        }
-        rest &= ~bit_range(first, length);
-    }
-    return best;
-}
-
 // Where a run of that length may start: in memory that is still there if possible. 64 when nowhere.
 static unsigned find_place(const struct superslab *superslab, unsigned page_count,
                            uint64_t allowed) {
@@ -278,7 +249,9 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
         lock_release(&arena.lock);
         return NULL;
     }
-    excess_needed(&arena.excess, bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES);
+    const uint64_t new_bytes = bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES;
+    excess_needed(&arena.excess, new_bytes);
+    runs_delay_needed(&arena.delay, new_bytes);
     const bool is_first = is_spare(superslab);
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
@@ -381,13 +354,23 @@ static void free_stuck(struct superslab *superslab) {
     }
 }
 
+// What a round takes.
+enum purge_scope {
+    PURGE_EARLY,  // what has aged, but for superslabs that huge pages may back
+    PURGE_AGED,
+    PURGE_EVERYTHING,
+};
+
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
 // system calls: meanwhile the pages are nobody's, neither free nor in a run.
-static size_t purge_superslab(struct superslab *superslab, bool everything,
+static size_t purge_superslab(struct superslab *superslab, enum purge_scope scope,
                               uint64_t *refused_pages) {
+    if (scope == PURGE_EARLY && huge_pages_may_back((void *)superslab->start)) {
+        return 0;
+    }
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
-    if (everything) {
+    if (scope == PURGE_EVERYTHING) {
         due |= superslab->dirty_young;
     }
     superslab->dirty_old = superslab->dirty_young & ~due;
@@ -441,9 +424,9 @@ static size_t unmap_refused(struct superslab *superslab) {
     return unmap_superslab(superslab) ? bytes : 0;
 }
 
-// Purges what has aged, or with `everything` whatever is dirty, until `rest_pages` dirty ones are left. The lock
-// is held. *refused_pages: what the system did not take back, and is still there.
-static size_t purge_round(bool everything, uint64_t rest_pages, uint64_t *refused_pages) {
+// Purges until `rest_pages` dirty ones are left. The lock is held. *refused_pages: what the system did not take back, and is
+// still there.
+static size_t purge_round(enum purge_scope scope, uint64_t rest_pages, uint64_t *refused_pages) {
     size_t bytes = 0;
     unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
     *refused_pages = 0;
@@ -458,7 +441,8 @@ static size_t purge_round(bool everything, uint64_t rest_pages, uint64_t *refuse
         }
         list_remove(&superslab->dirty_link);
         list_push_back(&arena.dirty, &superslab->dirty_link);
-        uint64_t *last = everything ? &superslab->purge_round_full : &superslab->purge_round;
+        uint64_t *last =
+            scope == PURGE_EVERYTHING ? &superslab->purge_round_full : &superslab->purge_round;
         if (*last >= round) {
             first_done = first_done == NULL ? superslab : first_done;
             continue;
@@ -466,7 +450,7 @@ static size_t purge_round(bool everything, uint64_t rest_pages, uint64_t *refuse
         *last = round;
         first_done = NULL;
         uint64_t refused_here = 0;
-        bytes += purge_superslab(superslab, everything, &refused_here);
+        bytes += purge_superslab(superslab, scope, &refused_here);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
         if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
@@ -483,6 +467,7 @@ static size_t purge_round(bool everything, uint64_t rest_pages, uint64_t *refuse
 }
 
 size_t arena_purge(uint64_t now_ms, bool everything) {
+    enum purge_scope scope = PURGE_EVERYTHING;
     lock_acquire(&arena.lock);
     prepare_lists();
     if (!everything) {
@@ -492,14 +477,19 @@ size_t arena_purge(uint64_t now_ms, bool everything) {
             lock_release(&arena.lock);
             return 0;
         }
-        atomic_store_relaxed(&arena.purge_due_ms, now_ms + option_live(purge_delay_ms));
-        excess_decay(&arena.excess);
+        scope = runs_delay_begin(&arena.delay, now_ms) ? PURGE_EARLY : PURGE_AGED;
+        atomic_store_relaxed(&arena.purge_due_ms, now_ms + runs_delay_ms(&arena.delay));
+        if (scope == PURGE_AGED) {
+            excess_decay(&arena.excess);
+        }
     }
     uint64_t refused_pages;
-    const size_t bytes = purge_round(everything, 0, &refused_pages);
-    atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty)
-                                                  ? UINT64_MAX
-                                                  : now_ms + option_live(purge_delay_ms));
+    const size_t bytes = purge_round(scope, 0, &refused_pages);
+    if (scope == PURGE_EARLY) {
+        runs_delay_purged(&arena.delay, bytes, now_ms);
+    }
+    const uint64_t next_ms = now_ms + runs_delay_ms(&arena.delay);
+    atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty) ? UINT64_MAX : next_ms);
     lock_release(&arena.lock);
     if (bytes != 0) {
         event_record(EVENT_purge, bytes, everything);
@@ -519,7 +509,7 @@ static void count_purged(size_t bytes) {
 // freed meanwhile is for their own purges.
 static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
     uint64_t refused_pages;
-    const size_t bytes = purge_round(true, rest_bytes >> PAGE_SHIFT, &refused_pages);
+    const size_t bytes = purge_round(PURGE_EVERYTHING, rest_bytes >> PAGE_SHIFT, &refused_pages);
     if (unlikely(refused_pages != 0 && all_dirty_bytes() > bound_bytes)) {
         excess_accept(&arena.excess, refused_pages * PAGE_BYTES);
     }

@@ -14,7 +14,8 @@
 // exactly one run, or is stuck or being purged; longest == longest stretch of free; on the list of that length; the superslab is
 // on the dirty list exactly when a dirty or stuck bit is set.
 //
-// A free page is purged when it is older than purge_delay_ms, at the latest at twice that age; at once, whatever their age, go those
+// A free page is purged when it is older than the delay, at the latest at twice that age: purge_delay_ms where huge pages may back
+// it, elsewhere what was learned, which is shorter. At once, whatever their age, go those
 // beyond half of the bound when they are too many (space/excess.h), and as many as huge blocks come to more than before (arena_make_room).
 #pragma once
 
@@ -26,6 +27,7 @@
 #include "os/os.h"
 #include "space/excess.h"
 #include "space/page_map.h"
+#include "space/runs_delay.h"
 #include "space/size_class.h"
 #include "space/superslab.h"
 
@@ -47,6 +49,7 @@ struct arena {
     // pairs with nothing.
     _Atomic(uint64_t) dirty_pages;
     struct excess excess;
+    struct runs_delay delay;
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
 };

@@ -563,6 +563,11 @@ uint64_t os_thread_cpu_ns(void) {
     return atomic_load_relaxed(&machine.cpu_ns);
 }
 
+// Of which there is one clock.
+uint64_t os_process_cpu_ns(void) {
+    return os_thread_cpu_ns();
+}
+
 uint64_t os_touch_ns(void *start) {
     *(volatile char *)start = 0;
     return fake_os_wish(start) == OS_HUGE_PAGES_ALWAYS ? atomic_load_relaxed(&machine.touch_ns)

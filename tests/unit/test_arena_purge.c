@@ -9,6 +9,7 @@
 #include "plain_runs.h"
 #include "space/arena.h"
 #include "space/page_map.h"
+#include "space/space_hooks.h"
 
 static void test_purge_by_the_clock(void **state) {
     (void)state;
@@ -34,6 +35,88 @@ static void test_purge_by_the_clock(void **state) {
     assert_int_equal(dirty_bytes(), 0);
     assert_int_equal(arena_purge_due(), UINT64_MAX);
     assert_int_equal(arena_check(), 0);
+}
+
+static struct purge_delay *asked_of;
+static unsigned asked_count;
+
+static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
+    assert_int_equal(most_ms, 1600);
+    asked_of = delay;
+    asked_count++;
+}
+
+// A superslab with a run of 8 pages that was given back, at a time when a round of full age has just begun.
+static void start_early(void) {
+    page_map_init();
+    options.purge_delay_ms = 1600;
+    options.huge_pages = huge_pages_never;
+    atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
+    struct run *run = take_plain(8);
+    take_plain(1);
+    arena_give(run);
+    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge_due(), 10100);
+    assert_int_equal(asked_count, 1);
+}
+
+static void test_early_rounds(void **state) {
+    (void)state;
+    start_early();
+    assert_int_equal(arena_purge(10099, false), 0);
+    assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10100, false), 8 * PAGE_BYTES);
+    assert_int_equal(asked_count, 2);
+    assert_int_equal(asked_of->early_bytes, 8 * PAGE_BYTES);
+    assert_int_equal(asked_of->refault_bytes, 0);
+    // The learned delay is the one that holds, the option's at most.
+    asked_of->ms = 400;
+    arena_give(take_plain(2));
+    assert_int_equal(asked_of->refault_bytes, 2 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10300, false), 0);
+    assert_int_equal(arena_purge_due(), 10700);
+    asked_of->ms = 4000;
+    assert_int_equal(arena_purge(10700, false), 2 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_what_is_wanted_late_was_given_back_rightly(void **state) {
+    (void)state;
+    start_early();
+    fake_os_pass_ms(9100);
+    assert_int_equal(arena_purge(10100, false), 8 * PAGE_BYTES);
+    fake_os_pass_ms(1601);
+    take_plain(2);
+    assert_int_equal(asked_of->refault_bytes, 0);
+    assert_int_equal(asked_of->early_bytes, 0);
+}
+
+static void test_no_early_rounds_where_nothing_may_come_back(void **state) {
+    (void)state;
+    options.refault_permille = 0;
+    page_map_init();
+    options.purge_delay_ms = 1600;
+    atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
+    struct run *run = take_plain(8);
+    take_plain(1);
+    arena_give(run);
+    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge_due(), 11600);
+}
+
+static void test_early_rounds_leave_huge_pages_whole(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 1600;
+    options.huge_pages = huge_pages_always;
+    atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
+    struct run *run = take_plain(8);
+    take_plain(1);
+    arena_give(run);
+    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge(10100, false), 0);
+    assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(11600, false), 8 * PAGE_BYTES);
 }
 
 static void test_shorter_delay_holds_at_once(void **state) {
@@ -281,6 +364,10 @@ static void test_refused_room_is_not_asked_for_again(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_purge_by_the_clock),
+        cmocka_unit_test(test_early_rounds),
+        cmocka_unit_test(test_what_is_wanted_late_was_given_back_rightly),
+        cmocka_unit_test(test_no_early_rounds_where_nothing_may_come_back),
+        cmocka_unit_test(test_early_rounds_leave_huge_pages_whole),
         cmocka_unit_test(test_shorter_delay_holds_at_once),
         cmocka_unit_test(test_purges_after_very_many_rounds),
         cmocka_unit_test(test_purge_in_few_calls),

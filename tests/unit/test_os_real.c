@@ -49,8 +49,11 @@ static void test_processor_time(void **state) {
     const uint64_t after_ns = os_thread_cpu_ns();
     assert_in_range(after_ns - before_ns, 0, 25 * 1000 * 1000);
     // And goes on while it works.
+    const uint64_t process_ns = os_process_cpu_ns();
+    assert_true(process_ns >= after_ns);
     while (os_thread_cpu_ns() - after_ns < 1000 * 1000) {
     }
+    assert_true(os_process_cpu_ns() - process_ns >= 500 * 1000);
 }
 
 static void test_processors_are_those_of_the_process(void **state) {

@@ -235,7 +235,8 @@ static bool look(uint64_t most_ms, uint64_t refault_bytes, uint64_t purged_bytes
     struct policy_decision decision = {0};
     const uint64_t before = delay.ms;
     delay.refault_bytes = refault_bytes;
-    const bool is_decided = policy_delay(&delay, most_ms, affordable_bytes, &decision);
+    const bool is_decided =
+        policy_delay(&delay, PURGE_EARLY_PART, most_ms, affordable_bytes, &decision);
     assert_true(delay.ms <= most_ms);
     assert_int_equal(delay.refault_bytes, 0);
     delay.early_bytes += least_u64(purged_bytes, UINT64_MAX - delay.early_bytes);

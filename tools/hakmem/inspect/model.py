@@ -235,7 +235,7 @@ KNOBS_OF_WORDS = {
     "thread_blocks": ("go home", "stay"),
 }
 KNOBS_OF_BYTES = ("budget", "excess_bytes", "huge_cache_bytes")
-KNOBS_OF_TIME = ("slab_purge_delay_ms",)
+KNOBS_OF_TIME = ("slab_purge_delay_ms", "purge_delay_ms")
 
 
 @dataclass(frozen=True)

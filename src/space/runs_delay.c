@@ -1,0 +1,42 @@
+#include "space/runs_delay.h"
+
+#include "os/os.h"
+#include "space/space_hooks.h"
+
+uint64_t runs_delay_ms(const struct runs_delay *delay) {
+    const uint64_t most_ms = option_live(purge_delay_ms);
+    if (option_live(learn) == 0 || option_live(refault_permille) == 0 ||
+        atomic_load_relaxed(&space_hooks.runs_delay) == NULL) {
+        return most_ms;
+    }
+    return least_u64(purge_delay_learned_ms(&delay->learned, RUNS_EARLY_PART, most_ms), most_ms);
+}
+
+bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms) {
+    const uint64_t most_ms = option_live(purge_delay_ms);
+    delay_hook *hook = atomic_load_relaxed(&space_hooks.runs_delay);
+    if (hook != NULL && option_live(learn) != 0) {
+        hook(&delay->learned, most_ms);
+    }
+    const bool is_early = now_ms - delay->full_ms < most_ms && runs_delay_ms(delay) < most_ms;
+    if (!is_early) {
+        delay->full_ms = now_ms;
+    }
+    return is_early;
+}
+
+void runs_delay_purged(struct runs_delay *delay, uint64_t bytes, uint64_t now_ms) {
+    if (bytes != 0) {
+        delay->learned.early_bytes += bytes;
+        delay->early_ms = now_ms;
+    }
+}
+
+void runs_delay_needed_slow(struct runs_delay *delay, uint64_t bytes) {
+    if (os_clock_ms_locked() > delay->early_ms + option_live(purge_delay_ms)) {
+        // By now it would have gone anyway.
+        delay->learned.early_bytes = delay->learned.refault_bytes = 0;
+    } else {
+        delay->learned.refault_bytes += bytes;
+    }
+}
