@@ -279,6 +279,51 @@ static void test_the_learner_pays_for_a_short_delay_once(void **state) {
     assert_int_equal(heap_purge_delay_ms(heap), 6400);
 }
 
+// Large blocks that come and go: early purges are paid for until the delay is longer; where the process had much of a processor
+// they cost too little to mind.
+static uint64_t delay_of_runs_after_waves(uint64_t cpu_ns) {
+    learner_start();
+    start();
+    options.purge_delay_ms = 1600;
+    options.huge_pages = huge_pages_never;
+    uint64_t now_ms = os_clock_ms();
+    for (unsigned wave = 0; wave < 6; wave++) {
+        bool zeroed;
+        struct run *run = arena_take(16, PAGE_BYTES, false, &zeroed);
+        assert_non_null(run);
+        arena_give(run);
+        for (unsigned i = 0; i < 3; i++) {
+            const uint64_t delay_ms = runs_delay_ms(&arena_state.delay);
+            fake_os_pass_ms(delay_ms);
+            fake_os_pass_cpu_ns(cpu_ns);
+            arena_purge(now_ms += delay_ms, false);
+        }
+    }
+    return runs_delay_ms(&arena_state.delay);
+}
+
+static void test_the_learner_pays_for_early_runs_once(void **state) {
+    (void)state;
+    assert_in_range(delay_of_runs_after_waves(1000), 200, 1600);
+    uint64_t ms = 100;
+    for (uint64_t number = 1; number <= atomic_load_relaxed(&decision_log.decided); number++) {
+        const struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
+        if (atomic_load_relaxed(&row->knob) == POLICY_KNOB_purge_delay_ms) {
+            assert_int_equal(atomic_load_relaxed(&row->heap), 0);
+            assert_int_equal(atomic_load_relaxed(&row->from), ms);
+            ms = atomic_load_relaxed(&row->to);
+        }
+    }
+    assert_int_equal(ms, runs_delay_ms(&arena_state.delay));
+    options.learn = 0;
+    assert_int_equal(runs_delay_ms(&arena_state.delay), 1600);
+}
+
+static void test_early_runs_that_cost_little_go_on(void **state) {
+    (void)state;
+    assert_int_equal(delay_of_runs_after_waves(1000 * 1000 * 1000), 100);
+}
+
 static void test_without_the_learner_sparse_slabs_stay_as_the_option_says(void **state) {
     (void)state;
     learner_start();
@@ -679,6 +724,8 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_looks_at_the_clock_only_now_and_then),
         cmocka_unit_test(test_tick_decays_the_cache),
+        cmocka_unit_test(test_the_learner_pays_for_early_runs_once),
+        cmocka_unit_test(test_early_runs_that_cost_little_go_on),
         cmocka_unit_test(test_tick_gives_up_spare_slabs),
         cmocka_unit_test(test_tick_sends_blocks_of_others_home),
         cmocka_unit_test(test_tick_collects_what_was_freed_of_the_late_heap),
