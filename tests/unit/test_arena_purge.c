@@ -47,15 +47,19 @@ static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
 }
 
 // A superslab with a run of 8 pages that was given back, at a time when a round of full age has just begun.
-static void start_early(void) {
+static void give_back(int huge_pages) {
     page_map_init();
     options.purge_delay_ms = 1600;
-    options.huge_pages = huge_pages_never;
+    options.huge_pages = huge_pages;
     atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
     struct run *run = take_plain(8);
     take_plain(1);
     arena_give(run);
     assert_int_equal(arena_purge(10000, false), 0);
+}
+
+static void start_early(void) {
+    give_back(huge_pages_never);
     assert_int_equal(arena_purge_due(), 10100);
     assert_int_equal(asked_count, 1);
 }
@@ -94,26 +98,13 @@ static void test_what_is_wanted_late_was_given_back_rightly(void **state) {
 static void test_no_early_rounds_where_nothing_may_come_back(void **state) {
     (void)state;
     options.refault_permille = 0;
-    page_map_init();
-    options.purge_delay_ms = 1600;
-    atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
-    struct run *run = take_plain(8);
-    take_plain(1);
-    arena_give(run);
-    assert_int_equal(arena_purge(10000, false), 0);
+    give_back(huge_pages_never);
     assert_int_equal(arena_purge_due(), 11600);
 }
 
 static void test_early_rounds_leave_huge_pages_whole(void **state) {
     (void)state;
-    page_map_init();
-    options.purge_delay_ms = 1600;
-    options.huge_pages = huge_pages_always;
-    atomic_store_relaxed(&space_hooks.runs_delay, note_delay);
-    struct run *run = take_plain(8);
-    take_plain(1);
-    arena_give(run);
-    assert_int_equal(arena_purge(10000, false), 0);
+    give_back(huge_pages_always);
     assert_int_equal(arena_purge(10100, false), 0);
     assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
     assert_int_equal(arena_purge(11600, false), 8 * PAGE_BYTES);
