@@ -284,8 +284,13 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-// By the clock of the last time; in the child of a fork that begins at 0 again.
-static uint64_t affordable_bytes(struct purge_delay *delay, uint64_t now_ns) {
+// By the clock of the last time; in the child of a fork that begins at 0 again. Where it does not matter there is no OS call.
+static uint64_t affordable_bytes(struct purge_delay *delay, uint64_t most_ms,
+                                 uint64_t (*cpu_ns)(void)) {
+    if (delay->refault_bytes == 0 || delay->ms >= most_ms) {
+        return 0;
+    }
+    const uint64_t now_ns = cpu_ns();
     const uint64_t before_ns = least_u64(delay->asked_cpu_ns, now_ns);
     delay->asked_cpu_ns = now_ns;
     return refault_bytes_affordable(now_ns - before_ns);
@@ -293,8 +298,7 @@ static uint64_t affordable_bytes(struct purge_delay *delay, uint64_t now_ns) {
 
 // The heap's own thread asks.
 static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
-    const uint64_t affordable =
-        delay->refault_bytes == 0 ? 0 : affordable_bytes(delay, os_thread_cpu_ns());
+    const uint64_t affordable = affordable_bytes(delay, most_ms, os_thread_cpu_ns);
     struct policy_decision decision;
     if (policy_delay(delay, PURGE_EARLY_PART, most_ms, affordable, &decision)) {
         const uint32_t heap = CONTAINER_OF(delay, struct heap, purge_delay)->id;
@@ -303,8 +307,7 @@ static void on_delay(struct purge_delay *delay, uint64_t most_ms) {
 }
 
 static void on_runs_delay(struct purge_delay *delay, uint64_t most_ms) {
-    const uint64_t affordable =
-        delay->refault_bytes == 0 ? 0 : affordable_bytes(delay, os_process_cpu_ns());
+    const uint64_t affordable = affordable_bytes(delay, most_ms, os_process_cpu_ns);
     struct policy_decision decision;
     if (policy_delay(delay, RUNS_EARLY_PART, most_ms, affordable, &decision)) {
         decision.knob = POLICY_KNOB_purge_delay_ms;

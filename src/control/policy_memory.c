@@ -15,6 +15,10 @@
 #define FORGOTTEN_PART 8
 #define CALM_ROUNDS 32
 #define CALM_ROUNDS_MAX 8192
+// Where most of so little comes back, round after round, it is not worth the calls that it takes
+// (docs/decisions/0082-little-that-comes-back.md).
+#define LITTLE_BYTES (256 * KIB)
+#define VAIN_ROUNDS 3
 // A change of the bound by this part is worth noting.
 #define NOTED_PART 4
 
@@ -95,14 +99,33 @@ static bool is_costly(const struct purge_delay *delay, uint64_t refault_bytes,
     return refault_bytes > delay->early_bytes / REFAULT_PART && refault_bytes > affordable_bytes;
 }
 
+// Whether the rounds were in vain, by those after which something was wanted again.
+static bool is_in_vain(struct purge_delay *delay, uint64_t refault_bytes) {
+    if (refault_bytes == 0) {
+        return false;
+    }
+    if (delay->early_bytes <= LITTLE_BYTES && refault_bytes > delay->early_bytes / 2) {
+        delay->vain_rounds++;
+    } else if (delay->vain_rounds != 0) {
+        delay->vain_rounds--;
+    }
+    if (delay->vain_rounds < VAIN_ROUNDS) {
+        return false;
+    }
+    delay->vain_rounds = 0;
+    return true;
+}
+
 bool policy_delay(struct purge_delay *delay, unsigned early_part, uint64_t most_ms,
                   uint64_t affordable_bytes, struct policy_decision *decision) {
     const uint64_t least_ms = greatest_u64(most_ms / early_part, 1);
     const uint64_t from = purge_delay_learned_ms(delay, early_part, most_ms);
     const uint64_t refault_bytes = least_u64(delay->refault_bytes, delay->early_bytes);
     uint64_t to = from;
-    if (is_costly(delay, refault_bytes, affordable_bytes)) {
-        to = 2 * from;
+    const bool in_vain = is_in_vain(delay, refault_bytes);
+    // At the longest nothing goes early any more, so that what is wanted again is no fault of the delay.
+    if (from < most_ms && (in_vain || is_costly(delay, refault_bytes, affordable_bytes))) {
+        to = in_vain ? most_ms : 2 * from;
         delay->calm_length = (uint16_t)least_u64(
             delay->calm_length == 0 ? CALM_ROUNDS : 2 * delay->calm_length, CALM_ROUNDS_MAX);
         delay->calm_rounds = delay->calm_length;

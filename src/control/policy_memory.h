@@ -39,8 +39,8 @@ bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t re
                    struct policy_decision *decision);
 
 // After a round over a heap's slabs or the empty runs, before what it has purged is added to delay->early_bytes. The shortest delay is
-// `early_part` of the longest. `affordable_bytes`: what
-// of them may be wanted again since the last such round before which some was; where nothing is, it does not matter. False: the
-// delay stays.
+// `early_part` of the longest, which comes at once where most of little was wanted again a few times. `affordable_bytes`: what
+// of them may be wanted again since the last such round before which some was; where nothing is, or the delay is the longest, it
+// does not matter. False: the delay stays.
 bool policy_delay(struct purge_delay *delay, unsigned early_part, uint64_t most_ms,
                   uint64_t affordable_bytes, struct policy_decision *decision);

@@ -187,8 +187,19 @@ static struct round purge_round(struct heap *heap, bool now, bool early) {
     return round;
 }
 
+// What becomes of the heap's delay.
+static void ask_delay(struct heap *heap) {
+    delay_hook *hook = atomic_load_relaxed(&space_hooks.delay);
+    if (hook != NULL) {
+        hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
+    }
+}
+
 size_t heap_purge_slabs(struct heap *heap, bool now) {
     const struct round round = purge_round(heap, now, false);
+    if (!now) {
+        ask_delay(heap);
+    }
     if (heap->budget_bytes != 0) {
         excess_decay(&heap->excess);
     }
@@ -197,9 +208,8 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
 
 bool heap_purge_early(struct heap *heap, bool now) {
     const struct round round = purge_round(heap, now, true);
-    delay_hook *hook = atomic_load_relaxed(&space_hooks.delay);
-    if (!now && hook != NULL) {
-        hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
+    if (!now) {
+        ask_delay(heap);
     }
     heap->purge_delay.early_bytes += round.bytes;
     return round.left_some;

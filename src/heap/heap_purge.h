@@ -47,12 +47,11 @@ void heap_purge_sparse(struct heap *heap, struct run *slab);
 void heap_purge_excess(struct heap *heap);
 
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the
-// last call, or, when `now`, all. Returns the bytes.
+// last call, or, when `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes.
 size_t heap_purge_slabs(struct heap *heap, bool now);
 
 // The same before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a
-// part that goes would cost the rest its huge page. Unless `now` the learner is asked what becomes of the delay. Returns whether
-// slabs wait.
+// part that goes would cost the rest its huge page. Returns whether slabs wait.
 bool heap_purge_early(struct heap *heap, bool now);
 
 // How long free pages inside the heap's slabs stay, at least: what is learned, slab_purge_delay_ms at most.

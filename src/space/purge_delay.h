@@ -22,6 +22,8 @@ struct purge_delay {
     uint32_t ms;           // 0: nothing was decided yet, the shortest
     uint16_t calm_rounds;  // rounds to come until it is shortened again
     uint16_t calm_length;  // how many these were the last time
+    // Rounds after which most of little was wanted again, less those after which other than that was.
+    uint16_t vain_rounds;
 };
 
 static inline uint64_t purge_delay_learned_ms(const struct purge_delay *delay, unsigned early_part,

@@ -23,8 +23,8 @@ typedef bool growth_hook(const struct growth_signals *signals);
 // what becomes of excess->raise. The lock of whose `excess` it is, is held.
 typedef void refault_hook(struct excess *excess, uint64_t refault_bytes);
 
-// A heap's slabs are looked through by its own thread before slab_purge_delay_ms, which is `most_ms`, is over, or empty runs by
-// any thread, of which purge_delay_ms is: what becomes of the delay. The lock of heap or arena is held.
+// A heap's slabs are looked through by its own thread, for which slab_purge_delay_ms is `most_ms`, or empty runs by
+// any thread, for which purge_delay_ms is: what becomes of the delay. The lock of heap or arena is held.
 typedef void delay_hook(struct purge_delay *delay, uint64_t most_ms);
 
 struct space_hooks {

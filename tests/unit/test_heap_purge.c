@@ -149,6 +149,17 @@ static void test_early_purge_of_an_idle_heap_asks_nobody(void **state) {
     assert_int_equal(heap.purge_delay.early_bytes, half * 4096);
 }
 
+// Else a delay that has come to the option's would never become shorter.
+static void test_a_full_round_asks_too(void **state) {
+    (void)state;
+    void *blocks[63];
+    half_a_slab(blocks);
+    heap_purge_slabs(&heap, true);
+    assert_int_equal(asked_ms, 0);
+    heap_purge_slabs(&heap, false);
+    assert_int_equal(asked_ms, 6400);
+}
+
 static void test_slabs_with_huge_pages_wait_for_the_options_delay(void **state) {
     (void)state;
     void *blocks[63];
@@ -191,6 +202,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
+        cmocka_unit_test(test_a_full_round_asks_too),
         cmocka_unit_test(test_slabs_with_huge_pages_wait_for_the_options_delay),
         cmocka_unit_test(test_a_heap_of_many_slabs_is_looked_through_at_leisure),
     };

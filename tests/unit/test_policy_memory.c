@@ -305,6 +305,52 @@ static void test_what_is_wanted_again_may_be_afforded(void **state) {
     assert_int_equal(delay.ms, LEAST_MS);
 }
 
+enum { LITTLE = 256 * KIB };
+
+// So many rounds after which more than half of so little was wanted again, and each other round nothing.
+static void look_in_vain(unsigned rounds) {
+    for (unsigned i = 0; i < rounds; i++) {
+        delay.early_bytes = LITTLE;
+        assert_false(look(MOST_MS, LITTLE / 2 + 1, 0));
+        delay.early_bytes = LITTLE;
+        assert_false(look(MOST_MS, 0, 0));
+    }
+}
+
+// Otherwise a steady state would have OS calls for ever, each of them cheap.
+static void test_little_that_comes_back_is_not_worth_the_calls(void **state) {
+    (void)state;
+    affordable_bytes = UINT64_MAX;
+    look_in_vain(2);
+    delay.early_bytes = LITTLE;
+    assert_true(look(MOST_MS, LITTLE / 2 + 1, 0));
+    assert_int_equal(delay.ms, MOST_MS);
+    // Nothing goes early now, so nothing counts; then it is tried again.
+    for (unsigned i = 0; i < 32; i++) {
+        assert_false(look(MOST_MS, LITTLE, LITTLE));
+    }
+    assert_true(look(MOST_MS, LITTLE, LITTLE));
+    assert_int_equal(delay.ms, MOST_MS / 2);
+}
+
+static void test_more_than_little_or_less_than_most_is_worth_the_calls(void **state) {
+    (void)state;
+    affordable_bytes = UINT64_MAX;
+    for (unsigned i = 0; i < 100; i++) {
+        delay.early_bytes = LITTLE + 1;
+        assert_false(look(MOST_MS, UINT64_MAX, 0));
+        delay.early_bytes = LITTLE;
+        assert_false(look(MOST_MS, LITTLE / 2, 0));
+    }
+    // One such round takes one of the others back.
+    for (unsigned i = 0; i < 100; i++) {
+        look_in_vain(1);
+        delay.early_bytes = LITTLE;
+        assert_false(look(MOST_MS, LITTLE / 2, 0));
+    }
+    assert_int_equal(delay.ms, LEAST_MS);
+}
+
 // Half a nanosecond for a byte, in 16 of 1000 nanoseconds.
 static void test_what_can_be_afforded(void **state) {
     (void)state;
@@ -450,6 +496,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_delay_doubles_up_to_the_options),
         cmocka_unit_test(test_little_that_is_wanted_again_is_worth_it),
         cmocka_unit_test(test_what_is_wanted_again_may_be_afforded),
+        cmocka_unit_test(test_little_that_comes_back_is_not_worth_the_calls),
+        cmocka_unit_test(test_more_than_little_or_less_than_most_is_worth_the_calls),
         cmocka_unit_test(test_what_can_be_afforded),
         cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_delay_is_halved_when_it_is_calm_ever_later),
