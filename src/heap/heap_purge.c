@@ -190,7 +190,7 @@ static struct round purge_round(struct heap *heap, bool now, bool early) {
 // What becomes of the heap's delay.
 static void ask_delay(struct heap *heap) {
     delay_hook *hook = atomic_load_relaxed(&space_hooks.delay);
-    if (hook != NULL) {
+    if (hook != NULL && option_live(learn) != 0) {
         hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
     }
 }
