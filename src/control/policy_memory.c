@@ -122,9 +122,10 @@ bool policy_delay(struct purge_delay *delay, unsigned early_part, uint64_t most_
     const uint64_t from = purge_delay_learned_ms(delay, early_part, most_ms);
     const uint64_t refault_bytes = least_u64(delay->refault_bytes, delay->early_bytes);
     uint64_t to = from;
-    const bool in_vain = is_in_vain(delay, refault_bytes);
     // At the longest nothing goes early any more, so that what is wanted again is no fault of the delay.
-    if (from < most_ms && (in_vain || is_costly(delay, refault_bytes, affordable_bytes))) {
+    const bool is_early = from < most_ms;
+    const bool in_vain = is_early && is_in_vain(delay, refault_bytes);
+    if (in_vain || (is_early && is_costly(delay, refault_bytes, affordable_bytes))) {
         to = in_vain ? most_ms : 2 * from;
         delay->calm_length = (uint16_t)least_u64(
             delay->calm_length == 0 ? CALM_ROUNDS : 2 * delay->calm_length, CALM_ROUNDS_MAX);
