@@ -17,10 +17,22 @@ static uint32_t usable_bytes(size_t bytes) {
     return (uint32_t)align_up(bytes, os_page_bytes());
 }
 
+// Clears the pages of `used` as far as the block's `bytes` reach: what nobody wrote to need not become resident.
+static void clear_used(const struct run *run, uint64_t used, size_t bytes) {
+    while (used != 0) {
+        const unsigned first = bit_lowest(used);
+        const unsigned count = bit_stretch_length(used, first);
+        const size_t offset = first * PAGE_BYTES;
+        __builtin_memset((char *)run->start + offset, 0,
+                         least_u64(count * PAGE_BYTES, bytes - offset));
+        used &= ~bit_range(first, count);
+    }
+}
+
 void *large_alloc(size_t bytes, size_t alignment, bool zero) {
-    bool zeroed;
+    uint64_t used;
     struct run *run = arena_take(pages_for(bytes), alignment < PAGE_BYTES ? PAGE_BYTES : alignment,
-                                 options.guard_gaps != 0, &zeroed);
+                                 options.guard_gaps != 0, &used);
     if (run == NULL) {
         return NULL;
     }
@@ -30,8 +42,8 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
     count_event(COUNTER_large_allocs, 1);
     event_record_if_asked(EVENT_large_alloc, run->start, atomic_load_relaxed(&run->large_bytes));
-    if (zero && !zeroed) {
-        __builtin_memset((void *)run->start, 0, bytes);
+    if (zero) {
+        clear_used(run, used, bytes);
     }
     return (void *)run->start;
 }

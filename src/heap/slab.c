@@ -93,10 +93,10 @@ static struct run *or_give(struct run *slab, bool is_set_up) {
 }
 
 struct run *slab_create(struct heap *heap, uint32_t heap_id, uint64_t class_index) {
-    bool zeroed;
+    uint64_t used;
     struct run *slab = arena_take(size_classes[class_index].slab_pages, PAGE_BYTES,
-                                  options.guard_gaps != 0, &zeroed);
-    return slab == NULL ? NULL : or_give(slab, set_up(slab, heap, heap_id, class_index, zeroed));
+                                  options.guard_gaps != 0, &used);
+    return slab == NULL ? NULL : or_give(slab, set_up(slab, heap, heap_id, class_index, used == 0));
 }
 
 struct run *slab_remake(struct run *slab, struct heap *heap, uint32_t heap_id,

@@ -160,19 +160,19 @@ static unsigned find_place(const struct superslab *superslab, unsigned page_coun
     return place < SUPERSLAB_PAGES ? place : best_fit(superslab->free, page_count, allowed);
 }
 
-// Takes pages out of the free ones; tells whether all of them read as zero.
-static bool claim_pages(struct superslab *superslab, uint64_t mask) {
+// Takes pages out of the free ones; returns those that are not known to read as zero.
+static uint64_t claim_pages(struct superslab *superslab, uint64_t mask) {
     if (is_spare(superslab)) {
         arena.spare_count--;
     }
     count_dirty(-(uint64_t)bit_count(dirty_pages(superslab) & mask));
-    const bool zeroed = (superslab->zero & mask) == mask;
+    const uint64_t used = mask & ~superslab->zero;
     superslab->free &= ~mask;
     superslab->zero &= ~mask;
     superslab->dirty_young &= ~mask;
     superslab->dirty_old &= ~mask;
     refile(superslab);
-    return zeroed;
+    return used;
 }
 
 // The first of the superslabs whose longest stretch is that long which has a place for a run. Only an alignment can rule
@@ -237,7 +237,7 @@ static bool may_move(const struct run *run) {
     return run->remote_bits == NULL;
 }
 
-struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
+struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64_t *used) {
     const uint64_t allowed = alignment <= PAGE_BYTES ? ALL_PAGES : aligned_pages(alignment);
     const unsigned span = page_count + (guard ? 1 : 0);
     lock_acquire(&arena.lock);
@@ -256,7 +256,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
-    *zeroed = claim_pages(superslab, bit_range(place, span));
+    *used = (claim_pages(superslab, bit_range(place, span)) >> place) & bit_range(0, page_count);
     count_used(span);
     whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;

@@ -56,10 +56,10 @@ struct arena {
 extern struct arena arena_state;  // for control/inspect.c
 
 // A run of `page_count` pages (1..64), its start aligned to `alignment` bytes (a power of two from
-// 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. *zeroed tells whether it is
-// known to read as zero. The page map is covered, the entries are the caller's to set.
+// 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. Bit i of *used: page i of the run may hold what
+// was written before; the others read as zero. The page map is covered, the entries are the caller's to set.
 // NULL when the system has no memory.
-struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed);
+struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64_t *used);
 
 // Gives a run back. Its page-map entries must be PAGE_ENTRY_NONE again.
 void arena_give(struct run *run);

@@ -6,8 +6,8 @@
 #include "space/arena.h"
 
 static inline struct run *take_plain(unsigned page_count) {
-    bool zeroed;
-    struct run *run = arena_take(page_count, PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    struct run *run = arena_take(page_count, PAGE_BYTES, false, &used);
     assert_non_null(run);
     return run;
 }

@@ -117,8 +117,8 @@ static void check(void) {
 
 static void take(int index, unsigned page_count, size_t alignment, bool guard) {
     struct taken *taken = &runs[index];
-    bool zeroed = false;
-    taken->run = arena_take(page_count, alignment, guard, &zeroed);
+    uint64_t used = UINT64_MAX;
+    taken->run = arena_take(page_count, alignment, guard, &used);
     assert_non_null(taken->run);
     taken->page_count = page_count;
     taken->guard = guard;
@@ -126,8 +126,10 @@ static void take(int index, unsigned page_count, size_t alignment, bool guard) {
     assert_int_equal(taken->run->page_count, page_count);
     assert_int_equal(taken->run->start % (alignment < PAGE_BYTES ? PAGE_BYTES : alignment), 0);
     own(taken, 0, span(taken), FREE_PAGE, index);
-    if (zeroed) {
-        check_zero(taken->run->start, page_count * PAGE_BYTES);
+    for (unsigned page = 0; page < page_count; page++) {
+        if ((used & bit(page)) == 0) {
+            check_zero(taken->run->start + page * PAGE_BYTES, PAGE_BYTES);
+        }
     }
     if (guard) {
         assert_int_equal(fake_os_state((char *)taken->run->start + page_count * PAGE_BYTES),
@@ -336,8 +338,8 @@ static void test_best_fit_in_a_superslab(void **state) {
     assert_int_equal(take_plain(1)->start, starts[4] + 5 * PAGE_BYTES);
     assert_int_equal(take_plain(2)->start, starts[0]);
     // At a multiple of 8 pages the shorter stretch, of 7, has no place.
-    bool zeroed;
-    struct run *aligned = arena_take(2, 8 * PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    struct run *aligned = arena_take(2, 8 * PAGE_BYTES, false, &used);
     assert_true(aligned->start > starts[8]);
     assert_int_equal(aligned->start % (8 * PAGE_BYTES), 0);
 }
@@ -354,8 +356,8 @@ static void test_aligned_place_in_another_superslab(void **state) {
     const uintptr_t even_start = even->start;
     arena_give(even);
     arena_give(odd);
-    bool zeroed;
-    assert_int_equal(arena_take(2, 2 * PAGE_BYTES, false, &zeroed)->start, even_start);
+    uint64_t used;
+    assert_int_equal(arena_take(2, 2 * PAGE_BYTES, false, &used)->start, even_start);
 }
 
 static void test_memory_that_is_still_there_first(void **state) {
@@ -368,13 +370,13 @@ static void test_memory_that_is_still_there_first(void **state) {
     arena_give(low);
     arena_purge(os_clock_ms(), true);  // the low place is clean now
     arena_give(high);                  // the high one still has its memory
-    bool zeroed = true;
-    struct run *again = arena_take(2, PAGE_BYTES, false, &zeroed);
+    uint64_t used = 0;
+    struct run *again = arena_take(2, PAGE_BYTES, false, &used);
     assert_int_equal(again->start, high->start);
-    assert_false(zeroed);
-    again = arena_take(4, PAGE_BYTES, false, &zeroed);
+    assert_true(used != 0);
+    again = arena_take(4, PAGE_BYTES, false, &used);
     assert_int_equal(again->start, low_start);
-    assert_true(zeroed);
+    assert_true(used == 0);
     arena_give(middle);
 }
 
@@ -512,10 +514,10 @@ static void test_refused_unmap_is_tried_again(void **state) {
 
 // Each call of mapping a superslab fails; the next try succeeds and nothing stays behind.
 static void check_refused_map(enum os_call kind, uint64_t nth) {
-    bool zeroed;
+    uint64_t used;
     const size_t before = fake_os_bytes(FAKE_WRITABLE);
     fake_os_fail(kind, nth, false);
-    assert_null(arena_take(1, PAGE_BYTES, false, &zeroed));
+    assert_null(arena_take(1, PAGE_BYTES, false, &used));
     assert_int_equal(fake_os_refused(), 1);
     assert_int_equal(mapped_bytes(), 0);
     assert_int_equal(arena_check(), 0);
@@ -564,8 +566,8 @@ static void test_refused_guard_is_only_weaker(void **state) {
     (void)state;
     start();
     fake_os_fail(OS_MPROTECT, 2, false);  // the first one opens the page map
-    bool zeroed;
-    struct run *run = arena_take(3, PAGE_BYTES, true, &zeroed);
+    uint64_t used;
+    struct run *run = arena_take(3, PAGE_BYTES, true, &used);
     assert_int_equal(fake_os_refused(), 1);
     assert_int_equal(fake_os_state((char *)run->start + 3 * PAGE_BYTES), FAKE_WRITABLE);
     arena_give(run);
@@ -638,12 +640,12 @@ static unsigned take_and_give(uint64_t random_state) {
         struct run **place = &mine[random_next(&random_state) % THREAD_RUNS];
         const unsigned page_count = 1 + (unsigned)(random_next(&random_state) % 20);
         if (*place == NULL) {
-            bool zeroed;
-            *place = arena_take(page_count, PAGE_BYTES, n % 8 == 0, &zeroed);
+            uint64_t used;
+            *place = arena_take(page_count, PAGE_BYTES, n % 8 == 0, &used);
             require(*place != NULL);
             for (unsigned page = 0; page < page_count; page++) {
                 uintptr_t *first = (uintptr_t *)((*place)->start + page * PAGE_BYTES);
-                require(!zeroed || *first == 0);
+                require((used & bit(page)) != 0 || *first == 0);
                 *first = (uintptr_t)*place;
             }
         } else {

@@ -87,8 +87,8 @@ enum { RUN_COUNT = 64 };
 static void wave(unsigned count) {
     static struct run *runs[RUN_COUNT];
     for (unsigned i = 0; i < count; i++) {
-        bool zeroed;
-        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        uint64_t used;
+        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &used);
         assert_non_null(runs[i]);
         memset((void *)runs[i]->start, 1, 1);
     }
@@ -117,8 +117,8 @@ static void test_below_the_bound_nothing_goes(void **state) {
     // What is in use allows for more.
     static struct run *runs[RUN_COUNT];
     for (unsigned i = 0; i < RUN_COUNT; i++) {
-        bool zeroed;
-        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        uint64_t used;
+        runs[i] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &used);
         assert_non_null(runs[i]);
     }
     options.excess_bytes = 8 * MIB;

@@ -22,8 +22,8 @@ static struct run *runs[RUN_COUNT];
 
 // A superslab that one run fills, `parts` of 16 of which are touched.
 static void take(unsigned index, unsigned parts) {
-    bool zeroed;
-    runs[index] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    runs[index] = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &used);
     assert_non_null(runs[index]);
     for (size_t at = 0; at < SUPERSLAB_BYTES / 16 * parts; at += HOST_PAGE_BYTES) {
         *(char *)(runs[index]->start + at) = 1;
@@ -275,12 +275,12 @@ static void test_reuse_is_judged_anew(void **state) {
 static void test_huge_pages_are_split_before_a_part_goes(void **state) {
     (void)state;
     page_map_init();
-    bool zeroed;
+    uint64_t used;
     options.huge_pages = huge_pages_never;
-    struct run *refused = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
-    assert_non_null(arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed));
+    struct run *refused = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
+    assert_non_null(arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used));
     options.huge_pages = huge_pages_always;
-    struct run *asked = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    struct run *asked = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
     assert_non_null(asked);
     give_back(refused);
     assert_int_equal(fake_os_split_bytes(), 0);
@@ -295,8 +295,8 @@ static void take_halves(void) {
     start();
     for (unsigned i = 0; i < RUN_COUNT - 1; i++) {
         for (unsigned half = 0; half < 2; half++) {
-            bool zeroed;
-            struct run *run = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+            uint64_t used;
+            struct run *run = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
             assert_non_null(run);
             for (size_t at = 0; at < SUPERSLAB_BYTES / 2; at += HOST_PAGE_BYTES) {
                 *(char *)(run->start + at) = 1;
@@ -353,8 +353,8 @@ static struct run **take_quarters(void) {
     start();
     for (unsigned i = 0; i <= SMALL; i++) {
         for (unsigned quarter = 0; quarter < 4; quarter++) {
-            bool zeroed;
-            struct run *run = arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &zeroed);
+            uint64_t used;
+            struct run *run = arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &used);
             assert_non_null(run);
             memset((void *)run->start, 1, SUPERSLAB_BYTES / 4);
             quarters[i][quarter] = run;
@@ -385,12 +385,12 @@ static void test_each_huge_page_is_split_once(void **state) {
     assert_int_equal(split_for(quarters[3]), 0);
     // Used anew it asks, and has some again.
     const uintptr_t place = runs[SMALL]->start;
-    bool zeroed;
-    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
     assert_non_null(first);
     assert_int_equal(first->start, place);
     assert_int_equal(wish_of(SMALL), OS_HUGE_PAGES_ALWAYS);
-    assert_int_equal(split_for(arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &zeroed)),
+    assert_int_equal(split_for(arena_take(SUPERSLAB_PAGES / 4, PAGE_BYTES, false, &used)),
                      SUPERSLAB_BYTES / 4);
     assert_int_equal(arena_check(), 0);
 }
@@ -423,9 +423,9 @@ static void test_always_stays_always(void **state) {
     (void)state;
     page_map_init();
     options.huge_pages = huge_pages_always;
-    bool zeroed;
-    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
-    runs[0] = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    struct run *first = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
+    runs[0] = arena_take(SUPERSLAB_PAGES / 2, PAGE_BYTES, false, &used);
     assert_non_null(first);
     assert_non_null(runs[0]);
     give_back(first);

@@ -97,6 +97,32 @@ static void test_zero_when_asked(void **state) {
     }
 }
 
+static void test_only_what_was_written_is_cleared(void **state) {
+    (void)state;
+    start();
+    char *first = make(4 * PAGE_BYTES, PAGE_BYTES, false);
+    char *between = make(PAGE_BYTES, PAGE_BYTES, false);
+    char *third = make(PAGE_BYTES, PAGE_BYTES, false);
+    memset(first + 2 * PAGE_BYTES, 1, PAGE_BYTES);
+    memset(third, 1, PAGE_BYTES);
+    large_free(run_of(between), (uintptr_t)between);
+    arena_purge(os_clock_ms(), true);
+    large_free(run_of(first), (uintptr_t)first);
+    large_free(run_of(third), (uintptr_t)third);
+    // Four used pages, one that was purged, one that was used, two that nobody has had.
+    const size_t bytes = 8 * PAGE_BYTES - 5000;
+    char *block = make(bytes, PAGE_BYTES, true);
+    assert_ptr_equal(block, first);
+    assert_int_equal(os_resident_bytes(block, 8 * PAGE_BYTES), 5 * PAGE_BYTES);
+    check_zero(block, bytes);
+    // The end of the last page is not the block's.
+    memset(block, 1, usable(block));
+    large_free(run_of(block), (uintptr_t)block);
+    block = make(bytes, PAGE_BYTES, true);
+    check_zero(block, bytes);
+    assert_int_equal(block[bytes], 1);
+}
+
 static void test_found_at_its_start_only(void **state) {
     (void)state;
     start();
@@ -258,6 +284,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_every_number_of_pages),
         cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_zero_when_asked),
+        cmocka_unit_test(test_only_what_was_written_is_cleared),
         cmocka_unit_test(test_found_at_its_start_only),
         cmocka_unit_test(test_resize_in_place),
         cmocka_unit_test(test_guard),

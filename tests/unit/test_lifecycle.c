@@ -92,8 +92,8 @@ static void test_thread_caches_count_for_huge_pages(void **state) {
     assert_int_equal(lifecycle_count(), 2);
     const unsigned small = 2 * SMALL_HEAP_BYTES / SUPERSLAB_BYTES;
     for (unsigned i = 0; i <= small; i++) {
-        bool zeroed;
-        struct run *run = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &zeroed);
+        uint64_t used;
+        struct run *run = arena_take(SUPERSLAB_PAGES, PAGE_BYTES, false, &used);
         assert_non_null(run);
         memset((void *)run->start, 1, SUPERSLAB_BYTES);
         assert_int_equal(fake_os_wish((void *)run->start),

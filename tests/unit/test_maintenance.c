@@ -288,8 +288,8 @@ static uint64_t delay_of_runs_after_waves(uint64_t cpu_ns) {
     options.huge_pages = huge_pages_never;
     uint64_t now_ms = os_clock_ms();
     for (unsigned wave = 0; wave < 6; wave++) {
-        bool zeroed;
-        struct run *run = arena_take(16, PAGE_BYTES, false, &zeroed);
+        uint64_t used;
+        struct run *run = arena_take(16, PAGE_BYTES, false, &used);
         assert_non_null(run);
         arena_give(run);
         for (unsigned i = 0; i < 3; i++) {

@@ -30,8 +30,8 @@ static uint64_t kept_bytes(void) {
 }
 
 static struct run *take_run(size_t bytes) {
-    bool zeroed;
-    struct run *run = arena_take((unsigned)(bytes / PAGE_BYTES), PAGE_BYTES, false, &zeroed);
+    uint64_t used;
+    struct run *run = arena_take((unsigned)(bytes / PAGE_BYTES), PAGE_BYTES, false, &used);
     assert_non_null(run);
     return run;
 }

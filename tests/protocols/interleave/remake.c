@@ -25,7 +25,7 @@ static struct heap heaps[LIVES];
 static _Atomic(uint32_t) handed_over;
 static bool returned;
 
-struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *zeroed) {
+struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64_t *used) {
     (void)alignment;
     (void)guard;
     EXPECT(!run_is_taken && lives < LIVES);
@@ -33,7 +33,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, bool *
     lives++;
     run.start = START;
     run.page_count = (uint8_t)page_count;
-    *zeroed = true;
+    *used = 0;
     return &run;
 }
 
