@@ -341,6 +341,12 @@ static void leave(void) {
     atomic_store_release(&report.busy, 0);
 }
 
+// Whether somebody made the file shorter, as what rotates logs does: it is left alone then. Between this look and the writes it may still
+// happen.
+static bool is_cut(const char *file) {
+    return unlikely(os_file_is_cut(file, report.proof_end + 1));
+}
+
 // The file, when it belongs to this process: a child of vfork shares its parent's memory, and a
 // bare clone() has run no fork handler.
 static char *own_file(void) {
@@ -353,17 +359,14 @@ void report_refresh(void) {
     if (file == NULL || !enter(1)) {
         return;
     }
-    stats_collect(&report.scratch);
-    put_stats(file, &report.scratch);
+    if (!is_cut(file)) {
+        stats_collect(&report.scratch);
+        put_stats(file, &report.scratch);
+    }
     leave();
 }
 
-void report_finish(void) {
-    enum { ATTEMPTS = 1000 };
-    char *file = own_file();
-    if (file == NULL || !enter(ATTEMPTS)) {
-        return;
-    }
+static void write_last(char *file) {
     if (!report.finished) {
         report.finished = true;
         write_proof(file, "exit");
@@ -372,6 +375,17 @@ void report_finish(void) {
     stats_collect(&report.scratch);
     put_stats(file, &report.scratch);
     put(file, FIELD_STATE, STATE_EXITED);
+}
+
+void report_finish(void) {
+    enum { ATTEMPTS = 1000 };
+    char *file = own_file();
+    if (file == NULL || !enter(ATTEMPTS)) {
+        return;
+    }
+    if (!is_cut(file)) {
+        write_last(file);
+    }
     leave();
 }
 
@@ -401,14 +415,10 @@ static void put_inherited(char *file) {
     }
 }
 
-void report_fork_child(void) {
-    char *parents = atomic_load_relaxed(&report.file);
-    if (parents == NULL) {
-        return;
-    }
+// A file for the child like its parent's. NULL where none can be made.
+static char *continue_in_child(const char *parents) {
     const char *common = parents + report.common_offset;
     const size_t common_bytes = strnlen(common, HEADER_BYTES - report.common_offset);
-    atomic_store_relaxed(&report.busy, 0);
     char *file = create_file();
     if (file != NULL) {
         struct writer header = write_own_header(file, true);
@@ -417,6 +427,16 @@ void report_fork_child(void) {
         put_inherited(file);
         put(file, FIELD_STATE, STATE_STARTED);
     }
+    return file;
+}
+
+void report_fork_child(void) {
+    char *parents = atomic_load_relaxed(&report.file);
+    if (parents == NULL) {
+        return;
+    }
+    atomic_store_relaxed(&report.busy, 0);
+    char *file = is_cut(parents) ? NULL : continue_in_child(parents);
     // In its place: a handler that forked may have interrupted who writes there, and the child returns to that.
     if (file != NULL && os_file_put_over(file, parents, REPORT_BYTES)) {
         file = parents;

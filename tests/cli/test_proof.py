@@ -98,6 +98,31 @@ def test_small_file_limit_does_not_kill_the_program(build_program: Compile, tmp_
     assert call(command, environment=environment).status == 3
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 4096, 5000])
+def test_report_cut_short_does_not_kill_the_program(tmp_path: Path, kept_bytes: int) -> None:
+    """As what rotates logs does to a file that it keeps."""
+    script = f"""
+import os, time
+(name,) = os.listdir({str(tmp_path)!r})
+path = os.path.join({str(tmp_path)!r}, name)
+os.truncate(path, {kept_bytes})
+lists = []
+for round in range(30):
+    lists.append([bytes(100) for n in range(2000)])
+    time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    lists.append([bytes(200) for n in range(20000)])
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert os.path.getsize(path) == {kept_bytes}
+"""
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(tmp_path))
+    outcome = call(["/usr/bin/python3", "-c", script], environment=environment)
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stderr == ""
+
+
 # ---- Children
 
 
