@@ -1,7 +1,6 @@
 #include "space/arena.h"
 
 #include "base/bits.h"
-#include "base/check.h"
 #include "config/counters.h"
 #include "config/options.h"
 #include "os/events.h"
@@ -12,7 +11,6 @@
 #include "space/metadata.h"
 #include "space/page_map.h"
 
-#define ALL_PAGES UINT64_MAX
 // Wholly free and clean superslabs kept mapped, so that a program that hovers at the border of one
 // does not map and unmap.
 #define SPARE_SUPERSLABS 1
@@ -36,14 +34,6 @@ static void prepare_lists(void) {
     }
 }
 
-static bool is_wholly_free(const struct superslab *superslab) {
-    return (superslab->free | superslab->stuck) == ALL_PAGES;
-}
-
-static bool is_spare(const struct superslab *superslab) {
-    return is_wholly_free(superslab) && (superslab->zero | superslab->stuck) == ALL_PAGES;
-}
-
 static uint64_t all_dirty_pages(void) {
     return atomic_load_relaxed(&arena.dirty_pages);
 }
@@ -54,10 +44,6 @@ static uint64_t all_dirty_bytes(void) {
 
 static void count_dirty(uint64_t more) {
     atomic_bump_owned(&arena.dirty_pages, more);
-}
-
-static uint64_t dirty_pages(const struct superslab *superslab) {
-    return superslab->dirty_young | superslab->dirty_old;
 }
 
 // Files the superslab again after its words changed.
@@ -74,7 +60,7 @@ static void refile(struct superslab *superslab) {
             arena.lengths |= bit(longest - 1);
         }
     }
-    const bool is_dirty = (superslab->dirty_young | superslab->dirty_old | superslab->stuck) != 0;
+    const bool is_dirty = (superslab_dirty(superslab) | superslab->stuck) != 0;
     if (is_dirty && list_is_empty(&superslab->dirty_link)) {
         list_push_back(&arena.dirty, &superslab->dirty_link);
     } else if (!is_dirty) {
@@ -133,13 +119,13 @@ static struct superslab *map_superslab(void) {
 
 // The superslab must be wholly free. A mapping the system refuses to unmap stays in use.
 static bool unmap_superslab(struct superslab *superslab) {
-    const bool was_spare = is_spare(superslab);
+    const bool was_spare = superslab_is_spare(superslab);
     page_map_set_superslab(superslab->start, NULL);
     if (!os_unmap((void *)superslab->start, SUPERSLAB_BYTES)) {
         page_map_set_superslab(superslab->start, superslab);
         return false;
     }
-    count_dirty(-(uint64_t)bit_count(dirty_pages(superslab)));
+    count_dirty(-(uint64_t)bit_count(superslab_dirty(superslab)));
     superslab->dirty_young = superslab->dirty_old = 0;
     superslab->free = superslab->zero = superslab->stuck = 0;
     list_remove(&superslab->all_link);
@@ -156,16 +142,16 @@ static bool unmap_superslab(struct superslab *superslab) {
 // Where a run of that length may start: in memory that is still there if possible. 64 when nowhere.
 static unsigned find_place(const struct superslab *superslab, unsigned page_count,
                            uint64_t allowed) {
-    const unsigned place = best_fit(dirty_pages(superslab), page_count, allowed);
+    const unsigned place = best_fit(superslab_dirty(superslab), page_count, allowed);
     return place < SUPERSLAB_PAGES ? place : best_fit(superslab->free, page_count, allowed);
 }
 
 // Takes pages out of the free ones; returns those that are not known to read as zero.
 static uint64_t claim_pages(struct superslab *superslab, uint64_t mask) {
-    if (is_spare(superslab)) {
+    if (superslab_is_spare(superslab)) {
         arena.spare_count--;
     }
-    count_dirty(-(uint64_t)bit_count(dirty_pages(superslab) & mask));
+    count_dirty(-(uint64_t)bit_count(superslab_dirty(superslab) & mask));
     const uint64_t used = mask & ~superslab->zero;
     superslab->free &= ~mask;
     superslab->zero &= ~mask;
@@ -252,7 +238,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
     const uint64_t new_bytes = bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES;
     excess_needed(&arena.excess, new_bytes);
     runs_delay_needed(&arena.delay, new_bytes);
-    const bool is_first = is_spare(superslab);
+    const bool is_first = superslab_is_spare(superslab);
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
@@ -337,7 +323,7 @@ static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
 
 // Tries again to make stuck pages accessible. They hold what they held before they became guards.
 static void free_stuck(struct superslab *superslab) {
-    const bool was_spare = is_spare(superslab);
+    const bool was_spare = superslab_is_spare(superslab);
     for (uint64_t rest = superslab->stuck; rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
         if (!lift_guard(superslab, place)) {
@@ -349,7 +335,7 @@ static void free_stuck(struct superslab *superslab) {
         count_dirty(1);
     }
     refile(superslab);
-    if (was_spare && !is_spare(superslab)) {
+    if (was_spare && !superslab_is_spare(superslab)) {
         arena.spare_count--;
     }
 }
@@ -397,7 +383,7 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
         note_dirty();
     }
     refile(superslab);
-    if (due != 0 && is_spare(superslab)) {
+    if (due != 0 && superslab_is_spare(superslab)) {
         arena.spare_count++;
     }
     return bit_count(purged) * PAGE_BYTES;
@@ -411,7 +397,7 @@ static void unmap_spares(void) {
     while (link != &arena.all && arena.spare_count > SPARE_SUPERSLABS) {
         struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
         link = link->next;
-        if (is_spare(superslab) && !unmap_superslab(superslab)) {
+        if (superslab_is_spare(superslab) && !unmap_superslab(superslab)) {
             break;
         }
     }
@@ -420,7 +406,7 @@ static void unmap_spares(void) {
 // A superslab that is wholly free, and that the system refused to clear, since it is locked in memory: it may take it as a
 // whole. Returns the bytes that are gone.
 static size_t unmap_refused(struct superslab *superslab) {
-    const size_t bytes = bit_count(dirty_pages(superslab)) * PAGE_BYTES;
+    const size_t bytes = bit_count(superslab_dirty(superslab)) * PAGE_BYTES;
     return unmap_superslab(superslab) ? bytes : 0;
 }
 
@@ -452,9 +438,9 @@ static size_t purge_round(enum purge_scope scope, uint64_t rest_pages, uint64_t 
         uint64_t refused_here = 0;
         bytes += purge_superslab(superslab, scope, &refused_here);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
-        if (is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
+        if (superslab_is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
-        } else if (unlikely(refused_here != 0) && is_wholly_free(superslab) &&
+        } else if (unlikely(refused_here != 0) && superslab_is_wholly_free(superslab) &&
                    arena.spare_count + refused_count++ >= SPARE_SUPERSLABS) {
             const size_t gone_bytes = unmap_refused(superslab);
             bytes += gone_bytes;
@@ -644,8 +630,7 @@ void arena_totals(struct arena_totals *totals) {
         const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
         totals->mapped_bytes += SUPERSLAB_BYTES;
         totals->free_bytes += bit_count(superslab->free) * PAGE_BYTES;
-        totals->dirty_bytes +=
-            bit_count(superslab->dirty_young | superslab->dirty_old) * PAGE_BYTES;
+        totals->dirty_bytes += bit_count(superslab_dirty(superslab)) * PAGE_BYTES;
     }
     lock_release(&arena.lock);
 }
@@ -664,103 +649,6 @@ void arena_visit_large(void (*visit)(struct run *run, void *context), void *cont
         }
     }
     lock_release(&arena.lock);
-}
-
-// The runs of a superslab, stuck pages included: bit i is set when page i is in one.
-static uint64_t check_runs(struct check *check, const struct superslab *superslab) {
-    uint64_t covered = superslab->stuck;
-    for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0; rest &= rest - 1) {
-        const unsigned place = bit_lowest(rest);
-        const struct run *run = superslab_run(superslab, place);
-        check_that(check, run != NULL, "a run has a descriptor", place, 0);
-        if (run == NULL) {
-            continue;
-        }
-        const unsigned span = run->page_count + (run->guarded ? 1u : 0u);
-        const bool fits = span != 0 && place + span <= SUPERSLAB_PAGES;
-        check_that(check, fits, "a run lies within the superslab", place, span);
-        if (!fits) {
-            continue;
-        }
-        const uint64_t mask = bit_range(place, span);
-        check_equal(check, "runs do not overlap", covered & mask, 0);
-        check_equal(check, "no page of a run is free", superslab->free & mask, 0);
-        check_equal(check, "a run starts where its place is", run->start,
-                    superslab->start + place * PAGE_BYTES);
-        covered |= mask;
-    }
-    return covered;
-}
-
-// Entries are taken away before pages are free, and set after they were taken: a free page has none.
-static void check_entries(struct check *check, const struct superslab *superslab) {
-    check_equal(check, "its address leads to it", (uintptr_t)page_map_superslab(superslab->start),
-                (uintptr_t)superslab);
-    for (uint64_t rest = superslab->free; rest != 0; rest &= rest - 1) {
-        const uintptr_t page = superslab->start + bit_lowest(rest) * PAGE_BYTES;
-        check_equal(check, "a free page has no entry", page_map_get(page), PAGE_ENTRY_NONE);
-    }
-}
-
-static size_t check_superslab(const struct superslab *superslab) {
-    struct check check = {"superslab", superslab->start, 0};
-    const uint64_t starts = atomic_load_relaxed(&superslab->run_start);
-    const uint64_t dirty = superslab->dirty_young | superslab->dirty_old;
-    check_equal(&check, "run_start and free are disjoint", starts & superslab->free, 0);
-    check_equal(&check, "dirty_young and dirty_old are disjoint",
-                superslab->dirty_young & superslab->dirty_old, 0);
-    check_equal(&check, "dirty and zero are disjoint", dirty & superslab->zero, 0);
-    check_equal(&check, "dirty and zero together are free", dirty | superslab->zero,
-                superslab->free);
-    check_equal(&check, "stuck pages are neither free nor in a run",
-                superslab->stuck & (superslab->free | starts), 0);
-    check_equal(&check, "no run has a descriptor that may move", superslab->movable & starts, 0);
-    check_equal(&check, "longest == longest stretch of free", superslab->longest,
-                bit_longest_stretch(superslab->free));
-    check_that(&check, (superslab->longest == 0) == list_is_empty(&superslab->length_link),
-               "on a list of lengths exactly when a page is free", superslab->longest,
-               superslab->free);
-    check_that(&check, ((dirty | superslab->stuck) == 0) == list_is_empty(&superslab->dirty_link),
-               "on the dirty list exactly when a page is dirty or stuck", dirty, superslab->stuck);
-    const uint64_t covered = check_runs(&check, superslab);
-    check_equal(&check, "pages being purged are in no run", covered & superslab->purging, 0);
-    check_equal(&check, "each page is in a run, free, stuck or being purged",
-                covered | superslab->free | superslab->purging, ALL_PAGES);
-    check_entries(&check, superslab);
-    return check.violations;
-}
-
-size_t arena_check(void) {
-    struct check check = {"arena", 0, 0};
-    size_t violations = 0;
-    uint64_t count = 0;
-    uint64_t spare_count = 0;
-    uint64_t dirty = 0;
-    uint64_t used = 0;
-    lock_acquire(&arena.lock);
-    prepare_lists();
-    for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
-        const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
-        violations += check_superslab(superslab);
-        count++;
-        spare_count += is_spare(superslab);
-        dirty += bit_count(dirty_pages(superslab));
-        used += bit_count(~(superslab->free | superslab->stuck | superslab->purging));
-    }
-    for (unsigned length = 1; length <= SUPERSLAB_PAGES; length++) {
-        const bool listed = (arena.lengths & bit(length - 1)) != 0;
-        check_that(&check, listed != list_is_empty(&arena.by_length[length]),
-                   "lengths tells the lists that are not empty", arena.lengths, length);
-    }
-    check_equal(&check, "superslab_count == superslabs on the list", arena.superslab_count, count);
-    check_equal(&check, "spare_count == superslabs free and clean", arena.spare_count, spare_count);
-    // Sums tell something of sound superslabs alone.
-    if (violations + check.violations == 0) {
-        check_equal(&check, "dirty_pages == dirty pages of all", all_dirty_pages(), dirty);
-        check_equal(&check, "used_pages == pages of all in runs", arena.used_pages, used);
-    }
-    lock_release(&arena.lock);
-    return violations + check.violations;
 }
 
 void arena_fork_lock(void) {

@@ -53,7 +53,7 @@ struct arena {
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
 };
-extern struct arena arena_state;  // for control/inspect.c
+extern struct arena arena_state;  // for control/inspect.c and arena_check.c
 
 // A run of `page_count` pages (1..64), its start aligned to `alignment` bytes (a power of two from
 // 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. Bit i of *used: page i of the run may hold what

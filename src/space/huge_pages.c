@@ -11,8 +11,7 @@
 
 // What is free and not yet given back is resident as well: it does not count.
 static void add(struct growth_signals *signals, const struct superslab *superslab) {
-    const size_t dirty_bytes =
-        bit_count(superslab->dirty_young | superslab->dirty_old) * PAGE_BYTES;
+    const size_t dirty_bytes = bit_count(superslab_dirty(superslab)) * PAGE_BYTES;
     const size_t resident_bytes = os_resident_bytes((void *)superslab->start, SUPERSLAB_BYTES);
     const uint64_t used = ~(superslab->free | superslab->stuck | superslab->purging);
     signals->used_bytes += bit_count(used) * PAGE_BYTES;

@@ -99,3 +99,19 @@ struct superslab {
     // lock; acquire by look-ups without it.
     _Atomic(struct run *) runs[SUPERSLAB_PAGES];
 };
+
+#define ALL_PAGES UINT64_MAX
+
+static inline bool superslab_is_wholly_free(const struct superslab *superslab) {
+    return (superslab->free | superslab->stuck) == ALL_PAGES;
+}
+
+// Free and clean: nothing of it is resident but guards that are stuck.
+static inline bool superslab_is_spare(const struct superslab *superslab) {
+    return superslab_is_wholly_free(superslab) && (superslab->zero | superslab->stuck) == ALL_PAGES;
+}
+
+// Free pages that may hold memory.
+static inline uint64_t superslab_dirty(const struct superslab *superslab) {
+    return superslab->dirty_young | superslab->dirty_old;
+}
