@@ -9,7 +9,7 @@
 #include "config/slice.h"
 
 #define PROFILE_BYTES_MAX (64 * 1024)
-#define PROFILE_CLASSES_MAX 71
+#define PROFILE_CLASSES_MAX 72
 #define PROFILE_CLASS_BYTES_LAST (64 * 1024)
 #define PROFILE_PAGE_BYTES (64 * 1024)
 #define PROFILE_SLAB_PAGES_MAX 32
