@@ -79,14 +79,10 @@ static void follow_arena(void) {
     kept_trim(kept_bytes - least_u64(grown_bytes, kept_bytes));
 }
 
-// Free pages of the arena would stand beside what live blocks have passed a former peak by.
+// Free pages of the arena would stand beside what is now more than ever before.
 static void unlock_and_make_room(void) {
-    const uint64_t grown_bytes = align_down(table.peak_bytes - table.room_peak_bytes, PAGE_BYTES);
-    table.room_peak_bytes += grown_bytes;
     leaving_unmap_and_unlock();
-    if (grown_bytes != 0) {
-        arena_make_room(grown_bytes);
-    }
+    arena_make_room();
 }
 
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {

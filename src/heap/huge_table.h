@@ -74,7 +74,6 @@ struct huge_table {
     struct list live, kept, leaving, unused;
     uint64_t live_bytes, live_count;
     uint64_t peak_bytes;        // highest live_bytes so far
-    uint64_t room_peak_bytes;   // as free pages of the arena have made room for
     uint32_t arena_peak_pages;  // as the kept mappings have made room for
     struct excess excess;
     uint32_t zeroed_count;  // blocks that were to read as zero, while `clears`

@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "os/events.h"
 #include "os/os.h"
+#include "space/arena.h"
 
 #define table huge_table_state
 
@@ -131,6 +132,7 @@ size_t leaving_unmap_and_unlock(void) {
         }
         tell_waiting();
     }
+    arena_note_beside(table.live_bytes + atomic_load_relaxed(&table.kept_bytes));
     lock_release(&table.lock);
     return gone_bytes;
 }

@@ -19,7 +19,8 @@ struct huge *leaving_add_part(uintptr_t start, size_t bytes);
 // system refuses: they are the caller's, and the descriptor is unused in any case.
 size_t leaving_unmap(struct huge *huge);
 
-// Unmaps all that this thread added, and gives up the lock for good. What the system refuses is kept again.
+// Unmaps all that this thread added, tells the arena what is left beside it, and gives up the lock for good. What the
+// system refuses is kept again.
 // Returns the bytes that are gone.
 size_t leaving_unmap_and_unlock(void);
 

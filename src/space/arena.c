@@ -70,13 +70,30 @@ static void refile(struct superslab *superslab) {
 
 _Atomic(uint32_t) arena_peak_pages;  // relaxed: see arena.h
 
-// Runs were taken.
-static void count_used(uint64_t pages) {
+static uint64_t held_pages(void) {
+    return arena.used_pages + all_dirty_pages();
+}
+
+static uint64_t sum_pages(void) {
+    return held_pages() + (atomic_load_relaxed(&arena.beside_bytes) >> PAGE_SHIFT);
+}
+
+static void note_sum(void) {
+    arena.sum_peak_pages = greatest_u64(arena.sum_peak_pages, sum_pages());
+}
+
+// Pages come into use, `new_pages` of them from the system. What once made room and is wanted again counts as if it had stayed:
+// so a program that takes runs and huge blocks by turns pays for that once.
+static void count_used(uint64_t pages, uint64_t new_pages) {
+    excess_needed(&arena.excess, new_pages * PAGE_BYTES);
+    const uint64_t back_pages = least_u64(new_pages, arena.room_pages);
+    arena.room_pages -= back_pages;
+    arena.sum_peak_pages += back_pages;
     arena.used_pages += pages;
-    const uint64_t held_pages = arena.used_pages + all_dirty_pages();
-    if (unlikely(held_pages > atomic_load_relaxed(&arena_peak_pages))) {
-        atomic_store_relaxed(&arena_peak_pages, (uint32_t)held_pages);
+    if (unlikely(held_pages() > atomic_load_relaxed(&arena_peak_pages))) {
+        atomic_store_relaxed(&arena_peak_pages, (uint32_t)held_pages());
     }
+    note_sum();
 }
 
 static struct superslab *map_superslab(void) {
@@ -235,15 +252,14 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
         lock_release(&arena.lock);
         return NULL;
     }
-    const uint64_t new_bytes = bit_count(superslab->zero & bit_range(place, span)) * PAGE_BYTES;
-    excess_needed(&arena.excess, new_bytes);
-    runs_delay_needed(&arena.delay, new_bytes);
+    const uint64_t new_pages = bit_count(superslab->zero & bit_range(place, span));
+    runs_delay_needed(&arena.delay, new_pages * PAGE_BYTES);
     const bool is_first = superslab_is_spare(superslab);
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
     *used = (claim_pages(superslab, bit_range(place, span)) >> place) & bit_range(0, page_count);
-    count_used(span);
+    count_used(span, new_pages);
     whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
@@ -502,14 +518,23 @@ static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
     return bytes;
 }
 
-void arena_make_room(uint64_t bytes) {
-    size_t purged_bytes = 0;
+// Purges so much of what is dirty, or what there is. The lock is held.
+static size_t purge_some(uint64_t bytes) {
+    const uint64_t rest_bytes = all_dirty_bytes() - least_u64(bytes, all_dirty_bytes());
+    return excess_is_over(&arena.excess, all_dirty_bytes(), rest_bytes)
+               ? purge_down_to(rest_bytes, rest_bytes)
+               : 0;
+}
+
+void arena_make_room(void) {
     lock_acquire(&arena.lock);
     prepare_lists();
-    const uint64_t rest_bytes =
-        all_dirty_bytes() - least_u64(align_down(bytes, PAGE_BYTES), all_dirty_bytes());
-    if (excess_is_over(&arena.excess, all_dirty_bytes(), rest_bytes)) {
-        purged_bytes = purge_down_to(rest_bytes, rest_bytes);
+    const uint64_t pages = sum_pages();
+    size_t purged_bytes = 0;
+    if (pages > arena.sum_peak_pages) {
+        purged_bytes = purge_some((pages - arena.sum_peak_pages) * PAGE_BYTES);
+        arena.room_pages += purged_bytes >> PAGE_SHIFT;
+        note_sum();
     }
     lock_release(&arena.lock);
     count_purged(purged_bytes);
@@ -517,7 +542,11 @@ void arena_make_room(uint64_t bytes) {
 
 void arena_purge_small(uint64_t most_bytes) {
     if (all_dirty_bytes() <= most_bytes) {
-        arena_make_room(most_bytes);
+        lock_acquire(&arena.lock);
+        prepare_lists();
+        const size_t purged_bytes = purge_some(most_bytes);
+        lock_release(&arena.lock);
+        count_purged(purged_bytes);
     }
 }
 
@@ -600,9 +629,9 @@ bool arena_extend(struct run *run, unsigned page_count) {
     lock_acquire(&arena.lock);
     const bool is_free = (superslab->free & mask) == mask;
     if (is_free) {
-        excess_needed(&arena.excess, bit_count(superslab->zero & mask) * PAGE_BYTES);
+        const uint64_t new_pages = bit_count(superslab->zero & mask);
         claim_pages(superslab, mask);
-        count_used(more);
+        count_used(more, new_pages);
         run->page_count = (uint8_t)page_count;
     }
     lock_release(&arena.lock);

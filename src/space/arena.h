@@ -14,9 +14,10 @@
 // exactly one run, or is stuck or being purged; longest == longest stretch of free; on the list of that length; the superslab is
 // on the dirty list exactly when a dirty or stuck bit is set.
 //
-// A free page is purged when it is older than the delay, at the latest at twice that age: purge_delay_ms where huge pages may back
-// it, elsewhere what was learned, which is shorter. At once, whatever their age, go those
-// beyond half of the bound when they are too many (space/excess.h), and as many as huge blocks come to more than before (arena_make_room).
+// A free page is purged when it is older than the delay, at the latest at twice that age: purge_delay_ms where huge pages
+// may back it, elsewhere what was learned, which is shorter. At once, whatever their age, go those beyond half of the bound
+// when they are too many (space/excess.h), and as many as a huge block makes everything more than it ever was
+// (arena_make_room).
 #pragma once
 
 #include "base/atomic.h"
@@ -45,6 +46,11 @@ struct arena {
     uint32_t spare_count;  // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
     uint64_t used_pages;  // in runs, their guards included
+    // Bytes of huge blocks, live and kept. Relaxed: written under the lock of their table, read under this one; a late
+    // look makes room later. Pairs with nothing.
+    _Atomic(uint64_t) beside_bytes;
+    uint64_t sum_peak_pages;  // the highest sum of used, dirty and beside, as seen under the lock
+    uint64_t room_pages;      // purged by arena_make_room(), and not wanted again so far
     // Free, and perhaps still backed by memory. Relaxed: written under the lock, read by arena_trim();
     // pairs with nothing.
     _Atomic(uint64_t) dirty_pages;
@@ -103,9 +109,15 @@ size_t arena_purge(uint64_t now_ms, bool everything);
 // there are not so many.
 void arena_trim(uint64_t least_bytes);
 
-// Memory elsewhere is about to be more than ever before: purges as many bytes of dirty pages, or what there is,
-// whatever its age. Free pages here cannot serve there, and would stand beside it at the peak.
-void arena_make_room(uint64_t bytes);
+// So many bytes are in huge blocks now, live and kept.
+static inline void arena_note_beside(uint64_t bytes) {
+    atomic_store_relaxed(&arena_state.beside_bytes, bytes);
+}
+
+// A huge block was made or has grown, and is not touched yet. Where runs, dirty pages and huge blocks are now more
+// together than ever before, purges as many bytes of dirty pages, or what there is, whatever its age: they cannot serve
+// there, and would stand beside it at the peak (docs/decisions/0085).
+void arena_make_room(void);
 
 // Purges all dirty pages if they are no more than so many bytes.
 void arena_purge_small(uint64_t most_bytes);

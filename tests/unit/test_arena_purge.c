@@ -339,7 +339,8 @@ static void test_refused_room_is_not_asked_for_again(void **state) {
     fake_os_fail(OS_MADVISE, 1, true);
     const uint64_t calls = fake_os_calls(OS_MADVISE);
     for (unsigned i = 0; i < CALL_COUNT; i++) {
-        arena_make_room(2 * PAGE_BYTES);
+        arena_note_beside(2 * PAGE_BYTES * (i + 1));
+        arena_make_room();
     }
     assert_int_equal(fake_os_calls(OS_MADVISE) - calls, ARRAY_COUNT(parts));
     fake_os_mend();

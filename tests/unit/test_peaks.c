@@ -114,11 +114,65 @@ static void test_growth_by_small_steps_purges_as_much(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// It is the sum that counts: huge blocks that were as much once make room where they are beside more runs than then.
+static void test_as_many_huge_blocks_beside_more_runs_purge(void **state) {
+    (void)state;
+    start();
+    drop(make(6 * MIB));
+    huge_purge(0, true);
+    struct run *first = take_run(SUPERSLAB_BYTES);
+    struct run *second = take_run(SUPERSLAB_BYTES);
+    arena_give(first);
+    arena_give(second);
+    make(5 * MIB);
+    assert_int_equal(dirty_bytes(), 0);  // superslab by superslab
+    assert_int_equal(arena_check(), 0);
+}
+
+// And where all together is no more than it was, dirty pages stay for the runs to come.
+static void test_more_huge_blocks_beside_fewer_runs_purge_nothing(void **state) {
+    (void)state;
+    start();
+    struct run *first = take_run(SUPERSLAB_BYTES);
+    struct run *second = take_run(SUPERSLAB_BYTES);
+    struct run *third = take_run(MIB);
+    arena_give(first);
+    arena_give(second);
+    arena_purge(os_clock_ms(), true);
+    arena_give(third);
+    struct huge *block = make(6 * MIB);
+    assert_int_equal(dirty_bytes(), MIB);
+    assert_true(huge_resize(block, 9 * MIB));
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+// Who takes runs and huge blocks by turns pays for that once: what made room and is wanted again may stay from then on.
+static void test_turns_of_runs_and_huge_blocks_purge_once(void **state) {
+    (void)state;
+    start();
+    uint64_t purged_bytes[3];
+    for (unsigned i = 0; i < ARRAY_COUNT(purged_bytes); i++) {
+        struct run *run = take_run(MIB);
+        arena_give(run);
+        drop(make(3 * MIB));
+        huge_purge(0, true);
+        purged_bytes[i] = atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]);
+    }
+    assert_int_equal(purged_bytes[0], MIB);
+    assert_int_equal(purged_bytes[2], purged_bytes[0]);
+    assert_int_equal(dirty_bytes(), MIB);
+    assert_int_equal(arena_check(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_growth_of_the_arena_unmaps_as_much),
         cmocka_unit_test(test_growth_of_huge_blocks_purges_as_much),
         cmocka_unit_test(test_growth_by_small_steps_purges_as_much),
+        cmocka_unit_test(test_as_many_huge_blocks_beside_more_runs_purge),
+        cmocka_unit_test(test_more_huge_blocks_beside_fewer_runs_purge_nothing),
+        cmocka_unit_test(test_turns_of_runs_and_huge_blocks_purge_once),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
