@@ -33,7 +33,7 @@ static void require_nothing_remote(struct run *slab) {
 static void leave(struct heap *heap, struct run *slab) {
     heap_uncount(heap, slab);
     bin_remove_empty(heap, slab);
-    list_remove(&slab->bin_link);
+    bin_unlink(heap, slab);
     bin_of(heap, slab)->slab_count--;
 }
 
@@ -229,7 +229,7 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
 
 MIDDLE_PATH void bin_file_empty(struct heap *heap, struct run *slab) {
     struct bin *bin = bin_of(heap, slab);
-    list_remove(&slab->bin_link);
+    bin_unlink(heap, slab);
     add_empty(heap, slab);
     const unsigned keep = (unsigned)option_live(retain_slabs);
     if (bin->empty_count <= keep || heap->budget_bytes == 0 || is_spare(heap, slab)) {
@@ -289,7 +289,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
     } else {
         struct bin *target = bin_of(to, slab);
         heap_uncount(from, slab);
-        list_remove(&slab->bin_link);
+        bin_unlink(from, slab);
         bin_of(from, slab)->slab_count--;
         slab->heap_id = to->id;
         heap_count_in(to, slab);

@@ -23,6 +23,17 @@ static inline bool bin_may_be_spare(const struct run *slab) {
     return slab->page_count == SPARE_PAGES;
 }
 
+// The slab leaves the partial ones, or changes its place among them.
+static inline void bin_unlink(struct heap *heap, struct run *slab) {
+    if (unlikely(heap->round.walk.link == &slab->bin_link)) {
+        heap->round.walk.link = slab->bin_link.next;
+    }
+    if (unlikely(heap->excess_walk.walk.link == &slab->bin_link)) {
+        heap->excess_walk.walk.link = slab->bin_link.next;
+    }
+    list_remove(&slab->bin_link);
+}
+
 // Whether the slab that serves next is in use.
 static inline bool bin_has_begun_slab(const struct bin *bin) {
     return !list_is_empty(&bin->partial) &&

@@ -57,7 +57,7 @@ static unsigned take_from(struct heap *heap, struct run *slab, unsigned want, vo
         heap_note_wanted(heap, slab, clean_count - slab->clean_count);
     }
     if (slab->free_count == 0) {
-        list_remove(&slab->bin_link);
+        bin_unlink(heap, slab);
         list_push_front(&heap->full, &slab->bin_link);
     }
     return got;

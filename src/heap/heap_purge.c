@@ -97,11 +97,46 @@ void heap_purge_sparse(struct heap *heap, struct run *slab) {
               bound_bytes);
 }
 
-static size_t purge_bin(struct heap *heap, struct bin *bin, uint64_t rest_bytes) {
+static void begin_class(const struct heap *heap, struct slab_walk *walk, unsigned class_index) {
+    walk->class_index = (uint8_t)class_index;
+    walk->link = heap->bins[class_index].partial.next;
+}
+
+static void walk_begin(const struct heap *heap, struct slab_walk *walk) {
+    begin_class(heap, walk, SIZE_CLASS_COUNT - 1);
+}
+
+// The next slab, of blocks of purge_slab_block_min at least. NULL: there is none left, and the walk is over.
+static struct run *walk_next(const struct heap *heap, struct slab_walk *walk) {
+    while (walk->link == &heap->bins[walk->class_index].partial ||
+           size_classes[walk->class_index].block_bytes < option_live(purge_slab_block_min)) {
+        if (walk->class_index == 0) {
+            walk->link = NULL;
+            return NULL;
+        }
+        begin_class(heap, walk, walk->class_index - 1u);
+    }
+    struct run *slab = CONTAINER_OF(walk->link, struct run, bin_link);
+    walk->link = walk->link->next;
+    return slab;
+}
+
+// Slabs that one call looks at.
+#define CALL_LOOKS 2048
+
+// Purges sparse slabs until so much is left, or as many as one call does.
+static size_t purge_sparse_slabs(struct heap *heap, uint64_t rest_bytes) {
+    struct excess_walk *excess = &heap->excess_walk;
     size_t bytes = 0;
-    for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-        struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-        if (heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0) {
+    if (excess->walk.link == NULL) {
+        walk_begin(heap, &excess->walk);
+        excess->is_whole = true;
+    }
+    for (unsigned looks = 0; looks < CALL_LOOKS && bytes < HEAP_BUDGET_CALL; looks++) {
+        struct run *slab = heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0
+                               ? NULL
+                               : walk_next(heap, &excess->walk);
+        if (slab == NULL) {
             break;
         }
         if (is_worth_purging(slab)) {
@@ -137,54 +172,13 @@ void heap_purge_excess(struct heap *heap) {
     if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
         return;
     }
-    size_t bytes = 0;
-    for (size_t i = SIZE_CLASS_COUNT; i-- > 0;) {
-        bytes += purge_bin(heap, &heap->bins[i], excess_rest(bound_bytes));
-    }
-    end_purge(heap, bytes, bound_bytes);
-    if (heap->loose_bytes > bound_bytes && heap->budget_bytes != 0) {
+    end_purge(heap, purge_sparse_slabs(heap, excess_rest(bound_bytes)), bound_bytes);
+    if (heap->loose_bytes <= bound_bytes) {
+        heap->excess_walk.is_whole = false;
+    } else if (heap->excess_walk.walk.link == NULL && heap->excess_walk.is_whole) {
         excess_accept(&heap->excess, heap->loose_bytes);
     }
     heap_tell_bytes(heap);
-}
-
-// What a round over the slabs has done.
-struct round {
-    size_t bytes;
-    bool left_some;  // that huge pages may back
-};
-
-static struct round purge_round(struct heap *heap, bool now, bool early) {
-    struct round round = {0, false};
-    uint32_t looked_through_count = 0;
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        if (size_classes[i].block_bytes < option_live(purge_slab_block_min)) {
-            continue;
-        }
-        struct bin *bin = &heap->bins[i];
-        for (struct list *link = bin->partial.next; link != &bin->partial; link = link->next) {
-            struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            if (heap->budget_bytes == 0) {
-                break;
-            }
-            looked_through_count++;
-            if (slab->purge_age == SLAB_PURGE_NONE) {
-                continue;
-            }
-            if (early && huge_pages_may_back((void *)slab->start)) {
-                round.left_some = true;
-            } else if (slab->purge_age == SLAB_PURGE_AGED || now) {
-                round.bytes +=
-                    purge_slab(heap, slab, 0, early ? SLAB_PURGED_EARLY : SLAB_PURGED_LONG_AGO);
-            } else {
-                slab->purge_age = SLAB_PURGE_AGED;
-            }
-        }
-    }
-    atomic_store_relaxed(&heap->looked_through_count, looked_through_count);
-    heap_tell_bytes(heap);
-    note_purge(heap, round.bytes);
-    return round;
 }
 
 // What becomes of the heap's delay.
@@ -195,24 +189,73 @@ static void ask_delay(struct heap *heap) {
     }
 }
 
-size_t heap_purge_slabs(struct heap *heap, bool now) {
-    const struct round round = purge_round(heap, now, false);
+static void round_begin(struct heap *heap, bool now, bool early) {
+    struct slab_round *round = &heap->round;
     if (!now) {
         ask_delay(heap);
     }
-    if (heap->budget_bytes != 0) {
+    walk_begin(heap, &round->walk);
+    round->looked_through_count = 0;
+    round->now = now;
+    round->early = early;
+    round->left_some = false;
+}
+
+// What the round makes of a slab. Returns the bytes given back.
+static size_t round_visit(struct heap *heap, struct run *slab) {
+    struct slab_round *round = &heap->round;
+    round->looked_through_count++;
+    if (slab->purge_age == SLAB_PURGE_NONE) {
+        return 0;
+    }
+    if (round->early && huge_pages_may_back((void *)slab->start)) {
+        round->left_some = true;
+    } else if (slab->purge_age == SLAB_PURGE_AGED || round->now) {
+        return purge_slab(heap, slab, 0, round->early ? SLAB_PURGED_EARLY : SLAB_PURGED_LONG_AGO);
+    } else {
+        slab->purge_age = SLAB_PURGE_AGED;
+    }
+    return 0;
+}
+
+// Begins a round, or goes on with one of the kind that an earlier call had no budget for. Where the budget is none for all,
+// looking at slabs counts as well.
+static size_t purge_round(struct heap *heap, bool now, bool early) {
+    struct slab_round *round = &heap->round;
+    const bool has_all = heap->budget_bytes > HEAP_BUDGET_CALL;
+    if (round->walk.link == NULL || has_all || round->now != now || round->early != early) {
+        round_begin(heap, now, early);
+    }
+    size_t bytes = 0;
+    unsigned looks = 0;
+    while (heap->budget_bytes != 0) {
+        if (!has_all && looks++ == CALL_LOOKS) {
+            heap->budget_bytes = 0;
+            break;
+        }
+        struct run *slab = walk_next(heap, &round->walk);
+        if (slab == NULL) {
+            atomic_store_relaxed(&heap->looked_through_count, round->looked_through_count);
+            break;
+        }
+        bytes += round_visit(heap, slab);
+    }
+    heap_tell_bytes(heap);
+    note_purge(heap, bytes);
+    return bytes;
+}
+
+size_t heap_purge_slabs(struct heap *heap, bool now) {
+    const size_t bytes = purge_round(heap, now, false);
+    if (heap_round_is_over(heap)) {
         excess_decay(&heap->excess);
     }
-    return round.bytes;
+    return bytes;
 }
 
 bool heap_purge_early(struct heap *heap, bool now) {
-    const struct round round = purge_round(heap, now, true);
-    if (!now) {
-        ask_delay(heap);
-    }
-    heap->purge_delay.early_bytes += round.bytes;
-    return round.left_some;
+    heap->purge_delay.early_bytes += purge_round(heap, now, true);
+    return heap->round.left_some;
 }
 
 // Where there are more slabs to look through the delay is longer, the option's with so many: looking takes no more of the time

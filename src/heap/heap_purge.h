@@ -43,12 +43,19 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count);
 // A slab has become sparse while the heap keeps too much.
 void heap_purge_sparse(struct heap *heap, struct run *slab);
 
-// Blocks came back: gives free ones back to the system when too many of them are still backed by memory.
+// Blocks came back: gives free ones back to the system when too many of them are still backed by memory, as much as one call
+// does (HEAP_BUDGET_CALL); the next ones go on.
 void heap_purge_excess(struct heap *heap);
 
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the
 // last call, or, when `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes.
+// With a budget of HEAP_BUDGET_CALL or less the round may take several calls, which want to be of one kind.
 size_t heap_purge_slabs(struct heap *heap, bool now);
+
+// Whether it is over.
+static inline bool heap_round_is_over(const struct heap *heap) {
+    return heap->round.walk.link == NULL;
+}
 
 // The same before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a
 // part that goes would cost the rest its huge page. Returns whether slabs wait.

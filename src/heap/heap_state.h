@@ -33,6 +33,28 @@ struct spares {
     uint32_t released;  // that went since the last decay, less those made since
 };
 
+// A look through the partial slabs of all classes, those of larger blocks first, in as many calls as it takes: there may be a
+// million of them. A slab that leaves its list on the way is none of it any more (bin_unlink).
+struct slab_walk {
+    // The next slab's, or the list itself at its end; NULL: no walk is under way.
+    const struct list *link;
+    uint8_t class_index;
+};
+
+// A walk by age, see heap_purge_slabs().
+struct slab_round {
+    struct slab_walk walk;
+    uint32_t looked_through_count;  // slabs so far
+    bool now, early;                // which kind it is
+    bool left_some;                 // that huge pages may back
+};
+
+// A walk for sparse slabs, while too much is loose.
+struct excess_walk {
+    struct slab_walk walk;
+    bool is_whole;  // since it began there was too much all the time
+};
+
 struct heap {
     struct lock lock;
     uint32_t id;  // 1 .. HEAP_ID_MAX, never changes
@@ -45,6 +67,8 @@ struct heap {
     uint8_t retained[RETAINED_CLASSES];
     uint8_t retained_next;
     struct spares spares;
+    struct slab_round round;
+    struct excess_walk excess_walk;
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
@@ -86,3 +110,5 @@ static inline void heap_count(struct heap *heap, enum counter counter, uint64_t 
 }
 
 #define HEAP_BUDGET_ALL SIZE_MAX
+// What one call gives back at most, about a millisecond's worth; the next one goes on.
+#define HEAP_BUDGET_CALL (8 * MIB)

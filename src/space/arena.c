@@ -421,76 +421,110 @@ static void unmap_spares(void) {
 
 // A superslab that is wholly free, and that the system refused to clear, since it is locked in memory: it may take it as a
 // whole. Returns the bytes that are gone.
-static size_t unmap_refused(struct superslab *superslab) {
+SLOW_PATH static size_t unmap_refused(struct superslab *superslab) {
     const size_t bytes = bit_count(superslab_dirty(superslab)) * PAGE_BYTES;
     return unmap_superslab(superslab) ? bytes : 0;
 }
 
-// Purges until `rest_pages` dirty ones are left. The lock is held. *refused_pages: what the system did not take back, and is
-// still there.
-static size_t purge_round(enum purge_scope scope, uint64_t rest_pages, uint64_t *refused_pages) {
-    size_t bytes = 0;
+// A round over the dirty superslabs, or the part of it that one call does.
+struct round {
+    uint64_t number;
+    enum purge_scope scope;
+    uint64_t rest_pages;  // it is over when so many are left
+    bool is_bounded;      // to what one call does
+    bool is_over;
+    uint64_t refused_pages;  // what the system did not take back, and is still there
+    size_t bytes;            // given back
+};
+
+// What a bounded call gives back, and how many superslabs it visits: about a millisecond.
+#define CALL_BYTES (8 * MIB)
+#define CALL_VISITS 1024
+
+// The lock is held.
+static void go_round(struct round *round) {
     unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
-    *refused_pages = 0;
+    unsigned visits = 0;
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. The round is
     // over when all of them were visited by it or a later one that does as much, as seen without giving up the lock.
-    const uint64_t round = ++arena.purge_round;
     const struct superslab *first_done = NULL;
-    while (!list_is_empty(&arena.dirty) && (rest_pages == 0 || all_dirty_pages() > rest_pages)) {
+    round->is_over = false;
+    while (!round->is_bounded || (round->bytes < CALL_BYTES && visits < CALL_VISITS)) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
-        if (superslab == first_done) {
+        if (list_is_empty(&arena.dirty) || superslab == first_done ||
+            (round->rest_pages != 0 && all_dirty_pages() <= round->rest_pages)) {
+            round->is_over = true;
             break;
         }
         list_remove(&superslab->dirty_link);
         list_push_back(&arena.dirty, &superslab->dirty_link);
-        uint64_t *last =
-            scope == PURGE_EVERYTHING ? &superslab->purge_round_full : &superslab->purge_round;
-        if (*last >= round) {
+        uint64_t *last = round->scope == PURGE_EVERYTHING ? &superslab->purge_round_full
+                                                          : &superslab->purge_round;
+        if (*last >= round->number) {
             first_done = first_done == NULL ? superslab : first_done;
             continue;
         }
-        *last = round;
+        *last = round->number;
         first_done = NULL;
+        visits++;
         uint64_t refused_here = 0;
-        bytes += purge_superslab(superslab, scope, &refused_here);
+        round->bytes += purge_superslab(superslab, round->scope, &refused_here);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
         if (superslab_is_spare(superslab) && arena.spare_count > SPARE_SUPERSLABS) {
             unmap_superslab(superslab);
         } else if (unlikely(refused_here != 0) && superslab_is_wholly_free(superslab) &&
                    arena.spare_count + refused_count++ >= SPARE_SUPERSLABS) {
             const size_t gone_bytes = unmap_refused(superslab);
-            bytes += gone_bytes;
+            round->bytes += gone_bytes;
             refused_here = gone_bytes != 0 ? 0 : refused_here;
         }
-        *refused_pages += refused_here;
+        round->refused_pages += refused_here;
     }
     unmap_spares();
-    return bytes;
 }
 
-size_t arena_purge(uint64_t now_ms, bool everything) {
-    enum purge_scope scope = PURGE_EVERYTHING;
-    lock_acquire(&arena.lock);
-    prepare_lists();
-    if (!everything) {
-        // Of the threads that found a purge due at the same time, one does it: a second one would
-        // take the pages that the first has just aged.
-        if (!arena_purge_is_due(now_ms)) {
-            lock_release(&arena.lock);
-            return 0;
-        }
-        scope = runs_delay_begin(&arena.delay, now_ms) ? PURGE_EARLY : PURGE_AGED;
-        atomic_store_relaxed(&arena.purge_due_ms, now_ms + runs_delay_ms(&arena.delay));
-        if (scope == PURGE_AGED) {
+// A round by the clock is due, which may take several calls. Of the threads that find it so at the same time, one goes on with
+// it: a second one would take the pages that the first has just aged. The lock is held.
+static size_t purge_by_clock(uint64_t now_ms) {
+    if (arena.open_round == 0) {
+        arena.open_round = ++arena.purge_round;
+        arena.open_scope = runs_delay_begin(&arena.delay, now_ms) ? PURGE_EARLY : PURGE_AGED;
+        if (arena.open_scope == PURGE_AGED) {
             excess_decay(&arena.excess);
         }
     }
-    uint64_t refused_pages;
-    const size_t bytes = purge_round(scope, 0, &refused_pages);
-    if (scope == PURGE_EARLY) {
-        runs_delay_purged(&arena.delay, bytes, now_ms);
+    atomic_store_relaxed(&arena.purge_due_ms, now_ms + runs_delay_ms(&arena.delay));
+    struct round round = {.number = arena.open_round,
+                          .scope = (enum purge_scope)arena.open_scope,
+                          .is_bounded = true};
+    go_round(&round);
+    if (round.scope == PURGE_EARLY) {
+        runs_delay_purged(&arena.delay, round.bytes, now_ms);
     }
-    const uint64_t next_ms = now_ms + runs_delay_ms(&arena.delay);
+    if (round.is_over) {
+        arena.open_round = 0;
+    }
+    return round.bytes;
+}
+
+// The lock is held.
+static size_t purge_everything(void) {
+    arena.open_round = 0;
+    struct round round = {.number = ++arena.purge_round, .scope = PURGE_EVERYTHING};
+    go_round(&round);
+    return round.bytes;
+}
+
+size_t arena_purge(uint64_t now_ms, bool everything) {
+    lock_acquire(&arena.lock);
+    prepare_lists();
+    if (!everything && !arena_purge_is_due(now_ms)) {
+        lock_release(&arena.lock);
+        return 0;
+    }
+    const size_t bytes = everything ? purge_everything() : purge_by_clock(now_ms);
+    // Of a round that is not over the next tick does more.
+    const uint64_t next_ms = arena.open_round != 0 ? now_ms : now_ms + runs_delay_ms(&arena.delay);
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty) ? UINT64_MAX : next_ms);
     lock_release(&arena.lock);
     if (bytes != 0) {
@@ -510,12 +544,14 @@ static void count_purged(size_t bytes) {
 // refuses to take back what is locked in memory: so much stays then, and is not looked for again at every call. What others
 // freed meanwhile is for their own purges.
 static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
-    uint64_t refused_pages;
-    const size_t bytes = purge_round(PURGE_EVERYTHING, rest_bytes >> PAGE_SHIFT, &refused_pages);
-    if (unlikely(refused_pages != 0 && all_dirty_bytes() > bound_bytes)) {
-        excess_accept(&arena.excess, refused_pages * PAGE_BYTES);
+    struct round round = {.number = ++arena.purge_round,
+                          .scope = PURGE_EVERYTHING,
+                          .rest_pages = rest_bytes >> PAGE_SHIFT};
+    go_round(&round);
+    if (unlikely(round.refused_pages != 0 && all_dirty_bytes() > bound_bytes)) {
+        excess_accept(&arena.excess, round.refused_pages * PAGE_BYTES);
     }
-    return bytes;
+    return round.bytes;
 }
 
 // Purges so much of what is dirty, or what there is. The lock is held.
@@ -552,7 +588,11 @@ void arena_purge_small(uint64_t most_bytes) {
 
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
-    const size_t bytes = purge_down_to(excess_rest(bound_bytes), bound_bytes);
+    const uint64_t now_bytes = all_dirty_bytes();
+    // Where that is more than one call does, the next free goes on: it makes less of it dirty than goes.
+    const uint64_t rest_bytes =
+        greatest_u64(excess_rest(bound_bytes), now_bytes - least_u64(now_bytes, CALL_BYTES));
+    const size_t bytes = purge_down_to(rest_bytes, bound_bytes);
     if (bytes != 0) {
         excess_dropped(&arena.excess, bytes, bound_bytes);
     }

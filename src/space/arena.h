@@ -42,8 +42,10 @@ struct arena {
     uint64_t lengths;
     struct list all, dirty;
     struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
-    uint64_t purge_round;
-    uint32_t spare_count;  // wholly free and clean superslabs
+    uint64_t purge_round;        // of the latest round
+    uint64_t open_round;         // of that by the clock, which is not over; 0: none
+    uint8_t open_scope;          // enum purge_scope (arena.c): what it takes
+    uint32_t spare_count;        // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
     uint64_t used_pages;  // in runs, their guards included
     // Bytes of huge blocks, live and kept. Relaxed: written under the lock of their table, read under this one; a late
@@ -101,8 +103,9 @@ uint64_t arena_purge_due(void);
 // Whether it is due; also where purge_delay_ms has become shorter than what is left until then.
 bool arena_purge_is_due(uint64_t now_ms);
 
-// Purges what has aged (everything dirty when `everything`) and unmaps superslabs that are wholly
-// free, beyond one: clean ones, and those that the system refuses to clear. Returns the bytes given back.
+// Purges what has aged, or as much of it as takes about a millisecond, so that the next call is due at once; everything
+// dirty when `everything`. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
+// refuses to clear. Returns the bytes given back.
 size_t arena_purge(uint64_t now_ms, bool everything);
 
 // Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when

@@ -64,6 +64,9 @@ enum cache_state {
     CACHE_KEPT,  // waits for a thread with the blocks of the last one: the registry's lock covers them meanwhile
 };
 
+// A round through the slabs of a thread's own heap (thread/maintenance.c).
+enum own_round { OWN_ROUND_NONE, OWN_ROUND_EARLY, OWN_ROUND_FULL };
+
 struct thread_cache {
     // What the fast paths read, in the order they read it. The tops are written by the owning
     // thread alone; statistics of other threads read them relaxed, tolerating a stale value.
@@ -97,6 +100,7 @@ struct thread_cache {
     uint8_t researched;       // 1: operations are counted and timed (research.h)
     uint8_t checked;          // 1: no magazines: every call goes to the heap (hardened)
     uint8_t deletes_trusted;  // 1: operator delete may be free (api/delete.c)
+    uint8_t own_round;        // enum own_round: what the next tick goes on with
     uint8_t learner_is_due;   // 1: it looks at the end of this slow path
     bool entered;             // the thread is changing it: see cache_enter()
     uint8_t exit_rounds;      // times the thread's exit handler has run

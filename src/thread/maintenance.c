@@ -18,10 +18,6 @@
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
-// A visit gives back so much, about a millisecond's worth, while the heap's thread may wait for its lock; the next one
-// goes on.
-#define VISIT_BYTES (8 * MIB)
-
 // A cursor that any thread moves; two threads at one heap do no harm. Release on moving, acquire on
 // reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
@@ -49,7 +45,7 @@ static void visit_late_heap(void) {
     struct heap *heap = late_heap();
     if (lock_try_acquire(&heap->lock)) {
         if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap)) {
-            heap->budget_bytes = VISIT_BYTES;
+            heap->budget_bytes = HEAP_BUDGET_CALL;
             give_back(heap, 0);
             heap_purge_slabs(heap, true);
             heap->wants_visit = heap->put_since_purge = heap->budget_bytes == 0;
@@ -69,7 +65,7 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
         return false;
     }
     bool cleaned = false;
-    heap->budget_bytes = VISIT_BYTES;
+    heap->budget_bytes = HEAP_BUDGET_CALL;
     const uint64_t decay_ms = option_live(decay_interval_ms);
     if ((heap->wants_visit && idle_ms >= least_u64(MIGRATION_IDLE_MS, decay_ms)) ||
         (heap_has_remote(heap) && idle_ms >= decay_ms)) {
@@ -110,7 +106,7 @@ static void relieve_overfull(struct thread_cache *cache) {
     if (!lock_try_acquire(&heap->lock)) {
         return;  // whoever has it may collect, or the next slow path does
     }
-    heap->budget_bytes = VISIT_BYTES;
+    heap->budget_bytes = HEAP_BUDGET_CALL;
     give_back(heap, (unsigned)option_live(retain_slabs));
     if (heap->budget_bytes != 0) {
         cache->heap.overfull = NULL;
@@ -207,26 +203,47 @@ static void follow_control(void) {
     }
 }
 
-// What is free inside the slabs of the thread's own heap.
+// Which round is to be gone on with, or begins.
+static enum own_round own_round(const struct thread_cache *cache, uint64_t now_ms) {
+    if (cache->own_round != OWN_ROUND_NONE) {
+        return (enum own_round)cache->own_round;
+    }
+    if (now_ms - cache->slab_purge_ms >= option_live(slab_purge_delay_ms)) {
+        return OWN_ROUND_FULL;
+    }
+    return now_ms - cache->early_purge_ms < heap_purge_delay_ms(&cache->heap) ? OWN_ROUND_NONE
+                                                                              : OWN_ROUND_EARLY;
+}
+
+// What is free inside the slabs of the thread's own heap: as much as one call does.
+static bool go_own_round(struct heap *heap, enum own_round round) {
+    lock_acquire(&heap->lock);
+    heap_collect(heap);
+    heap->budget_bytes = HEAP_BUDGET_CALL;
+    if (round == OWN_ROUND_FULL) {
+        heap_purge_slabs(heap, false);
+    } else {
+        heap_purge_early(heap, false);
+    }
+    heap->budget_bytes = HEAP_BUDGET_ALL;
+    const bool is_over = heap_round_is_over(heap);
+    lock_release(&heap->lock);
+    return is_over;
+}
+
 static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
-    struct heap *heap = &cache->heap;
-    const bool is_due = now_ms - cache->slab_purge_ms >= option_live(slab_purge_delay_ms);
-    if (!is_due && now_ms - cache->early_purge_ms < heap_purge_delay_ms(heap)) {
+    const enum own_round round = own_round(cache, now_ms);
+    if (round == OWN_ROUND_NONE) {
         return;
     }
     // The first look only starts the clock.
-    if (cache->slab_purge_ms != 0) {
-        lock_acquire(&heap->lock);
-        heap_collect(heap);
-        if (is_due) {
-            heap_purge_slabs(heap, false);
-        } else {
-            heap_purge_early(heap, false);
-        }
-        lock_release(&heap->lock);
+    if (cache->slab_purge_ms != 0 && !go_own_round(&cache->heap, round)) {
+        cache->own_round = (uint8_t)round;
+        return;
     }
+    cache->own_round = OWN_ROUND_NONE;
     cache->early_purge_ms = now_ms;
-    if (is_due) {
+    if (round == OWN_ROUND_FULL) {
         cache->slab_purge_ms = now_ms;
     }
 }

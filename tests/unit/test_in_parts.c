@@ -1,0 +1,249 @@
+// What takes long where there is much memory is done in parts: no call gives back more than some milliseconds' worth.
+#include "isolate.h"
+
+#include <string.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "fake_os.h"
+#include "heap/heap.h"
+#include "heap/heap_check.h"
+#include "heap/heap_purge.h"
+#include "heap/slab.h"
+#include "plain_runs.h"
+#include "space/page_map.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+
+static struct heap heap;
+
+// More slabs of blocks of a page than one call looks at.
+enum { SLAB_COUNT = 2500, PER_SLAB_MOST = 64 };
+static void *blocks[SLAB_COUNT * PER_SLAB_MOST];
+static unsigned block_count;
+
+static unsigned per_slab(void) {
+    return size_classes[SIZE_CLASS_4096].block_count;
+}
+
+// Slabs that are full; blocks[i * per_slab()] is the first one's of slab i.
+static void fill(void) {
+    page_map_init();
+    heap_init(&heap, 2);
+    block_count = SLAB_COUNT * per_slab();
+    for (unsigned i = 0; i < block_count;) {
+        const unsigned got =
+            heap_take(&heap, SIZE_CLASS_4096, per_slab() - i % per_slab(), blocks + i);
+        assert_true(got > 0);
+        for (unsigned j = 0; j < got; j++) {
+            memset(blocks[i + j], 1, 1);
+        }
+        i += got;
+    }
+}
+
+static void put(unsigned index) {
+    heap_put(&heap, &blocks[index], 1);
+    blocks[index] = NULL;
+}
+
+// One block of each slab came back.
+static void open_each(void) {
+    fill();
+    options.excess_bytes = UINT64_C(1) << 30;
+    for (unsigned i = 0; i < SLAB_COUNT; i++) {
+        put(i * per_slab());
+    }
+}
+
+static uint64_t purge(void) {
+    heap.budget_bytes = HEAP_BUDGET_CALL;
+    const uint64_t bytes = heap_purge_slabs(&heap, false);
+    heap.budget_bytes = HEAP_BUDGET_ALL;
+    return bytes;
+}
+
+static void check(void) {
+    assert_int_equal(heap_check(&heap), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
+static void test_a_round_takes_several_calls(void **state) {
+    (void)state;
+    open_each();
+    assert_int_equal(purge(), 0);  // ages
+    assert_false(heap_round_is_over(&heap));
+    assert_int_equal(heap.round.looked_through_count, 2048);
+    assert_int_equal(heap.looked_through_count, 0);
+    assert_int_equal(purge(), 0);
+    assert_true(heap_round_is_over(&heap));
+    assert_int_equal(heap.looked_through_count, SLAB_COUNT);
+    assert_int_equal(purge(), 2048 * 4096);
+    assert_int_equal(purge(), (SLAB_COUNT - 2048) * 4096);
+    check();
+}
+
+// Who has no bound does all at once, whatever was begun before.
+static void test_without_a_bound_it_takes_one(void **state) {
+    (void)state;
+    open_each();
+    assert_int_equal(purge(), 0);
+    assert_int_equal(heap_purge_slabs(&heap, true), SLAB_COUNT * 4096);
+    assert_true(heap_round_is_over(&heap));
+    check();
+}
+
+static struct run *next_of_round(void) {
+    return CONTAINER_OF(heap.round.walk.link, struct run, bin_link);
+}
+
+static void test_the_slab_that_is_next_may_leave(void **state) {
+    (void)state;
+    open_each();
+    purge();
+    // It fills.
+    struct run *next = next_of_round();
+    while (next->free_count != 0) {
+        void *block;
+        assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, 1, &block), 1);
+    }
+    assert_ptr_not_equal(next_of_round(), next);
+    // It empties, and goes.
+    next = next_of_round();
+    const uintptr_t start = next->start;
+    const uintptr_t end = start + next->page_count * PAGE_BYTES;
+    for (unsigned i = 0; i < block_count; i++) {
+        if ((uintptr_t)blocks[i] >= start && (uintptr_t)blocks[i] < end) {
+            put(i);
+        }
+    }
+    assert_ptr_not_equal(next_of_round(), next);
+    purge();
+    assert_true(heap_round_is_over(&heap));
+    check();
+}
+
+// Slabs that became sparse with nobody to purge them: who frees next does as much as one call does.
+static void test_excess_goes_in_several_calls(void **state) {
+    (void)state;
+    fill();
+    options.excess_bytes = 8 * MIB;
+    heap.budget_bytes = 0;
+    for (unsigned i = 0; i < block_count; i++) {
+        if (i % per_slab() > 2) {
+            put(i);
+        }
+    }
+    heap.budget_bytes = HEAP_BUDGET_ALL;
+    const uint64_t loose_bytes = heap.loose_bytes;
+    assert_true(loose_bytes > 64 * MIB);
+    put(0);
+    const uint64_t slab_bytes = (uint64_t)per_slab() * 4096;
+    assert_in_range(fake_os_purged_bytes(), HEAP_BUDGET_CALL / 2, HEAP_BUDGET_CALL + slab_bytes);
+    unsigned calls = 1;
+    while (heap.loose_bytes > 8 * MIB) {
+        const uint64_t before = fake_os_purged_bytes();
+        put(per_slab() * calls++);
+        assert_in_range(fake_os_purged_bytes() - before, 0, HEAP_BUDGET_CALL + 2 * slab_bytes);
+        assert_in_range(calls, 0, 4 * loose_bytes / HEAP_BUDGET_CALL);
+    }
+    check();
+}
+
+// Where nothing can go the slabs are looked at once, and again when there is an eighth more.
+static void test_excess_that_stays_is_looked_for_once(void **state) {
+    (void)state;
+    open_each();
+    for (unsigned i = 0; i < SLAB_COUNT; i++) {
+        for (unsigned j = 1; j < 4; j++) {
+            put(i * per_slab() + j);
+        }
+    }
+    options.excess_bytes = MIB;
+    unsigned calls = 0;
+    while (heap.excess.accepted_bytes == 0) {
+        put(4 + per_slab() * calls++);
+        assert_in_range(calls, 1, 1 + SLAB_COUNT / 2048);
+    }
+    assert_null(heap.excess_walk.walk.link);
+    put(4 + per_slab() * calls);
+    assert_null(heap.excess_walk.walk.link);
+    assert_int_equal(fake_os_purged_bytes(), 0);
+    check();
+}
+
+static void test_runs_go_in_several_calls(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 500;
+    struct run *runs[5];
+    for (unsigned i = 0; i < ARRAY_COUNT(runs); i++) {
+        runs[i] = take_plain(SUPERSLAB_PAGES);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(runs); i++) {
+        arena_give(runs[i]);
+    }
+    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge_due(), 10500);
+    assert_int_equal(arena_purge(10500, false), 8 * MIB);
+    assert_int_equal(arena_purge_due(), 10500);  // at once
+    // What is freed meanwhile is no part of it.
+    arena_give(take_plain(1));
+    assert_int_equal(arena_purge(10508, false), 8 * MIB);
+    assert_int_equal(arena_purge_due(), 10508);
+    const uint64_t left_bytes = dirty_bytes();
+    assert_int_equal(arena_purge(10516, false), left_bytes - PAGE_BYTES);
+    assert_int_equal(arena_purge_due(), 11016);
+    assert_int_equal(arena_purge(11016, false), 0);
+    assert_int_equal(arena_purge(11516, false), PAGE_BYTES);
+    assert_int_equal(arena_purge_due(), UINT64_MAX);
+    assert_int_equal(arena_check(), 0);
+}
+
+// A thread's own slabs: each tick goes on, and the delay counts from the end.
+static void test_ticks_go_on_with_a_round(void **state) {
+    (void)state;
+    assert_non_null(lifecycle_attach());
+    options.watched_operations = 0;
+    options.learn = 0;
+    options.excess_bytes = UINT64_C(1) << 30;
+    options.slab_purge_delay_ms = 1000;
+    block_count = SLAB_COUNT * per_slab();
+    for (unsigned i = 0; i < block_count; i++) {
+        blocks[i] = hakmem_alloc(4096);
+        memset(blocks[i], 1, 1);
+    }
+    for (unsigned i = 0; i < block_count; i += per_slab()) {
+        hakmem_dealloc(blocks[i]);
+    }
+    cache_empty(thread_cache);
+    uint64_t purged_bytes = 0;
+    unsigned ticks = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        fake_os_pass_ms(100);
+        thread_cache->pace_ticks = 0;
+        assert_true(maintenance_tick(thread_cache));
+        const uint64_t bytes = fake_os_purged_bytes() - purged_bytes;
+        purged_bytes += bytes;
+        assert_in_range(bytes, 0, HEAP_BUDGET_CALL);
+        ticks += bytes != 0;
+    }
+    assert_int_equal(ticks, 2);
+    assert_in_range(purged_bytes, (SLAB_COUNT - 20) * 4096, SLAB_COUNT * 4096);
+    assert_int_equal(check_all(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_round_takes_several_calls),
+        cmocka_unit_test(test_without_a_bound_it_takes_one),
+        cmocka_unit_test(test_the_slab_that_is_next_may_leave),
+        cmocka_unit_test(test_excess_goes_in_several_calls),
+        cmocka_unit_test(test_excess_that_stays_is_looked_for_once),
+        cmocka_unit_test(test_runs_go_in_several_calls),
+        cmocka_unit_test(test_ticks_go_on_with_a_round),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
