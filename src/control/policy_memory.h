@@ -38,7 +38,7 @@ bool policy_growth(struct policy_growth *state, const struct growth_signals *sig
 bool policy_excess(struct excess_raise *raise, uint64_t bound_bytes, uint64_t refault_bytes,
                    struct policy_decision *decision);
 
-// After a round over a heap's slabs or the empty runs, before what it has purged is added to delay->early_bytes. The shortest delay is
+// As a round over a heap's slabs or the empty runs begins, before what it purges is added to delay->early_bytes. The shortest delay is
 // `early_part` of the longest, which comes at once where most of little was wanted again a few times. `affordable_bytes`: what
 // of them may be wanted again since the last such round before which some was; where nothing is, or the delay is the longest, it
 // does not matter. False: the delay stays.

@@ -28,8 +28,8 @@ static inline void bin_unlink(struct heap *heap, struct run *slab) {
     if (unlikely(heap->round.walk.link == &slab->bin_link)) {
         heap->round.walk.link = slab->bin_link.next;
     }
-    if (unlikely(heap->excess_walk.walk.link == &slab->bin_link)) {
-        heap->excess_walk.walk.link = slab->bin_link.next;
+    if (unlikely(heap->excess_walk.link == &slab->bin_link)) {
+        heap->excess_walk.link = slab->bin_link.next;
     }
     list_remove(&slab->bin_link);
 }

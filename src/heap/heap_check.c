@@ -93,6 +93,19 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
     return violations + check.violations;
 }
 
+// Where a walk goes on: at a slab of its class's list, or at the list.
+static void check_walk(struct check *check, const struct heap *heap, const struct slab_walk *walk) {
+    if (walk->link != NULL) {
+        const struct list *head = &heap->bins[walk->class_index].partial;
+        const struct list *link = head->next;
+        while (link != head && link != walk->link) {
+            link = link->next;
+        }
+        check_equal(check, "a walk goes on in the list of its class", (uintptr_t)link,
+                    (uintptr_t)walk->link);
+    }
+}
+
 size_t heap_check(const struct heap *heap) {
     struct check check = {"heap", heap->id, 0};
     struct bin_totals totals[SIZE_CLASS_COUNT] = {{0, 0, 0}};
@@ -110,6 +123,8 @@ size_t heap_check(const struct heap *heap) {
     check_equal(&check, "spares.count == empty slabs of so many pages", heap->spares.count, spares);
     check_that(&check, heap->spares.low <= spares, "spares.low <= spares.count", heap->spares.low,
                spares);
+    check_walk(&check, heap, &heap->round.walk);
+    check_walk(&check, heap, &heap->excess_walk);
     // Sums tell something of sound slabs alone.
     for (size_t i = 0; i < SIZE_CLASS_COUNT && violations + check.violations == 0; i++) {
         check_equal(&check, "a bin's used_blocks == blocks that its slabs handed out",

@@ -100,6 +100,7 @@ void heap_purge_sparse(struct heap *heap, struct run *slab) {
 static void begin_class(const struct heap *heap, struct slab_walk *walk, unsigned class_index) {
     walk->class_index = (uint8_t)class_index;
     walk->link = heap->bins[class_index].partial.next;
+    walk->left = heap->bins[class_index].slab_count;
 }
 
 static void walk_begin(const struct heap *heap, struct slab_walk *walk) {
@@ -108,7 +109,7 @@ static void walk_begin(const struct heap *heap, struct slab_walk *walk) {
 
 // The next slab, of blocks of purge_slab_block_min at least. NULL: there is none left, and the walk is over.
 static struct run *walk_next(const struct heap *heap, struct slab_walk *walk) {
-    while (walk->link == &heap->bins[walk->class_index].partial ||
+    while (walk->left == 0 || walk->link == &heap->bins[walk->class_index].partial ||
            size_classes[walk->class_index].block_bytes < option_live(purge_slab_block_min)) {
         if (walk->class_index == 0) {
             walk->link = NULL;
@@ -118,24 +119,28 @@ static struct run *walk_next(const struct heap *heap, struct slab_walk *walk) {
     }
     struct run *slab = CONTAINER_OF(walk->link, struct run, bin_link);
     walk->link = walk->link->next;
+    walk->left--;
     return slab;
 }
 
+// What one call purges where slabs keep too much: half a millisecond's worth, and more than it can have made loose.
+#define CALL_EXCESS_BYTES (4 * MIB)
 // Slabs that one call looks at.
 #define CALL_LOOKS 2048
 
-// Purges sparse slabs until so much is left, or as many as one call does.
+// Goes on purging sparse slabs, as many as one call does, until so much is left, or all were looked at: then the walk is over.
 static size_t purge_sparse_slabs(struct heap *heap, uint64_t rest_bytes) {
-    struct excess_walk *excess = &heap->excess_walk;
+    struct slab_walk *walk = &heap->excess_walk;
     size_t bytes = 0;
-    if (excess->walk.link == NULL) {
-        walk_begin(heap, &excess->walk);
-        excess->is_whole = true;
-    }
-    for (unsigned looks = 0; looks < CALL_LOOKS && bytes < HEAP_BUDGET_CALL; looks++) {
-        struct run *slab = heap->loose_bytes <= rest_bytes || heap->budget_bytes == 0
-                               ? NULL
-                               : walk_next(heap, &excess->walk);
+    for (unsigned looks = 0; looks < CALL_LOOKS && bytes < CALL_EXCESS_BYTES; looks++) {
+        if (heap->budget_bytes == 0) {
+            break;
+        }
+        if (heap->loose_bytes <= rest_bytes) {
+            walk->link = NULL;
+            break;
+        }
+        struct run *slab = walk_next(heap, walk);
         if (slab == NULL) {
             break;
         }
@@ -165,17 +170,19 @@ void heap_purge_excess(struct heap *heap) {
         trim_runs(heap);
     }
     if (heap->budget_bytes == 0) {
-        // Slabs may have become sparse with nobody to purge them: whoever has a budget looks for them.
+        // Slabs may have become sparse with nobody to purge them: whoever has a budget looks for them, at all.
         heap->excess.accepted_bytes = 0;
+        heap->excess_walk.link = NULL;
         return;
     }
-    if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
-        return;
+    if (likely(heap->excess_walk.link == NULL)) {
+        if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
+            return;
+        }
+        walk_begin(heap, &heap->excess_walk);
     }
     end_purge(heap, purge_sparse_slabs(heap, excess_rest(bound_bytes)), bound_bytes);
-    if (heap->loose_bytes <= bound_bytes) {
-        heap->excess_walk.is_whole = false;
-    } else if (heap->excess_walk.walk.link == NULL && heap->excess_walk.is_whole) {
+    if (heap->excess_walk.link == NULL && heap->loose_bytes > bound_bytes) {
         excess_accept(&heap->excess, heap->loose_bytes);
     }
     heap_tell_bytes(heap);
@@ -191,7 +198,9 @@ static void ask_delay(struct heap *heap) {
 
 static void round_begin(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
-    if (!now) {
+    if (now) {
+        heap->put_since_purge = heap->put_since_early = false;
+    } else {
         ask_delay(heap);
     }
     walk_begin(heap, &round->walk);
@@ -218,12 +227,12 @@ static size_t round_visit(struct heap *heap, struct run *slab) {
     return 0;
 }
 
-// Begins a round, or goes on with one of the kind that an earlier call had no budget for. Where the budget is none for all,
-// looking at slabs counts as well.
+// Begins a round, or goes on with one that an earlier call had no budget for, if that takes as much. Where the budget is none
+// for all, looking at slabs counts as well.
 static size_t purge_round(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
     const bool has_all = heap->budget_bytes > HEAP_BUDGET_CALL;
-    if (round->walk.link == NULL || has_all || round->now != now || round->early != early) {
+    if (round->walk.link == NULL || has_all || (now && !round->now) || (!early && round->early)) {
         round_begin(heap, now, early);
     }
     size_t bytes = 0;
@@ -254,7 +263,8 @@ size_t heap_purge_slabs(struct heap *heap, bool now) {
 }
 
 bool heap_purge_early(struct heap *heap, bool now) {
-    heap->purge_delay.early_bytes += purge_round(heap, now, true);
+    const size_t bytes = purge_round(heap, now, true);
+    heap->purge_delay.early_bytes += heap->round.early ? bytes : 0;
     return heap->round.left_some;
 }
 

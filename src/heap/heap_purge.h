@@ -43,18 +43,28 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count);
 // A slab has become sparse while the heap keeps too much.
 void heap_purge_sparse(struct heap *heap, struct run *slab);
 
-// Blocks came back: gives free ones back to the system when too many of them are still backed by memory, as much as one call
-// does (HEAP_BUDGET_CALL); the next ones go on.
+// Blocks came back: gives free ones back to the system when too many of them are still backed by memory, or some of these: the
+// next calls go on.
 void heap_purge_excess(struct heap *heap);
 
-// Purges free pages inside slabs that took blocks back: those that nothing happened to since the
-// last call, or, when `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes.
-// With a budget of HEAP_BUDGET_CALL or less the round may take several calls, which want to be of one kind.
+// Purges free pages inside slabs that took blocks back: those that nothing happened to since the last round, or, when
+// `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes. With a budget of
+// HEAP_BUDGET_CALL or less a round may take several calls; it ends as what it began as, unless more is asked for.
 size_t heap_purge_slabs(struct heap *heap, bool now);
 
-// Whether it is over.
+// Whether there is none to go on with.
 static inline bool heap_round_is_over(const struct heap *heap) {
     return heap->round.walk.link == NULL;
+}
+
+// Whether there is one that began with `now`.
+static inline bool heap_round_goes_on(const struct heap *heap, bool early) {
+    return !heap_round_is_over(heap) && heap->round.now && heap->round.early == early;
+}
+
+// Whether the calls since the budget was set left something for the next one.
+static inline bool heap_has_more(const struct heap *heap) {
+    return heap->budget_bytes == 0 || heap->excess_walk.link != NULL;
 }
 
 // The same before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a

@@ -38,6 +38,7 @@ struct spares {
 struct slab_walk {
     // The next slab's, or the list itself at its end; NULL: no walk is under way.
     const struct list *link;
+    uint32_t left;  // of the class at most: slabs come to the end of its list meanwhile
     uint8_t class_index;
 };
 
@@ -47,12 +48,6 @@ struct slab_round {
     uint32_t looked_through_count;  // slabs so far
     bool now, early;                // which kind it is
     bool left_some;                 // that huge pages may back
-};
-
-// A walk for sparse slabs, while too much is loose.
-struct excess_walk {
-    struct slab_walk walk;
-    bool is_whole;  // since it began there was too much all the time
 };
 
 struct heap {
@@ -68,7 +63,7 @@ struct heap {
     uint8_t retained_next;
     struct spares spares;
     struct slab_round round;
-    struct excess_walk excess_walk;
+    struct slab_walk excess_walk;  // for sparse slabs, until little enough is loose
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
@@ -77,11 +72,12 @@ struct heap {
     struct excess excess;
     struct purge_delay purge_delay;
     bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
-    bool put_since_purge;  // blocks came back since an idle heap's slabs were last purged
-    bool put_since_early;  // or purged early (heap_purge_early)
+    bool
+        put_since_purge;  // blocks came back since a round began that purges whatever has aged or not
+    bool put_since_early;  // or an early one
     bool wants_visit;      // who collected for the idle heap left empty slabs to its next visitor
-    // What may go to the arena and to the system before the lock is released: without end for the heap's own thread,
-    // little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
+    // What may go to the arena and to the system before the lock is released: without end for the heap's own thread but in
+    // its rounds by age, little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;

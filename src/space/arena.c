@@ -82,13 +82,23 @@ static void note_sum(void) {
     arena.sum_peak_pages = greatest_u64(arena.sum_peak_pages, sum_pages());
 }
 
-// Pages come into use, `new_pages` of them from the system. What once made room and is wanted again counts as if it had stayed:
-// so a program that takes runs and huge blocks by turns pays for that once.
-static void count_used(uint64_t pages, uint64_t new_pages) {
-    excess_needed(&arena.excess, new_pages * PAGE_BYTES);
+// What made room and is wanted again, before it would have gone anyway, counts as if it had stayed: so a program that takes runs and
+// huge blocks by turns pays for that once.
+static MIDDLE_PATH void count_room_wanted(uint64_t new_pages) {
+    if (os_clock_ms_locked() > arena.room_ms + option_live(purge_delay_ms)) {
+        arena.room_pages = 0;
+    }
     const uint64_t back_pages = least_u64(new_pages, arena.room_pages);
     arena.room_pages -= back_pages;
     arena.sum_peak_pages += back_pages;
+}
+
+// Pages come into use, `new_pages` of them from the system.
+static void count_used(uint64_t pages, uint64_t new_pages) {
+    excess_needed(&arena.excess, new_pages * PAGE_BYTES);
+    if (unlikely(arena.room_pages != 0)) {
+        count_room_wanted(new_pages);
+    }
     arena.used_pages += pages;
     if (unlikely(held_pages() > atomic_load_relaxed(&arena_peak_pages))) {
         atomic_store_relaxed(&arena_peak_pages, (uint32_t)held_pages());
@@ -432,7 +442,7 @@ struct round {
     enum purge_scope scope;
     uint64_t rest_pages;  // it is over when so many are left
     bool is_bounded;      // to what one call does
-    bool is_over;
+    bool has_visited_all, is_over;
     uint64_t refused_pages;  // what the system did not take back, and is still there
     size_t bytes;            // given back
 };
@@ -445,22 +455,27 @@ struct round {
 static void go_round(struct round *round) {
     unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
     unsigned visits = 0;
-    // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. The round is
-    // over when all of them were visited by it or a later one that does as much, as seen without giving up the lock.
+    // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. All were
+    // visited when that is so by it or a later one that does as much, as seen without giving up the lock.
     const struct superslab *first_done = NULL;
-    round->is_over = false;
-    while (!round->is_bounded || (round->bytes < CALL_BYTES && visits < CALL_VISITS)) {
+    for (;;) {
         struct superslab *superslab = CONTAINER_OF(arena.dirty.next, struct superslab, dirty_link);
-        if (list_is_empty(&arena.dirty) || superslab == first_done ||
-            (round->rest_pages != 0 && all_dirty_pages() <= round->rest_pages)) {
-            round->is_over = true;
+        round->has_visited_all = list_is_empty(&arena.dirty) || superslab == first_done;
+        round->is_over = round->has_visited_all ||
+                         (round->rest_pages != 0 && all_dirty_pages() <= round->rest_pages);
+        if (round->is_over) {
+            break;
+        }
+        uint64_t *last = round->scope == PURGE_EVERYTHING ? &superslab->purge_round_full
+                                                          : &superslab->purge_round;
+        const bool is_done = *last >= round->number;
+        if (!is_done && round->is_bounded &&
+            (round->bytes >= CALL_BYTES || visits == CALL_VISITS)) {
             break;
         }
         list_remove(&superslab->dirty_link);
         list_push_back(&arena.dirty, &superslab->dirty_link);
-        uint64_t *last = round->scope == PURGE_EVERYTHING ? &superslab->purge_round_full
-                                                          : &superslab->purge_round;
-        if (*last >= round->number) {
+        if (is_done) {
             first_done = first_done == NULL ? superslab : first_done;
             continue;
         }
@@ -483,8 +498,7 @@ static void go_round(struct round *round) {
     unmap_spares();
 }
 
-// A round by the clock is due, which may take several calls. Of the threads that find it so at the same time, one goes on with
-// it: a second one would take the pages that the first has just aged. The lock is held.
+// A round by the clock is due, or what is left of one. While a thread is at it, it is not due for others. The lock is held.
 static size_t purge_by_clock(uint64_t now_ms) {
     if (arena.open_round == 0) {
         arena.open_round = ++arena.purge_round;
@@ -501,8 +515,9 @@ static size_t purge_by_clock(uint64_t now_ms) {
     if (round.scope == PURGE_EARLY) {
         runs_delay_purged(&arena.delay, round.bytes, now_ms);
     }
-    if (round.is_over) {
+    if (round.is_over && arena.open_round == round.number) {
         arena.open_round = 0;
+        runs_delay_end(&arena.delay, round.scope == PURGE_EARLY, now_ms);
     }
     return round.bytes;
 }
@@ -548,7 +563,8 @@ static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
                           .scope = PURGE_EVERYTHING,
                           .rest_pages = rest_bytes >> PAGE_SHIFT};
     go_round(&round);
-    if (unlikely(round.refused_pages != 0 && all_dirty_bytes() > bound_bytes)) {
+    if (unlikely(round.refused_pages != 0 && round.has_visited_all &&
+                 all_dirty_bytes() > bound_bytes)) {
         excess_accept(&arena.excess, round.refused_pages * PAGE_BYTES);
     }
     return round.bytes;
@@ -570,6 +586,7 @@ void arena_make_room(void) {
     if (pages > arena.sum_peak_pages) {
         purged_bytes = purge_some((pages - arena.sum_peak_pages) * PAGE_BYTES);
         arena.room_pages += purged_bytes >> PAGE_SHIFT;
+        arena.room_ms = os_clock_ms_locked();
         note_sum();
     }
     lock_release(&arena.lock);
@@ -589,7 +606,7 @@ void arena_purge_small(uint64_t most_bytes) {
 static void purge_excess(uint64_t bound_bytes) {
     lock_acquire(&arena.lock);
     const uint64_t now_bytes = all_dirty_bytes();
-    // Where that is more than one call does, the next free goes on: it makes less of it dirty than goes.
+    // Where that is more than one call does, the next free goes on: it makes less dirty than goes.
     const uint64_t rest_bytes =
         greatest_u64(excess_rest(bound_bytes), now_bytes - least_u64(now_bytes, CALL_BYTES));
     const size_t bytes = purge_down_to(rest_bytes, bound_bytes);

@@ -53,6 +53,7 @@ struct arena {
     _Atomic(uint64_t) beside_bytes;
     uint64_t sum_peak_pages;  // the highest sum of used, dirty and beside, as seen under the lock
     uint64_t room_pages;      // purged by arena_make_room(), and not wanted again so far
+    uint64_t room_ms;         // when that was last
     // Free, and perhaps still backed by memory. Relaxed: written under the lock, read by arena_trim();
     // pairs with nothing.
     _Atomic(uint64_t) dirty_pages;
@@ -103,8 +104,8 @@ uint64_t arena_purge_due(void);
 // Whether it is due; also where purge_delay_ms has become shorter than what is left until then.
 bool arena_purge_is_due(uint64_t now_ms);
 
-// Purges what has aged, or as much of it as takes about a millisecond, so that the next call is due at once; everything
-// dirty when `everything`. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
+// Purges what has aged, or as much of it as takes about a millisecond: the next call is due at once then. Everything dirty
+// when `everything`. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
 // refuses to clear. Returns the bytes given back.
 size_t arena_purge(uint64_t now_ms, bool everything);
 

@@ -25,7 +25,7 @@ struct excess {
     uint64_t accepted_bytes;  // what stays beyond it, since it cannot be given back at once
 };
 
-// Beyond the bound memory goes until this part of it is left, so that the next free does not come here again.
+// Beyond the bound memory goes until this part of it is left, so that not every free comes here; where that is much, in parts.
 static inline uint64_t excess_rest(uint64_t bound_bytes) {
     return bound_bytes / 2;
 }

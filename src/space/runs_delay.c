@@ -25,6 +25,12 @@ bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms) {
     return is_early;
 }
 
+void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms) {
+    if (!was_early) {
+        delay->full_ms = now_ms;
+    }
+}
+
 void runs_delay_purged(struct runs_delay *delay, uint64_t bytes, uint64_t now_ms) {
     if (bytes != 0) {
         delay->learned.early_bytes += bytes;

@@ -9,7 +9,7 @@
 struct runs_delay {
     struct purge_delay learned;
     uint64_t early_ms;  // when an early round gave something back
-    uint64_t full_ms;   // when the last round began that was no early one
+    uint64_t full_ms;   // when the last round that was no early one began, or was over
 };
 
 // What it is now; purge_delay_ms with learn=0, and with refault_permille=0, where nothing may have to be brought back.
@@ -18,7 +18,10 @@ uint64_t runs_delay_ms(const struct runs_delay *delay);
 // A round begins: whether it is an early one.
 bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms);
 
-// An early round is over, and has given so much back.
+// A round is over. One that was no early one may have taken long.
+void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms);
+
+// An early round has given so much back.
 void runs_delay_purged(struct runs_delay *delay, uint64_t bytes, uint64_t now_ms);
 
 // So much comes from the system, that memory given back could have been.

@@ -36,7 +36,6 @@ static void give_back(struct heap *heap, unsigned keep) {
 static size_t give_back_everything(struct heap *heap) {
     heap_end_quarantine(heap);
     give_back(heap, 0);
-    heap->put_since_purge = heap->put_since_early = false;
     return heap_purge_slabs(heap, true);
 }
 
@@ -44,11 +43,12 @@ static size_t give_back_everything(struct heap *heap) {
 static void visit_late_heap(void) {
     struct heap *heap = late_heap();
     if (lock_try_acquire(&heap->lock)) {
-        if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap)) {
+        if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap) ||
+            heap_round_goes_on(heap, false)) {
             heap->budget_bytes = HEAP_BUDGET_CALL;
             give_back(heap, 0);
             heap_purge_slabs(heap, true);
-            heap->wants_visit = heap->put_since_purge = heap->budget_bytes == 0;
+            heap->wants_visit = heap_has_more(heap);
             heap->budget_bytes = HEAP_BUDGET_ALL;
         }
         lock_release(&heap->lock);
@@ -56,8 +56,8 @@ static void visit_late_heap(void) {
 }
 
 // True when there was something to clean up. The heap's lock is held. Pages inside its slabs wait
-// for slab_purge_delay_ms: a heap may be idle only between two threads.
-static bool visit(struct thread_cache *cache, uint64_t now_ms) {
+// for slab_purge_delay_ms: a heap may be idle only between two threads. *budget_bytes: for all visits of a tick.
+static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_bytes) {
     struct heap *heap = &cache->heap;
     // Visits come from all other threads, however close together: time tells, not their number.
     const uint64_t idle_ms = migration_idle_ms(cache, now_ms);
@@ -65,25 +65,26 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms) {
         return false;
     }
     bool cleaned = false;
-    heap->budget_bytes = HEAP_BUDGET_CALL;
+    heap->budget_bytes = *budget_bytes;
     const uint64_t decay_ms = option_live(decay_interval_ms);
     if ((heap->wants_visit && idle_ms >= least_u64(MIGRATION_IDLE_MS, decay_ms)) ||
         (heap_has_remote(heap) && idle_ms >= decay_ms)) {
         give_back(heap, (unsigned)option_live(retain_slabs));
-        heap->wants_visit = heap->budget_bytes == 0;
+        heap->wants_visit = heap_has_more(heap);
         cleaned = true;
     }
-    if (heap->put_since_purge && idle_ms >= option_live(slab_purge_delay_ms)) {
+    const bool wants_all = heap->put_since_purge || heap_round_goes_on(heap, false);
+    const bool wants_early = heap->put_since_early || heap_round_goes_on(heap, true);
+    if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
         give_back(heap, 0);
         heap_purge_slabs(heap, true);
-        heap->put_since_purge = heap->put_since_early = heap->budget_bytes == 0;
         cleaned = true;
-    } else if (heap->put_since_early && idle_ms >= heap_purge_delay_ms(heap)) {
+    } else if (wants_early && idle_ms >= heap_purge_delay_ms(heap)) {
         give_back(heap, 0);
-        heap->put_since_purge = heap_purge_early(heap, true) || heap->budget_bytes == 0;
-        heap->put_since_early = heap->budget_bytes == 0;
+        heap->put_since_purge |= heap_purge_early(heap, true);
         cleaned = true;
     }
+    *budget_bytes = heap->budget_bytes;
     heap->budget_bytes = HEAP_BUDGET_ALL;
     return cleaned;
 }
@@ -94,7 +95,7 @@ static void relieve(struct thread_cache *cache) {
     if (lock_try_acquire(&heap->lock)) {
         heap->budget_bytes = MIGRATION_RELIEF_BYTES;
         give_back(heap, (unsigned)option_live(retain_slabs));
-        heap->wants_visit = heap->budget_bytes == 0;
+        heap->wants_visit = heap_has_more(heap);
         heap->budget_bytes = HEAP_BUDGET_ALL;
         lock_release(&heap->lock);
     }
@@ -108,10 +109,10 @@ static void relieve_overfull(struct thread_cache *cache) {
     }
     heap->budget_bytes = HEAP_BUDGET_CALL;
     give_back(heap, (unsigned)option_live(retain_slabs));
-    if (heap->budget_bytes != 0) {
+    heap->wants_visit = heap_has_more(heap);
+    if (!heap->wants_visit) {
         cache->heap.overfull = NULL;
     }
-    heap->wants_visit = heap->budget_bytes == 0;
     heap->budget_bytes = HEAP_BUDGET_ALL;
     lock_release(&heap->lock);
 }
@@ -120,14 +121,15 @@ static void harvest_idle(struct thread_cache *own, uint64_t now_ms) {
     struct thread_cache *cache = atomic_load_acquire(&harvest_cursor);
     const struct thread_cache *first = NULL;
     unsigned cleaned = 0;
-    for (unsigned i = 0; i < HARVEST_VISITS && cleaned < HARVEST_HEAPS; i++) {
+    size_t budget_bytes = HEAP_BUDGET_CALL;
+    for (unsigned i = 0; i < HARVEST_VISITS && cleaned < HARVEST_HEAPS && budget_bytes != 0; i++) {
         cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
         if (cache == first) {
             break;  // once around
         }
         first = first == NULL ? cache : first;
         if (cache != own && lock_try_acquire(&cache->heap.lock)) {
-            const bool was_cleaned = visit(cache, now_ms);
+            const bool was_cleaned = visit(cache, now_ms, &budget_bytes);
             cleaned += was_cleaned;
             if (unlikely(was_cleaned && cache->heap.loose_bytes > option_live(excess_bytes))) {
                 own->heap.overfull = &cache->heap;  // more than may wait for another tick

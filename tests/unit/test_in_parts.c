@@ -95,32 +95,119 @@ static void test_without_a_bound_it_takes_one(void **state) {
     check();
 }
 
-static struct run *next_of_round(void) {
-    return CONTAINER_OF(heap.round.walk.link, struct run, bin_link);
+static struct run *next_of(const struct slab_walk *walk) {
+    return CONTAINER_OF(walk->link, struct run, bin_link);
 }
 
-static void test_the_slab_that_is_next_may_leave(void **state) {
-    (void)state;
-    open_each();
-    purge();
-    // It fills.
-    struct run *next = next_of_round();
-    while (next->free_count != 0) {
+static void fill_slab(struct run *slab) {
+    while (slab->free_count != 0) {
         void *block;
         assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, 1, &block), 1);
     }
-    assert_ptr_not_equal(next_of_round(), next);
-    // It empties, and goes.
-    next = next_of_round();
-    const uintptr_t start = next->start;
-    const uintptr_t end = start + next->page_count * PAGE_BYTES;
+}
+
+static void empty_slab(struct run *slab) {
+    const uintptr_t start = slab->start;
+    const uintptr_t end = start + slab->page_count * PAGE_BYTES;
     for (unsigned i = 0; i < block_count; i++) {
         if ((uintptr_t)blocks[i] >= start && (uintptr_t)blocks[i] < end) {
             put(i);
         }
     }
-    assert_ptr_not_equal(next_of_round(), next);
+}
+
+// A slab that fills leaves its list, one that empties goes or moves to the end.
+static void leave_in_turn(const struct slab_walk *walk) {
+    struct run *next = next_of(walk);
+    fill_slab(next);
+    assert_ptr_not_equal(next_of(walk), next);
+    check();
+    for (options.retain_slabs = 0; options.retain_slabs < 2; options.retain_slabs++) {
+        next = next_of(walk);
+        empty_slab(next);
+        assert_ptr_not_equal(next_of(walk), next);
+        check();
+    }
+}
+
+static void test_the_slab_that_is_next_in_a_round_may_leave(void **state) {
+    (void)state;
+    open_each();
     purge();
+    leave_in_turn(&heap.round.walk);
+    purge();
+    assert_true(heap_round_is_over(&heap));
+    check();
+}
+
+// Slabs that come to the end of the list meanwhile do not keep a round from its end.
+static void test_a_round_ends_while_slabs_come_and_go(void **state) {
+    (void)state;
+    open_each();
+    purge();
+    for (unsigned i = 0; i < 2048; i++) {
+        void *block;
+        assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, 1, &block), 1);
+    }
+    for (unsigned i = 0; i < 2048; i++) {
+        put(i * per_slab() + 1);
+    }
+    purge();
+    assert_true(heap_round_is_over(&heap));
+    check();
+}
+
+static uint64_t purge_now(bool early) {
+    heap.budget_bytes = HEAP_BUDGET_CALL;
+    const uint64_t before = fake_os_purged_bytes();
+    if (early) {
+        heap_purge_early(&heap, true);
+    } else {
+        heap_purge_slabs(&heap, true);
+    }
+    heap.budget_bytes = HEAP_BUDGET_ALL;
+    return fake_os_purged_bytes() - before;
+}
+
+static void finish_round(bool early) {
+    for (unsigned calls = 0; !heap_round_is_over(&heap); calls++) {
+        assert_in_range(calls, 0, 3);
+        purge_now(early);
+    }
+}
+
+// Blocks that come back to a slab that a visitor's round is past want another one.
+static void test_what_comes_back_behind_a_round_is_told(void **state) {
+    (void)state;
+    open_each();
+    options.huge_pages = huge_pages_never;
+    for (unsigned early = 0; early < 2; early++) {
+        purge_now(early);
+        assert_true(heap_round_goes_on(&heap, early));
+        assert_false(heap.put_since_purge || heap.put_since_early);
+        put(1 + early);  // of the first slab
+        finish_round(early);
+        assert_int_equal(heap.loose_bytes, 4096);
+        assert_true(heap.put_since_purge && heap.put_since_early);
+        purge_now(early);
+        finish_round(early);
+        assert_int_equal(heap.loose_bytes, 0);
+        assert_false(heap.put_since_purge || heap.put_since_early);
+        for (unsigned i = 1; i < SLAB_COUNT && early == 0; i++) {
+            put(i * per_slab() + 1);
+        }
+        put(3 + early);
+    }
+    check();
+}
+
+// The heap's thread goes on with a visitor's round, a visitor begins one of its own.
+static void test_who_wants_more_begins_anew(void **state) {
+    (void)state;
+    open_each();
+    assert_int_equal(purge(), 0);
+    assert_int_equal(purge_now(false), 2048 * 4096);
+    assert_int_equal(purge(), (SLAB_COUNT - 2048) * 4096);
     assert_true(heap_round_is_over(&heap));
     check();
 }
@@ -141,14 +228,16 @@ static void test_excess_goes_in_several_calls(void **state) {
     assert_true(loose_bytes > 64 * MIB);
     put(0);
     const uint64_t slab_bytes = (uint64_t)per_slab() * 4096;
-    assert_in_range(fake_os_purged_bytes(), HEAP_BUDGET_CALL / 2, HEAP_BUDGET_CALL + slab_bytes);
+    assert_in_range(fake_os_purged_bytes(), 4 * MIB, 4 * MIB + slab_bytes);
+    leave_in_turn(&heap.excess_walk);
     unsigned calls = 1;
-    while (heap.loose_bytes > 8 * MIB) {
+    while (heap.excess_walk.link != NULL) {
         const uint64_t before = fake_os_purged_bytes();
         put(per_slab() * calls++);
-        assert_in_range(fake_os_purged_bytes() - before, 0, HEAP_BUDGET_CALL + 2 * slab_bytes);
-        assert_in_range(calls, 0, 4 * loose_bytes / HEAP_BUDGET_CALL);
+        assert_in_range(fake_os_purged_bytes() - before, 0, 4 * MIB + 2 * slab_bytes);
+        assert_in_range(calls, 0, loose_bytes / MIB);
     }
+    assert_true(heap.loose_bytes <= 4 * MIB + slab_bytes);
     check();
 }
 
@@ -167,9 +256,9 @@ static void test_excess_that_stays_is_looked_for_once(void **state) {
         put(4 + per_slab() * calls++);
         assert_in_range(calls, 1, 1 + SLAB_COUNT / 2048);
     }
-    assert_null(heap.excess_walk.walk.link);
+    assert_null(heap.excess_walk.link);
     put(4 + per_slab() * calls);
-    assert_null(heap.excess_walk.walk.link);
+    assert_null(heap.excess_walk.link);
     assert_int_equal(fake_os_purged_bytes(), 0);
     check();
 }
@@ -178,7 +267,7 @@ static void test_runs_go_in_several_calls(void **state) {
     (void)state;
     page_map_init();
     options.purge_delay_ms = 500;
-    struct run *runs[5];
+    struct run *runs[6];
     for (unsigned i = 0; i < ARRAY_COUNT(runs); i++) {
         runs[i] = take_plain(SUPERSLAB_PAGES);
     }
@@ -219,18 +308,24 @@ static void test_ticks_go_on_with_a_round(void **state) {
         hakmem_dealloc(blocks[i]);
     }
     cache_empty(thread_cache);
+    thread_cache->pace_ticks = 0;
+    assert_true(maintenance_tick(thread_cache));
     uint64_t purged_bytes = 0;
     unsigned ticks = 0;
+    unsigned first = 0;
     for (unsigned i = 0; i < 40; i++) {
-        fake_os_pass_ms(100);
+        fake_os_pass_ms(600);
         thread_cache->pace_ticks = 0;
         assert_true(maintenance_tick(thread_cache));
         const uint64_t bytes = fake_os_purged_bytes() - purged_bytes;
         purged_bytes += bytes;
         assert_in_range(bytes, 0, HEAP_BUDGET_CALL);
+        first = ticks == 0 ? i : first;
         ticks += bytes != 0;
     }
     assert_int_equal(ticks, 2);
+    // After 1.2 and 1.8 s they age, after 3 s, a second after that at least, they go.
+    assert_int_equal(first, 4);
     assert_in_range(purged_bytes, (SLAB_COUNT - 20) * 4096, SLAB_COUNT * 4096);
     assert_int_equal(check_all(), 0);
 }
@@ -239,7 +334,10 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_round_takes_several_calls),
         cmocka_unit_test(test_without_a_bound_it_takes_one),
-        cmocka_unit_test(test_the_slab_that_is_next_may_leave),
+        cmocka_unit_test(test_the_slab_that_is_next_in_a_round_may_leave),
+        cmocka_unit_test(test_a_round_ends_while_slabs_come_and_go),
+        cmocka_unit_test(test_what_comes_back_behind_a_round_is_told),
+        cmocka_unit_test(test_who_wants_more_begins_anew),
         cmocka_unit_test(test_excess_goes_in_several_calls),
         cmocka_unit_test(test_excess_that_stays_is_looked_for_once),
         cmocka_unit_test(test_runs_go_in_several_calls),

@@ -597,7 +597,7 @@ static void test_excess_of_an_idle_heap_goes_in_several_visits(void **state) {
     fake_os_pass_ms(100);
     uint64_t before = idle.cache->heap.loose_bytes;
     assert_true(before > 35 * MIB);
-    for (unsigned visits = 0; visits < 6; visits++) {
+    for (unsigned visits = 0; visits < 12; visits++) {
         tick_after(1);
         const uint64_t loose_bytes = idle.cache->heap.loose_bytes;
         // The tick's own, and one more in each slow path while that is too much to wait for ticks.
