@@ -97,6 +97,8 @@ void heap_purge_sparse(struct heap *heap, struct run *slab) {
               bound_bytes);
 }
 
+#define LOOK_BYTES (4 * KIB)
+
 static void begin_class(const struct heap *heap, struct slab_walk *walk, unsigned class_index) {
     walk->class_index = (uint8_t)class_index;
     walk->link = heap->bins[class_index].partial.next;
@@ -107,8 +109,9 @@ static void walk_begin(const struct heap *heap, struct slab_walk *walk) {
     begin_class(heap, walk, SIZE_CLASS_COUNT - 1);
 }
 
-// The next slab, of blocks of purge_slab_block_min at least. NULL: there is none left, and the walk is over.
-static struct run *walk_next(const struct heap *heap, struct slab_walk *walk) {
+// The next slab, of blocks of purge_slab_block_min at least; a look counts as a page given back. NULL: there is none left, and the
+// walk is over.
+static struct run *walk_next(struct heap *heap, struct slab_walk *walk) {
     while (walk->left == 0 || walk->link == &heap->bins[walk->class_index].partial ||
            size_classes[walk->class_index].block_bytes < option_live(purge_slab_block_min)) {
         if (walk->class_index == 0) {
@@ -120,12 +123,13 @@ static struct run *walk_next(const struct heap *heap, struct slab_walk *walk) {
     struct run *slab = CONTAINER_OF(walk->link, struct run, bin_link);
     walk->link = walk->link->next;
     walk->left--;
+    heap_spend(heap, LOOK_BYTES);
     return slab;
 }
 
-// What one call purges where slabs keep too much: half a millisecond's worth, and more than it can have made loose.
+// What one call purges where slabs keep too much, half a millisecond's worth and more than a flush makes loose, and how many slabs it
+// looks at.
 #define CALL_EXCESS_BYTES (4 * MIB)
-// Slabs that one call looks at.
 #define CALL_LOOKS 2048
 
 // Goes on purging sparse slabs, as many as one call does, until so much is left, or all were looked at: then the walk is over.
@@ -201,6 +205,10 @@ static void round_begin(struct heap *heap, bool now, bool early) {
     if (now) {
         heap->put_since_purge = heap->put_since_early = false;
     } else {
+        // What a visitor had begun is begun anew when the heap is idle again.
+        const bool was_visited = !heap_round_is_over(heap) && round->now;
+        heap->put_since_purge |= was_visited;
+        heap->put_since_early |= was_visited;
         ask_delay(heap);
     }
     walk_begin(heap, &round->walk);
@@ -227,21 +235,16 @@ static size_t round_visit(struct heap *heap, struct run *slab) {
     return 0;
 }
 
-// Begins a round, or goes on with one that an earlier call had no budget for, if that takes as much. Where the budget is none
-// for all, looking at slabs counts as well.
+// Begins a round, or goes on with one that an earlier call had no budget for: the heap's thread with its own, a visitor with a
+// visitor's, unless more is asked for.
 static size_t purge_round(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
     const bool has_all = heap->budget_bytes > HEAP_BUDGET_CALL;
-    if (round->walk.link == NULL || has_all || (now && !round->now) || (!early && round->early)) {
+    if (heap_round_is_over(heap) || has_all || round->now != now || (!early && round->early)) {
         round_begin(heap, now, early);
     }
     size_t bytes = 0;
-    unsigned looks = 0;
     while (heap->budget_bytes != 0) {
-        if (!has_all && looks++ == CALL_LOOKS) {
-            heap->budget_bytes = 0;
-            break;
-        }
         struct run *slab = walk_next(heap, &round->walk);
         if (slab == NULL) {
             atomic_store_relaxed(&heap->looked_through_count, round->looked_through_count);

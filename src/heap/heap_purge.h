@@ -49,7 +49,7 @@ void heap_purge_excess(struct heap *heap);
 
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the last round, or, when
 // `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes. With a budget of
-// HEAP_BUDGET_CALL or less a round may take several calls; it ends as what it began as, unless more is asked for.
+// HEAP_BUDGET_CALL or less a round may take several calls. The heap's thread and visitors each begin their own.
 size_t heap_purge_slabs(struct heap *heap, bool now);
 
 // Whether there is none to go on with.
@@ -67,7 +67,7 @@ static inline bool heap_has_more(const struct heap *heap) {
     return heap->budget_bytes == 0 || heap->excess_walk.link != NULL;
 }
 
-// The same before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a
+// heap_purge_slabs() before slab_purge_delay_ms is over, after heap_purge_delay_ms(). Slabs that huge pages may back wait for the former: a
 // part that goes would cost the rest its huge page. Returns whether slabs wait.
 bool heap_purge_early(struct heap *heap, bool now);
 

@@ -82,12 +82,17 @@ static void note_sum(void) {
     arena.sum_peak_pages = greatest_u64(arena.sum_peak_pages, sum_pages());
 }
 
-// What made room and is wanted again, before it would have gone anyway, counts as if it had stayed: so a program that takes runs and
-// huge blocks by turns pays for that once.
-static MIDDLE_PATH void count_room_wanted(uint64_t new_pages) {
-    if (os_clock_ms_locked() > arena.room_ms + option_live(purge_delay_ms)) {
+// What made room so long ago would have gone anyway.
+static void forget_old_room(uint64_t now_ms) {
+    if (now_ms > arena.room_ms + option_live(purge_delay_ms)) {
         arena.room_pages = 0;
     }
+}
+
+// What made room and is wanted again counts as if it had stayed: so a program that takes runs and huge blocks by turns pays for
+// that once.
+static MIDDLE_PATH void count_room_wanted(uint64_t new_pages) {
+    forget_old_room(os_clock_ms_locked());
     const uint64_t back_pages = least_u64(new_pages, arena.room_pages);
     arena.room_pages -= back_pages;
     arena.sum_peak_pages += back_pages;
@@ -96,7 +101,7 @@ static MIDDLE_PATH void count_room_wanted(uint64_t new_pages) {
 // Pages come into use, `new_pages` of them from the system.
 static void count_used(uint64_t pages, uint64_t new_pages) {
     excess_needed(&arena.excess, new_pages * PAGE_BYTES);
-    if (unlikely(arena.room_pages != 0)) {
+    if (unlikely(arena.room_pages != 0) && new_pages != 0) {
         count_room_wanted(new_pages);
     }
     arena.used_pages += pages;
@@ -498,7 +503,7 @@ static void go_round(struct round *round) {
     unmap_spares();
 }
 
-// A round by the clock is due, or what is left of one. While a thread is at it, it is not due for others. The lock is held.
+// A round by the clock is due, or what is left of one. It is not due for others until the delay is over. The lock is held.
 static size_t purge_by_clock(uint64_t now_ms) {
     if (arena.open_round == 0) {
         arena.open_round = ++arena.purge_round;
@@ -585,9 +590,13 @@ void arena_make_room(void) {
     size_t purged_bytes = 0;
     if (pages > arena.sum_peak_pages) {
         purged_bytes = purge_some((pages - arena.sum_peak_pages) * PAGE_BYTES);
-        arena.room_pages += purged_bytes >> PAGE_SHIFT;
-        arena.room_ms = os_clock_ms_locked();
         note_sum();
+    }
+    if (purged_bytes != 0) {
+        const uint64_t now_ms = os_clock_ms_locked();
+        forget_old_room(now_ms);
+        arena.room_pages += purged_bytes >> PAGE_SHIFT;
+        arena.room_ms = now_ms;
     }
     lock_release(&arena.lock);
     count_purged(purged_bytes);

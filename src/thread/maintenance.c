@@ -109,8 +109,9 @@ static void relieve_overfull(struct thread_cache *cache) {
     }
     heap->budget_bytes = HEAP_BUDGET_CALL;
     give_back(heap, (unsigned)option_live(retain_slabs));
+    const bool was_in_vain = heap->budget_bytes >= HEAP_BUDGET_CALL / 2 && !heap_has_remote(heap);
     heap->wants_visit = heap_has_more(heap);
-    if (!heap->wants_visit) {
+    if (!heap->wants_visit || was_in_vain) {
         cache->heap.overfull = NULL;
     }
     heap->budget_bytes = HEAP_BUDGET_ALL;
