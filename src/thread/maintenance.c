@@ -101,17 +101,18 @@ static void relieve(struct thread_cache *cache) {
     }
 }
 
-// Where this thread's frees go, and too much of it waits: a visit's worth in each slow path, until the rest may stay.
+// Where this thread's frees go, and too much of it waits: a visit's worth in each slow path, until the rest may stay, or a visit
+// found nothing to give back.
 static void relieve_overfull(struct thread_cache *cache) {
     struct heap *heap = cache->heap.overfull;
     if (!lock_try_acquire(&heap->lock)) {
         return;  // whoever has it may collect, or the next slow path does
     }
     heap->budget_bytes = HEAP_BUDGET_CALL;
+    const uint64_t loose_bytes = heap->loose_bytes;
     give_back(heap, (unsigned)option_live(retain_slabs));
-    const bool was_in_vain = heap->budget_bytes >= HEAP_BUDGET_CALL / 2 && !heap_has_remote(heap);
     heap->wants_visit = heap_has_more(heap);
-    if (!heap->wants_visit || was_in_vain) {
+    if (!heap->wants_visit || heap->loose_bytes == loose_bytes) {
         cache->heap.overfull = NULL;
     }
     heap->budget_bytes = HEAP_BUDGET_ALL;
