@@ -18,6 +18,7 @@
 // A tick visits this many heaps in turn, and stops after cleaning up a few.
 #define HARVEST_VISITS 64
 #define HARVEST_HEAPS 8
+
 // A cursor that any thread moves; two threads at one heap do no harm. Release on moving, acquire on
 // reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
