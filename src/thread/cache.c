@@ -304,10 +304,14 @@ static bool is_scattered(const struct thread_cache *cache, void *const *node) {
            are_own(cache, samples);
 }
 
-// Blocks that were freed in no order of their addresses would be handed out in none. A node of such is parked where no other is, for what
+// Of nodes whose blocks lie scattered so many are parked: a program that replaces blocks in no order moves back and forth over a few nodes,
+// and each flush is one of its slowest calls.
+#define SCATTERED_NODES 4
+
+// Blocks that were freed in no order of their addresses would be handed out in none. A few nodes of such are parked, for what
 // comes and goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
 static bool is_worth_parking(const struct thread_cache *cache, const struct magazine *magazine) {
-    return magazine->depot == NULL || !is_scattered(cache, magazine->node);
+    return parked(magazine) < SCATTERED_NODES || !is_scattered(cache, magazine->node);
 }
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
