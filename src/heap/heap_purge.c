@@ -49,17 +49,21 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count) {
     }
 }
 
+// What budgets count in bytes is time: a page given back takes 0.3 microseconds, a call of the system as long as so many bytes, a look
+// at a slab as long as a page.
+#define CALL_COST_BYTES (16 * KIB)
+#define LOOK_COST_BYTES (4 * KIB)
+
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
     // It asks again for what was given back before, which does not count; unless a former run may have left memory there.
     const uint64_t most_bytes = slab->tail_dirty ? UINT64_MAX : slab_loose_bytes(slab);
     heap_uncount(heap, slab);
-    const size_t bytes = slab_purge(slab, bytes_min);
+    const struct slab_given_back purged = slab_purge(slab, bytes_min);
     slab->purged = (uint8_t)why;
     heap_count_in(heap, slab);
-    heap_spend(heap,
-               greatest_u64(bytes, os_page_bytes()));  // that there was nothing took time as well
-    return least_u64(bytes, most_bytes);
+    heap_spend(heap, purged.bytes + purged.calls * CALL_COST_BYTES);
+    return least_u64(purged.bytes, most_bytes);
 }
 
 // Shorter stretches of free pages are not worth a call each where it is about much memory: the next purge that is
@@ -97,8 +101,6 @@ void heap_purge_sparse(struct heap *heap, struct run *slab) {
               bound_bytes);
 }
 
-#define LOOK_BYTES (4 * KIB)
-
 static void begin_class(const struct heap *heap, struct slab_walk *walk, unsigned class_index) {
     walk->class_index = (uint8_t)class_index;
     walk->link = heap->bins[class_index].partial.next;
@@ -109,8 +111,7 @@ static void walk_begin(const struct heap *heap, struct slab_walk *walk) {
     begin_class(heap, walk, SIZE_CLASS_COUNT - 1);
 }
 
-// The next slab, of blocks of purge_slab_block_min at least; a look counts as a page given back. NULL: there is none left, and the
-// walk is over.
+// The next slab, of blocks of purge_slab_block_min at least. NULL: there is none left, and the walk is over.
 static struct run *walk_next(struct heap *heap, struct slab_walk *walk) {
     while (walk->left == 0 || walk->link == &heap->bins[walk->class_index].partial ||
            size_classes[walk->class_index].block_bytes < option_live(purge_slab_block_min)) {
@@ -123,23 +124,15 @@ static struct run *walk_next(struct heap *heap, struct slab_walk *walk) {
     struct run *slab = CONTAINER_OF(walk->link, struct run, bin_link);
     walk->link = walk->link->next;
     walk->left--;
-    heap_spend(heap, LOOK_BYTES);
+    heap_spend(heap, LOOK_COST_BYTES);
     return slab;
 }
 
-// What one call purges where slabs keep too much, half a millisecond's worth and more than a flush makes loose, and how many slabs it
-// looks at.
-#define CALL_EXCESS_BYTES (4 * MIB)
-#define CALL_LOOKS 2048
-
-// Goes on purging sparse slabs, as many as one call does, until so much is left, or all were looked at: then the walk is over.
+// Goes on purging sparse slabs, as far as the budget goes, until so much is left, or all were looked at: then the walk is over.
 static size_t purge_sparse_slabs(struct heap *heap, uint64_t rest_bytes) {
     struct slab_walk *walk = &heap->excess_walk;
     size_t bytes = 0;
-    for (unsigned looks = 0; looks < CALL_LOOKS && bytes < CALL_EXCESS_BYTES; looks++) {
-        if (heap->budget_bytes == 0) {
-            break;
-        }
+    while (heap->budget_bytes != 0) {
         if (heap->loose_bytes <= rest_bytes) {
             walk->link = NULL;
             break;
@@ -152,6 +145,31 @@ static size_t purge_sparse_slabs(struct heap *heap, uint64_t rest_bytes) {
             bytes += purge_slab(heap, slab, EXCESS_BYTES_MIN, SLAB_PURGED_EXCESS);
         }
     }
+    return bytes;
+}
+
+// What a flush of the heap's own thread spends where slabs keep too much: some 0.05 ms, and more where more has become loose since
+// the flush before, since not all slabs are sparse, and a look or a call counts as well.
+#define PART_LEAST_BYTES (256 * KIB)
+#define PART_OF_LOOSE 16
+#define PART_MOST_BYTES (4 * MIB)
+
+static uint64_t part_of_flush(const struct heap *heap) {
+    const uint64_t new_bytes =
+        heap->loose_bytes - least_u64(heap->loose_bytes, heap->excess_seen_bytes);
+    return greatest_u64(PART_LEAST_BYTES, least_u64(PART_MOST_BYTES, PART_OF_LOOSE * new_bytes));
+}
+
+// The part of the walk that this call does.
+static size_t go_excess_walk(struct heap *heap, uint64_t rest_bytes) {
+    if (heap->budget_bytes <= HEAP_BUDGET_SELDOM) {
+        return purge_sparse_slabs(heap, rest_bytes);
+    }
+    const size_t budget_bytes = heap->budget_bytes;
+    heap->budget_bytes = part_of_flush(heap);
+    const size_t bytes = purge_sparse_slabs(heap, rest_bytes);
+    heap->budget_bytes = budget_bytes;
+    heap->excess_seen_bytes = heap->loose_bytes;
     return bytes;
 }
 
@@ -184,8 +202,9 @@ void heap_purge_excess(struct heap *heap) {
             return;
         }
         walk_begin(heap, &heap->excess_walk);
+        heap->excess_seen_bytes = heap->loose_bytes;
     }
-    end_purge(heap, purge_sparse_slabs(heap, excess_rest(bound_bytes)), bound_bytes);
+    end_purge(heap, go_excess_walk(heap, excess_rest(bound_bytes)), bound_bytes);
     if (heap->excess_walk.link == NULL && heap->loose_bytes > bound_bytes) {
         excess_accept(&heap->excess, heap->loose_bytes);
     }
@@ -239,7 +258,7 @@ static size_t round_visit(struct heap *heap, struct run *slab) {
 // visitor's, unless more is asked for.
 static size_t purge_round(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
-    const bool has_all = heap->budget_bytes > HEAP_BUDGET_CALL;
+    const bool has_all = heap->budget_bytes > HEAP_BUDGET_SELDOM;
     if (heap_round_is_over(heap) || has_all || round->now != now || (!early && round->early)) {
         round_begin(heap, now, early);
     }

@@ -49,7 +49,7 @@ void heap_purge_excess(struct heap *heap);
 
 // Purges free pages inside slabs that took blocks back: those that nothing happened to since the last round, or, when
 // `now`, all. Unless `now` the learner is asked what becomes of the heap's delay. Returns the bytes. With a budget of
-// HEAP_BUDGET_CALL or less a round may take several calls. The heap's thread and visitors each begin their own.
+// HEAP_BUDGET_SELDOM or less a round may take several calls. The heap's thread and visitors each begin their own.
 size_t heap_purge_slabs(struct heap *heap, bool now);
 
 // Whether there is none to go on with.

@@ -64,6 +64,7 @@ struct heap {
     struct spares spares;
     struct slab_round round;
     struct slab_walk excess_walk;  // for sparse slabs, until little enough is loose
+    uint64_t excess_seen_bytes;    // loose_bytes after its last part
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
@@ -106,5 +107,7 @@ static inline void heap_count(struct heap *heap, enum counter counter, uint64_t 
 }
 
 #define HEAP_BUDGET_ALL SIZE_MAX
-// What one call gives back at most, about a millisecond's worth; the next one goes on.
-#define HEAP_BUDGET_CALL (8 * MIB)
+// What one call gives back at most, some 0.1 ms; the next one goes on. Where calls are far apart (maintenance.c) up to
+// HEAP_BUDGET_SELDOM, a millisecond's worth.
+#define HEAP_BUDGET_CALL MIB
+#define HEAP_BUDGET_SELDOM (8 * MIB)

@@ -31,6 +31,9 @@ static void make_live(struct huge *huge, size_t entered_bytes) {
                  page_entry(huge->number, PAGE_KIND_HUGE));
 }
 
+// Beyond so many blocks the page behind one is left accessible: as arena_take() does.
+#define HUGE_GUARDS_MOST 8192
+
 static size_t guard_bytes(void) {
     return options.guard_gaps ? PAGE_BYTES : 0;
 }
@@ -50,7 +53,7 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
     whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes + guard;
     block_pages_map(huge, asks);
-    if (guard != 0) {
+    if (guard != 0 && table.live_count < HUGE_GUARDS_MOST) {
         os_guard(start + usable_bytes, guard);
     }
     return true;

@@ -219,10 +219,10 @@ bool slab_is_sparse(const struct run *slab) {
            slab->page_count * PAGE_BYTES;
 }
 
-size_t slab_purge(struct run *slab, size_t bytes_min) {
+struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();
-    size_t purged_bytes = 0;
+    struct slab_given_back purged = {0, 0};
     const unsigned limit = slab->tail_dirty ? slab->block_count : slab->fresh_index;
     if (bytes_min == 0) {
         slab->purge_age = SLAB_PURGE_NONE;
@@ -234,13 +234,13 @@ size_t slab_purge(struct run *slab, size_t bytes_min) {
         const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
-        if (start < stop && stop - start >= bytes_min &&
-            huge_pages_purge((void *)start, stop - start)) {
-            purged_bytes += stop - start;
+        if (start < stop && stop - start >= bytes_min) {
+            purged.bytes += huge_pages_purge((void *)start, stop - start) ? stop - start : 0;
+            purged.calls++;
         }
         index = next_index(slab, end, limit, true);
     }
-    return purged_bytes;
+    return purged;
 }
 
 size_t slab_check(const struct run *slab) {

@@ -191,7 +191,11 @@ static inline uint32_t slab_loose_bytes(const struct run *slab) {
 bool slab_is_sparse(const struct run *slab);
 
 // Gives the system the pages that lie wholly in free blocks, where there are `bytes_min` of them beside each other. What
-// is shorter stays for a purge without a minimum. Returns the bytes.
-size_t slab_purge(struct run *slab, size_t bytes_min);
+// is shorter stays for a purge without a minimum.
+struct slab_given_back {
+    size_t bytes;
+    unsigned calls;  // of the system
+};
+struct slab_given_back slab_purge(struct run *slab, size_t bytes_min);
 
 size_t slab_check(const struct run *slab);

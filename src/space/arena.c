@@ -159,6 +159,7 @@ static bool unmap_superslab(struct superslab *superslab) {
     }
     count_dirty(-(uint64_t)bit_count(superslab_dirty(superslab)));
     superslab->dirty_young = superslab->dirty_old = 0;
+    arena.guard_count -= bit_count(superslab->stuck);
     superslab->free = superslab->zero = superslab->stuck = 0;
     list_remove(&superslab->all_link);
     refile(superslab);
@@ -257,9 +258,10 @@ static bool may_move(const struct run *run) {
 
 struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64_t *used) {
     const uint64_t allowed = alignment <= PAGE_BYTES ? ALL_PAGES : aligned_pages(alignment);
-    const unsigned span = page_count + (guard ? 1 : 0);
     lock_acquire(&arena.lock);
     prepare_lists();
+    guard = guard && arena.guard_count < ARENA_GUARDS_MOST;
+    const unsigned span = page_count + (guard ? 1 : 0);
     unsigned place;
     struct superslab *superslab = choose_superslab(span, allowed, &place);
     struct run *run = superslab == NULL ? NULL : descriptor_at(superslab, place);
@@ -278,6 +280,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
     whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
+    arena.guard_count += guard;
     atomic_bump_owned(&superslab->run_start, bit(place));
     lock_release(&arena.lock);
     if (unlikely(is_first)) {
@@ -361,6 +364,7 @@ static void free_stuck(struct superslab *superslab) {
             break;
         }
         superslab->stuck &= ~bit(place);
+        arena.guard_count--;
         superslab->free |= bit(place);
         superslab->dirty_young |= bit(place);
         count_dirty(1);
@@ -446,20 +450,19 @@ struct round {
     uint64_t number;
     enum purge_scope scope;
     uint64_t rest_pages;  // it is over when so many are left
-    bool is_bounded;      // to what one call does
+    size_t most_bytes;  // what this call gives back, a superslab's more at most; or ARENA_PURGE_ALL
     bool has_visited_all, is_over;
     uint64_t refused_pages;  // what the system did not take back, and is still there
     size_t bytes;            // given back
 };
 
-// What a bounded call gives back, and how many superslabs it visits: about a millisecond.
-#define CALL_BYTES (8 * MIB)
-#define CALL_VISITS 1024
+// A visit takes as long as giving so much back.
+#define VISIT_BYTES (8 * KIB)
 
 // The lock is held.
 static void go_round(struct round *round) {
     unsigned refused_count = 0;  // wholly free superslabs that were refused, and stay
-    unsigned visits = 0;
+    size_t visits_bytes = 0;
     // Several threads may be here, each in a round of its own: a visited superslab goes to the back of the list. All were
     // visited when that is so by it or a later one that does as much, as seen without giving up the lock.
     const struct superslab *first_done = NULL;
@@ -474,8 +477,7 @@ static void go_round(struct round *round) {
         uint64_t *last = round->scope == PURGE_EVERYTHING ? &superslab->purge_round_full
                                                           : &superslab->purge_round;
         const bool is_done = *last >= round->number;
-        if (!is_done && round->is_bounded &&
-            (round->bytes >= CALL_BYTES || visits == CALL_VISITS)) {
+        if (!is_done && round->bytes + visits_bytes >= round->most_bytes) {
             break;
         }
         list_remove(&superslab->dirty_link);
@@ -486,7 +488,7 @@ static void go_round(struct round *round) {
         }
         *last = round->number;
         first_done = NULL;
-        visits++;
+        visits_bytes += VISIT_BYTES;
         uint64_t refused_here = 0;
         round->bytes += purge_superslab(superslab, round->scope, &refused_here);
         // One at a time, so that nobody waits for all of them: unmapping is done under the lock.
@@ -504,7 +506,7 @@ static void go_round(struct round *round) {
 }
 
 // A round by the clock is due, or what is left of one. It is not due for others until the delay is over. The lock is held.
-static size_t purge_by_clock(uint64_t now_ms) {
+static size_t purge_by_clock(uint64_t now_ms, size_t most_bytes) {
     if (arena.open_round == 0) {
         arena.open_round = ++arena.purge_round;
         arena.open_scope = runs_delay_begin(&arena.delay, now_ms) ? PURGE_EARLY : PURGE_AGED;
@@ -515,7 +517,7 @@ static size_t purge_by_clock(uint64_t now_ms) {
     atomic_store_relaxed(&arena.purge_due_ms, now_ms + runs_delay_ms(&arena.delay));
     struct round round = {.number = arena.open_round,
                           .scope = (enum purge_scope)arena.open_scope,
-                          .is_bounded = true};
+                          .most_bytes = most_bytes};
     go_round(&round);
     if (round.scope == PURGE_EARLY) {
         runs_delay_purged(&arena.delay, round.bytes, now_ms);
@@ -530,19 +532,21 @@ static size_t purge_by_clock(uint64_t now_ms) {
 // The lock is held.
 static size_t purge_everything(void) {
     arena.open_round = 0;
-    struct round round = {.number = ++arena.purge_round, .scope = PURGE_EVERYTHING};
+    struct round round = {
+        .number = ++arena.purge_round, .scope = PURGE_EVERYTHING, .most_bytes = ARENA_PURGE_ALL};
     go_round(&round);
     return round.bytes;
 }
 
-size_t arena_purge(uint64_t now_ms, bool everything) {
+size_t arena_purge(uint64_t now_ms, size_t most_bytes) {
+    const bool everything = most_bytes == ARENA_PURGE_ALL;
     lock_acquire(&arena.lock);
     prepare_lists();
     if (!everything && !arena_purge_is_due(now_ms)) {
         lock_release(&arena.lock);
         return 0;
     }
-    const size_t bytes = everything ? purge_everything() : purge_by_clock(now_ms);
+    const size_t bytes = everything ? purge_everything() : purge_by_clock(now_ms, most_bytes);
     // Of a round that is not over the next tick does more.
     const uint64_t next_ms = arena.open_round != 0 ? now_ms : now_ms + runs_delay_ms(&arena.delay);
     atomic_store_relaxed(&arena.purge_due_ms, list_is_empty(&arena.dirty) ? UINT64_MAX : next_ms);
@@ -566,7 +570,8 @@ static void count_purged(size_t bytes) {
 static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
     struct round round = {.number = ++arena.purge_round,
                           .scope = PURGE_EVERYTHING,
-                          .rest_pages = rest_bytes >> PAGE_SHIFT};
+                          .rest_pages = rest_bytes >> PAGE_SHIFT,
+                          .most_bytes = ARENA_PURGE_ALL};
     go_round(&round);
     if (unlikely(round.refused_pages != 0 && round.has_visited_all &&
                  all_dirty_bytes() > bound_bytes)) {
@@ -612,12 +617,16 @@ void arena_purge_small(uint64_t most_bytes) {
     }
 }
 
-static void purge_excess(uint64_t bound_bytes) {
+// What one call purges where too much is dirty, and where runs are freed twice that.
+#define CALL_EXCESS_BYTES MIB
+
+static void purge_excess(uint64_t bound_bytes, uint64_t freed_bytes) {
     lock_acquire(&arena.lock);
     const uint64_t now_bytes = all_dirty_bytes();
-    // Where that is more than one call does, the next free goes on: it makes less dirty than goes.
+    // Where that is more than one call does, the next free goes on.
+    const uint64_t part_bytes = greatest_u64(CALL_EXCESS_BYTES, 2 * freed_bytes);
     const uint64_t rest_bytes =
-        greatest_u64(excess_rest(bound_bytes), now_bytes - least_u64(now_bytes, CALL_BYTES));
+        greatest_u64(excess_rest(bound_bytes), now_bytes - least_u64(now_bytes, part_bytes));
     const size_t bytes = purge_down_to(rest_bytes, bound_bytes);
     if (bytes != 0) {
         excess_dropped(&arena.excess, bytes, bound_bytes);
@@ -640,14 +649,15 @@ static void purge_at_once(void) {
     count_purged(bytes);
 }
 
-// Purges when more is dirty than may stay; returns whether so much was. The lock is held, and released here.
-static bool trim_and_unlock(uint64_t least_bytes) {
+// Purges when more is dirty than may stay, of which `freed_bytes` are new; returns whether so much was. The lock is held, and
+// released here.
+static bool trim_and_unlock(uint64_t least_bytes, uint64_t freed_bytes) {
     const uint64_t bound_bytes =
         excess_bound(&arena.excess, arena.used_pages * PAGE_BYTES, least_bytes);
     const bool is_over = excess_is_over(&arena.excess, all_dirty_bytes(), bound_bytes);
     lock_release(&arena.lock);
     if (is_over) {
-        purge_excess(bound_bytes);
+        purge_excess(bound_bytes, freed_bytes);
     }
     return is_over;
 }
@@ -655,15 +665,17 @@ static bool trim_and_unlock(uint64_t least_bytes) {
 void arena_trim(uint64_t least_bytes) {
     if (all_dirty_bytes() > least_bytes) {
         lock_acquire(&arena.lock);
-        trim_and_unlock(least_bytes);
+        trim_and_unlock(least_bytes, 0);
     }
 }
 
 // Pages that were a run's are free. The lock is held, and released here.
 static void release_and_unlock(struct superslab *superslab, uint64_t mask) {
-    arena.used_pages -= bit_count(mask);
+    const uint64_t pages = bit_count(mask);
+    arena.used_pages -= pages;
     release_pages(superslab, mask);
-    if (!trim_and_unlock(option_live(excess_bytes)) && unlikely(option_live(purge_delay_ms) == 0)) {
+    if (!trim_and_unlock(option_live(excess_bytes), pages * PAGE_BYTES) &&
+        unlikely(option_live(purge_delay_ms) == 0)) {
         purge_at_once();
     }
 }
@@ -677,6 +689,7 @@ void arena_give(struct run *run) {
     lock_acquire(&arena.lock);
     atomic_bump_owned(&superslab->run_start, -bit(place));
     superslab->movable |= may_move(run) ? bit(place) : 0;
+    arena.guard_count -= lifted;
     if (run->guarded && !lifted) {
         superslab->stuck |= bit(guard_place);
         arena.used_pages--;

@@ -59,15 +59,18 @@ struct arena {
     _Atomic(uint64_t) dirty_pages;
     struct excess excess;
     struct runs_delay delay;
+    uint32_t guard_count;  // pages behind runs, in force or stuck
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
 };
 extern struct arena arena_state;  // for control/inspect.c and arena_check.c
 
 // A run of `page_count` pages (1..64), its start aligned to `alignment` bytes (a power of two from
-// 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`. Bit i of *used: page i of the run may hold what
+// 64 KiB to 4 MiB), with an inaccessible page behind it when `guard`, if fewer than ARENA_GUARDS_MOST have one: each takes two mappings,
+// of which a process has 65,530 (vm.max_map_count) for its threads, files and libraries as well. Bit i of *used: page i of the run may hold what
 // was written before; the others read as zero. The page map is covered, the entries are the caller's to set.
 // NULL when the system has no memory.
+#define ARENA_GUARDS_MOST 8192
 struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64_t *used);
 
 // Gives a run back. Its page-map entries must be PAGE_ENTRY_NONE again.
@@ -104,10 +107,11 @@ uint64_t arena_purge_due(void);
 // Whether it is due; also where purge_delay_ms has become shorter than what is left until then.
 bool arena_purge_is_due(uint64_t now_ms);
 
-// Purges what has aged, or as much of it as takes about a millisecond: the next call is due at once then. Everything dirty
-// when `everything`. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
+// Purges what has aged until that was so much, or a superslab's more: the next call is due at once then. ARENA_PURGE_ALL:
+// everything that is dirty. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
 // refuses to clear. Returns the bytes given back.
-size_t arena_purge(uint64_t now_ms, bool everything);
+#define ARENA_PURGE_ALL SIZE_MAX
+size_t arena_purge(uint64_t now_ms, size_t most_bytes);
 
 // Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when
 // there are not so many.

@@ -6,7 +6,8 @@
 #include "space/page_map.h"
 
 // The runs of a superslab, stuck pages included: bit i is set when page i is in one.
-static uint64_t check_runs(struct check *check, const struct superslab *superslab) {
+static uint64_t check_runs(struct check *check, const struct superslab *superslab,
+                           uint64_t *guards) {
     uint64_t covered = superslab->stuck;
     for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0; rest &= rest - 1) {
         const unsigned place = bit_lowest(rest);
@@ -27,6 +28,7 @@ static uint64_t check_runs(struct check *check, const struct superslab *supersla
         check_equal(check, "a run starts where its place is", run->start,
                     superslab->start + place * PAGE_BYTES);
         covered |= mask;
+        *guards += run->guarded;
     }
     return covered;
 }
@@ -41,7 +43,7 @@ static void check_entries(struct check *check, const struct superslab *superslab
     }
 }
 
-static size_t check_superslab(const struct superslab *superslab) {
+static size_t check_superslab(const struct superslab *superslab, uint64_t *guards) {
     struct check check = {"superslab", superslab->start, 0};
     const uint64_t starts = atomic_load_relaxed(&superslab->run_start);
     const uint64_t dirty = superslab_dirty(superslab);
@@ -61,7 +63,7 @@ static size_t check_superslab(const struct superslab *superslab) {
                superslab->free);
     check_that(&check, ((dirty | superslab->stuck) == 0) == list_is_empty(&superslab->dirty_link),
                "on the dirty list exactly when a page is dirty or stuck", dirty, superslab->stuck);
-    const uint64_t covered = check_runs(&check, superslab);
+    const uint64_t covered = check_runs(&check, superslab, guards);
     check_equal(&check, "pages being purged are in no run", covered & superslab->purging, 0);
     check_equal(&check, "each page is in a run, free, stuck or being purged",
                 covered | superslab->free | superslab->purging, ALL_PAGES);
@@ -76,6 +78,7 @@ size_t arena_check(void) {
     uint64_t spare_count = 0;
     uint64_t dirty = 0;
     uint64_t used = 0;
+    uint64_t guards = 0;
     lock_acquire(&arena_state.lock);
     if (!arena_state.ready) {
         lock_release(&arena_state.lock);
@@ -83,7 +86,8 @@ size_t arena_check(void) {
     }
     for (struct list *link = arena_state.all.next; link != &arena_state.all; link = link->next) {
         const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
-        violations += check_superslab(superslab);
+        violations += check_superslab(superslab, &guards);
+        guards += bit_count(superslab->stuck);
         count++;
         spare_count += superslab_is_spare(superslab);
         dirty += bit_count(superslab_dirty(superslab));
@@ -102,6 +106,8 @@ size_t arena_check(void) {
     if (violations + check.violations == 0) {
         check_equal(&check, "dirty_pages == dirty pages of all",
                     atomic_load_relaxed(&arena_state.dirty_pages), dirty);
+        check_equal(&check, "guard_count == guards of all, and stuck ones", arena_state.guard_count,
+                    guards);
         check_equal(&check, "used_pages == pages of all in runs", arena_state.used_pages, used);
     }
     lock_release(&arena_state.lock);

@@ -5,8 +5,14 @@
 #include "os/os.h"
 #include "space/space_hooks.h"
 
+// What is in use may be addresses alone, a table of gigabytes of which little was touched: of that an eighth is no more than so many
+// times excess_bytes.
+#define EIGHTH_MOST_TIMES 8
+
 uint64_t excess_bound(const struct excess *excess, uint64_t used_bytes, uint64_t least_bytes) {
-    const uint64_t static_bytes = greatest_u64(least_bytes, used_bytes / 8);
+    const uint64_t eighth_bytes =
+        least_u64(used_bytes / 8, EIGHTH_MOST_TIMES * option_live(excess_bytes));
+    const uint64_t static_bytes = greatest_u64(least_bytes, eighth_bytes);
     return option_live(learn) == 0 ? static_bytes : greatest_u64(static_bytes, excess->raise.bytes);
 }
 

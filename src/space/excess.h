@@ -1,7 +1,8 @@
 // How much free memory may stay resident, decided where memory is freed: a program that stops calling malloc
 // and free after a spike has nobody else to give it back.
 //
-// The bound is the larger of a fixed number of bytes and an eighth of what is in use. Memory that was given back and
+// The bound is the larger of a fixed number of bytes and an eighth of what is in use, of the latter no more than eight times
+// excess_bytes. Memory that was given back and
 // is wanted again within purge_delay_ms is told to the learner, which may raise the bound (control/policy_memory.h): so a
 // single spike goes at once, in portions that shrink with what is left in use; a program whose demand comes in waves
 // pays for the first ones, then keeps what a wave needs. Each user has its own lock. Empty runs and the slabs of a heap share a

@@ -46,7 +46,7 @@ static void visit_late_heap(void) {
     if (lock_try_acquire(&heap->lock)) {
         if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap) ||
             heap_round_goes_on(heap, false)) {
-            heap->budget_bytes = HEAP_BUDGET_CALL;
+            heap->budget_bytes = HEAP_BUDGET_SELDOM;
             give_back(heap, 0);
             heap_purge_slabs(heap, true);
             heap->wants_visit = heap_has_more(heap);
@@ -120,11 +120,11 @@ static void relieve_overfull(struct thread_cache *cache) {
     lock_release(&heap->lock);
 }
 
-static void harvest_idle(struct thread_cache *own, uint64_t now_ms) {
+// Returns what is left of the budget: none where there may be more to do.
+static size_t harvest_idle(struct thread_cache *own, uint64_t now_ms, size_t budget_bytes) {
     struct thread_cache *cache = atomic_load_acquire(&harvest_cursor);
     const struct thread_cache *first = NULL;
     unsigned cleaned = 0;
-    size_t budget_bytes = HEAP_BUDGET_CALL;
     for (unsigned i = 0; i < HARVEST_VISITS && cleaned < HARVEST_HEAPS && budget_bytes != 0; i++) {
         cache = cache == NULL || cache->next_all == NULL ? lifecycle_caches() : cache->next_all;
         if (cache == first) {
@@ -141,11 +141,12 @@ static void harvest_idle(struct thread_cache *own, uint64_t now_ms) {
         }
     }
     atomic_store_release(&harvest_cursor, cache);
+    return budget_bytes;
 }
 
-static void purge_due(uint64_t now_ms) {
+static void purge_due(uint64_t now_ms, size_t budget_bytes) {
     if (arena_purge_is_due(now_ms)) {
-        count_event(COUNTER_purged_bytes, arena_purge(now_ms, false));
+        count_event(COUNTER_purged_bytes, arena_purge(now_ms, budget_bytes));
     }
     if (huge_has_kept()) {
         huge_purge(now_ms, false);
@@ -175,7 +176,7 @@ size_t maintenance_reclaim(void) {
         inside += give_back_everything(late_heap());
         lock_release(&late_heap()->lock);
     }
-    const size_t purged = arena_purge(os_clock_ms(), true);
+    const size_t purged = arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     count_event(COUNTER_purged_bytes, purged);
     const size_t unmapped = huge_purge(0, true);
     huge_await_unmapping();
@@ -221,10 +222,10 @@ static enum own_round own_round(const struct thread_cache *cache, uint64_t now_m
 }
 
 // What is free inside the slabs of the thread's own heap: as much as one call does.
-static bool go_own_round(struct heap *heap, enum own_round round) {
+static bool go_own_round(struct heap *heap, enum own_round round, size_t budget_bytes) {
     lock_acquire(&heap->lock);
     heap_collect(heap);
-    heap->budget_bytes = HEAP_BUDGET_CALL;
+    heap->budget_bytes = budget_bytes;
     if (round == OWN_ROUND_FULL) {
         heap_purge_slabs(heap, false);
     } else {
@@ -236,13 +237,13 @@ static bool go_own_round(struct heap *heap, enum own_round round) {
     return is_over;
 }
 
-static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
+static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms, size_t budget_bytes) {
     const enum own_round round = own_round(cache, now_ms);
     if (round == OWN_ROUND_NONE) {
         return;
     }
     // The first look only starts the clock.
-    if (cache->slab_purge_ms != 0 && !go_own_round(&cache->heap, round)) {
+    if (cache->slab_purge_ms != 0 && !go_own_round(&cache->heap, round, budget_bytes)) {
         cache->own_round = (uint8_t)round;
         return;
     }
@@ -253,8 +254,18 @@ static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms) {
     }
 }
 
+// What a tick may give back of each kind: a thread that ticks at every pace does little at a time, one that comes seldom as much more
+// as the time since its last tick has paces.
+static size_t tick_budget(uint64_t passed_ticks) {
+    return (size_t)least_u64(HEAP_BUDGET_CALL * (passed_ticks / OS_TICKS_PACE), HEAP_BUDGET_SELDOM);
+}
+
+// Where something is left to give back the next tick comes after this part of a pace.
+#define HURRY_PART 8
+
 // By itself: the gates take what it costs off, because how often it comes goes by the clock.
-SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
+SLOW_PATH static void look_at_clock(struct thread_cache *cache, uint64_t passed_ticks) {
+    const size_t budget_bytes = tick_budget(passed_ticks);
     const uint64_t now_ms = os_clock_ms();
     cache->clock_ms = now_ms;
     event_clock_set(cache->pace_ticks, now_ms);
@@ -268,11 +279,15 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache) {
         heap_decay_spares(&cache->heap);
         lock_release(&cache->heap.lock);
     }
-    purge_own_slabs(cache, now_ms);
-    harvest_idle(cache, now_ms);
+    purge_own_slabs(cache, now_ms, budget_bytes);
+    const size_t left_bytes = harvest_idle(cache, now_ms, budget_bytes);
     lifecycle_empty_overdue(now_ms);
-    purge_due(now_ms);
+    purge_due(now_ms, budget_bytes);
     follow_control();
+    if (unlikely(cache->own_round != OWN_ROUND_NONE || left_bytes == 0 ||
+                 arena_purge_is_due(now_ms))) {
+        cache->pace_ticks -= OS_TICKS_PACE - OS_TICKS_PACE / HURRY_PART;
+    }
 }
 
 // The heap has just grown: as much of the freed mappings is no longer kept beside it, or the peak would hold both.
@@ -307,10 +322,11 @@ bool maintenance_tick(struct thread_cache *cache) {
         cache->learner_events = 0;
     }
     const uint64_t ticks = os_ticks();
-    if (likely(ticks - cache->pace_ticks < OS_TICKS_PACE)) {
+    const uint64_t passed_ticks = ticks - cache->pace_ticks;
+    if (likely(passed_ticks < OS_TICKS_PACE)) {
         return false;
     }
     cache->pace_ticks = ticks;
-    look_at_clock(cache);
+    look_at_clock(cache, passed_ticks);
     return true;
 }

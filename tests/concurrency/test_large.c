@@ -62,7 +62,7 @@ static void purge_or_share(struct worker *worker) {
         return;
     }
     for (uint64_t now_ms = 1; atomic_load(&workers_left) != 0; now_ms += 10000) {
-        arena_purge(now_ms, worker->index == 3);
+        arena_purge(now_ms, worker->index == 3 ? ARENA_PURGE_ALL : 8 * MIB);
         REQUIRE(arena_check() == 0);
         struct stats stats;
         stats_collect(&stats);
@@ -109,7 +109,7 @@ static void map_and_unmap(struct worker *worker) {
         for (unsigned k = 0; k < count; k++) {
             block_delete(blocks[k]);
         }
-        arena_purge(0, true);
+        arena_purge(0, ARENA_PURGE_ALL);
         REQUIRE(huge_check() == 0);
     }
 }

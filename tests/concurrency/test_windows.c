@@ -151,7 +151,7 @@ static void use_other_pages(void) {
     }
     // Another round in the middle of the first.
     hakmem_dealloc(taken[0]);
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     REQUIRE(arena_check() == 0);
 }
 
@@ -166,7 +166,7 @@ static void test_purging(void **state) {
         hakmem_dealloc(blocks[i]);
     }
     in_window = use_other_pages;
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     assert_null(in_window);
     assert_int_equal(arena_check(), 0);
     for (unsigned i = 1; i < 20; i += 2) {
@@ -184,20 +184,20 @@ static void test_purging(void **state) {
 
 // A purge is due once, however many threads find it so at the same time.
 static void purge_as_another_thread(void) {
-    REQUIRE(arena_purge(1000000, false) == 0);
+    REQUIRE(arena_purge(1000000, 8 * MIB) == 0);
 }
 
 static void test_purging_once(void **state) {
     (void)state;
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     void *old = hakmem_alloc(500 * KIB);
     void *young = hakmem_alloc(500 * KIB);
     hakmem_dealloc(old);
-    assert_int_equal(arena_purge(500000, false), 0);
+    assert_int_equal(arena_purge(500000, 8 * MIB), 0);
     hakmem_dealloc(young);
     // The first block's pages are old enough, the second's have just been freed.
     in_window = purge_as_another_thread;
-    assert_int_equal(arena_purge(1000000, false), 512 * KIB);
+    assert_int_equal(arena_purge(1000000, 8 * MIB), 512 * KIB);
     assert_null(in_window);
 }
 
@@ -217,7 +217,7 @@ static void test_purging_in_a_fork(void **state) {
     void *block = hakmem_alloc(500 * KIB);
     hakmem_dealloc(block);
     in_window = fork_in_window;
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     assert_null(in_window);
     assert_int_equal(arena_check(), 0);
 }

@@ -208,7 +208,7 @@ static void step(unsigned n, uint64_t *random_state) {
     }
     if (n % 16 == 0) {
         fake_os_pass_ms(dice >> 56);
-        arena_purge(os_clock_ms(), (dice >> 55 & 7) == 0);
+        arena_purge(os_clock_ms(), (dice >> 55 & 7) == 0 ? ARENA_PURGE_ALL : 8 * MIB);
     }
 }
 
@@ -224,7 +224,7 @@ static void random_steps(unsigned count) {
             check();
         }
     }
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     check();
     struct arena_totals totals;
     arena_totals(&totals);
@@ -368,8 +368,8 @@ static void test_memory_that_is_still_there_first(void **state) {
     struct run *high = take_plain(4);
     const uintptr_t low_start = low->start;
     arena_give(low);
-    arena_purge(os_clock_ms(), true);  // the low place is clean now
-    arena_give(high);                  // the high one still has its memory
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);  // the low place is clean now
+    arena_give(high);                             // the high one still has its memory
     uint64_t used = 0;
     struct run *again = arena_take(2, PAGE_BYTES, false, &used);
     assert_int_equal(again->start, high->start);
@@ -411,7 +411,7 @@ static void test_one_spare_superslab_is_kept(void **state) {
     for (int i = 0; i < 5; i++) {
         give(i);
     }
-    assert_int_equal(arena_purge(os_clock_ms(), true), 5 * SUPERSLAB_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 5 * SUPERSLAB_BYTES);
     check();
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
     assert_int_equal(before - fake_os_bytes(FAKE_WRITABLE), 4 * SUPERSLAB_BYTES);
@@ -421,7 +421,7 @@ static void test_one_spare_superslab_is_kept(void **state) {
     for (int i = 0; i < 10; i++) {
         take(0, SUPERSLAB_PAGES, PAGE_BYTES, false);
         give(0);
-        arena_purge(os_clock_ms(), true);
+        arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     }
     assert_int_equal(fake_os_calls(OS_MMAP), maps);
     assert_int_equal(fake_os_calls(OS_MUNMAP), unmaps);
@@ -441,7 +441,7 @@ static void test_descriptors_are_used_again(void **state) {
         for (int i = 0; i < 8; i++) {
             give(i);
         }
-        arena_purge(os_clock_ms(), true);
+        arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
         check();
         if (round == 0) {
             maps = fake_os_calls(OS_MMAP);
@@ -501,13 +501,13 @@ static void test_refused_unmap_is_tried_again(void **state) {
         give(i);
     }
     fake_os_fail(OS_MUNMAP, 1, true);
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     check();
     assert_int_equal(mapped_bytes(), 4 * SUPERSLAB_BYTES);
     take(0, SUPERSLAB_PAGES, PAGE_BYTES, false);
     give(0);
     fake_os_mend();
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     check();
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
 }
@@ -562,6 +562,33 @@ static void test_guard_comes_and_goes(void **state) {
     assert_int_equal(fake_os_state(guard), FAKE_WRITABLE);
 }
 
+// Each takes two mappings, of which a process has a bounded number.
+static void test_guards_are_bounded(void **state) {
+    (void)state;
+    page_map_init();
+    static struct run *guarded[ARENA_GUARDS_MOST];
+    uint64_t used;
+    for (unsigned i = 0; i < ARENA_GUARDS_MOST; i++) {
+        guarded[i] = arena_take(31, PAGE_BYTES, true, &used);
+        assert_true(guarded[i]->guarded);
+    }
+    struct run *beyond = arena_take(31, PAGE_BYTES, true, &used);
+    assert_false(beyond->guarded);
+    assert_int_equal(arena_check(), 0);
+    arena_give(guarded[7]);
+    guarded[7] = arena_take(31, PAGE_BYTES, true, &used);
+    assert_true(guarded[7]->guarded);
+    // One that cannot be lifted counts until it is, or its superslab goes.
+    fake_os_fail(OS_MPROTECT, 1, true);
+    arena_give(guarded[8]);
+    assert_false(arena_take(30, PAGE_BYTES, true, &used)->guarded);
+    fake_os_mend();
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
+    assert_true(arena_take(30, PAGE_BYTES, true, &used)->guarded);
+    arena_give(beyond);
+    assert_int_equal(arena_check(), 0);
+}
+
 static void test_refused_guard_is_only_weaker(void **state) {
     (void)state;
     start();
@@ -584,7 +611,7 @@ static void test_guard_that_cannot_be_lifted_is_kept_away(void **state) {
     give(0);
     *owner_at(guard) = STUCK_PAGE;
     check();
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     check();
     assert_true(arena_purge_due() != UINT64_MAX);
     // Nobody is given the page.
@@ -596,7 +623,7 @@ static void test_guard_that_cannot_be_lifted_is_kept_away(void **state) {
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
     // Until the system gives in.
     fake_os_mend();
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     *owner_at(guard) = FREE_PAGE;
     check();
     take(63, 1, PAGE_BYTES, false);
@@ -656,7 +683,7 @@ static unsigned take_and_give(uint64_t random_state) {
             *place = NULL;
         }
         if (n % 20 == 0) {
-            arena_purge(n, n % 40 == 0);
+            arena_purge(n, n % 40 == 0 ? ARENA_PURGE_ALL : 8 * MIB);
         }
     }
     for (unsigned i = 0; i < THREAD_RUNS; i++) {
@@ -676,7 +703,7 @@ static void test_threads(void **state) {
         assert_int_equal(arena_check(), 0);
     }
     team_join(&team);
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     assert_int_equal(arena_check(), 0);
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
     assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
@@ -705,6 +732,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_the_superslab),
         cmocka_unit_test(test_no_memory_for_the_page_map),
         cmocka_unit_test(test_guard_comes_and_goes),
+        cmocka_unit_test(test_guards_are_bounded),
         cmocka_unit_test(test_refused_guard_is_only_weaker),
         cmocka_unit_test(test_guard_that_cannot_be_lifted_is_kept_away),
         cmocka_unit_test(test_visits_large_runs_only),

@@ -22,16 +22,16 @@ static void test_purge_by_the_clock(void **state) {
     arena_give(first);
     assert_int_equal(arena_purge_due(), 0);
     uint64_t now_ms = 10000;
-    assert_int_equal(arena_purge(now_ms, false), 0);  // starts the clock
+    assert_int_equal(arena_purge(now_ms, 8 * MIB), 0);  // starts the clock
     assert_int_equal(arena_purge_due(), 10500);
     arena_give(second);
     now_ms = 10500;
-    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
+    assert_int_equal(arena_purge(now_ms, 8 * MIB), 4 * PAGE_BYTES);
     assert_int_equal(fake_os_purged_bytes(), 4 * PAGE_BYTES);
     assert_int_equal(dirty_bytes(), 4 * PAGE_BYTES);
     assert_int_equal(arena_purge_due(), 11000);
     now_ms = 11000;
-    assert_int_equal(arena_purge(now_ms, false), 4 * PAGE_BYTES);
+    assert_int_equal(arena_purge(now_ms, 8 * MIB), 4 * PAGE_BYTES);
     assert_int_equal(dirty_bytes(), 0);
     assert_int_equal(arena_purge_due(), UINT64_MAX);
     assert_int_equal(arena_check(), 0);
@@ -55,7 +55,7 @@ static void give_back(int huge_pages) {
     struct run *run = take_plain(8);
     take_plain(1);
     arena_give(run);
-    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge(10000, 8 * MIB), 0);
 }
 
 static void start_early(void) {
@@ -67,9 +67,9 @@ static void start_early(void) {
 static void test_early_rounds(void **state) {
     (void)state;
     start_early();
-    assert_int_equal(arena_purge(10099, false), 0);
+    assert_int_equal(arena_purge(10099, 8 * MIB), 0);
     assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
-    assert_int_equal(arena_purge(10100, false), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10100, 8 * MIB), 8 * PAGE_BYTES);
     assert_int_equal(asked_count, 2);
     assert_int_equal(asked_of->early_bytes, 8 * PAGE_BYTES);
     assert_int_equal(asked_of->refault_bytes, 0);
@@ -77,10 +77,10 @@ static void test_early_rounds(void **state) {
     asked_of->ms = 400;
     arena_give(take_plain(2));
     assert_int_equal(asked_of->refault_bytes, 2 * PAGE_BYTES);
-    assert_int_equal(arena_purge(10300, false), 0);
+    assert_int_equal(arena_purge(10300, 8 * MIB), 0);
     assert_int_equal(arena_purge_due(), 10700);
     asked_of->ms = 4000;
-    assert_int_equal(arena_purge(10700, false), 2 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10700, 8 * MIB), 2 * PAGE_BYTES);
     assert_int_equal(arena_check(), 0);
 }
 
@@ -88,7 +88,7 @@ static void test_what_is_wanted_late_was_given_back_rightly(void **state) {
     (void)state;
     start_early();
     fake_os_pass_ms(9100);
-    assert_int_equal(arena_purge(10100, false), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10100, 8 * MIB), 8 * PAGE_BYTES);
     fake_os_pass_ms(1601);
     take_plain(2);
     assert_int_equal(asked_of->refault_bytes, 0);
@@ -105,9 +105,9 @@ static void test_no_early_rounds_where_nothing_may_come_back(void **state) {
 static void test_early_rounds_leave_huge_pages_whole(void **state) {
     (void)state;
     give_back(huge_pages_always);
-    assert_int_equal(arena_purge(10100, false), 0);
+    assert_int_equal(arena_purge(10100, 8 * MIB), 0);
     assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
-    assert_int_equal(arena_purge(11600, false), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(11600, 8 * MIB), 8 * PAGE_BYTES);
 }
 
 static void test_shorter_delay_holds_at_once(void **state) {
@@ -117,11 +117,11 @@ static void test_shorter_delay_holds_at_once(void **state) {
     struct run *run = take_plain(4);
     take_plain(1);
     arena_give(run);
-    assert_int_equal(arena_purge(10000, false), 0);  // starts the clock
+    assert_int_equal(arena_purge(10000, 8 * MIB), 0);  // starts the clock
     assert_false(arena_purge_is_due(10500));
     options.purge_delay_ms = 500;
     assert_true(arena_purge_is_due(10500));
-    assert_int_equal(arena_purge(10500, false), 4 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10500, 8 * MIB), 4 * PAGE_BYTES);
     assert_false(arena_purge_is_due(3700000));
 }
 
@@ -134,7 +134,7 @@ static void test_purges_after_very_many_rounds(void **state) {
     struct run *run = take_plain(4);
     take_plain(1);
     arena_give(run);
-    assert_int_equal(arena_purge(10000, true), 4 * PAGE_BYTES);
+    assert_int_equal(arena_purge(10000, ARENA_PURGE_ALL), 4 * PAGE_BYTES);
 }
 
 static void test_purge_in_few_calls(void **state) {
@@ -150,7 +150,7 @@ static void test_purge_in_few_calls(void **state) {
         }
     }
     const uint64_t calls = fake_os_calls(OS_MADVISE);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 60 * PAGE_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 60 * PAGE_BYTES);
     assert_int_equal(fake_os_calls(OS_MADVISE) - calls, 2);
 }
 
@@ -175,7 +175,7 @@ static void test_refused_purge_is_tried_again(void **state) {
     take_plain(1);
     arena_give(run);
     fake_os_fail(OS_MADVISE, 1, false);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 0);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
     assert_int_equal(arena_check(), 0);
     assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
     assert_true(arena_purge_due() != UINT64_MAX);
@@ -183,7 +183,7 @@ static void test_refused_purge_is_tried_again(void **state) {
     run = arena_take(8, PAGE_BYTES, false, &used);
     assert_true(used != 0);
     arena_give(run);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 8 * PAGE_BYTES);
     assert_int_equal(arena_check(), 0);
 }
 
@@ -194,7 +194,7 @@ static void tick_once(enum os_call call, void *start, size_t bytes) {
     (void)start, (void)bytes;
     if (call == OS_MADVISE && !ticked) {
         ticked = true;
-        arena_purge(os_clock_ms(), false);
+        arena_purge(os_clock_ms(), 8 * MIB);
     }
 }
 
@@ -223,7 +223,7 @@ static void test_a_tick_does_not_end_a_purge_of_everything(void **state) {
     make_dirty(WHOLE_COUNT);
     assert_int_equal(dirty_bytes(), WHOLE_COUNT * SUPERSLAB_BYTES);
     fake_os_watch(tick_once);
-    assert_int_equal(arena_purge(os_clock_ms(), true), WHOLE_COUNT * SUPERSLAB_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), WHOLE_COUNT * SUPERSLAB_BYTES);
     fake_os_watch(NULL);
     assert_true(ticked);
     assert_int_equal(dirty_bytes(), 0);
@@ -272,26 +272,27 @@ static void test_wholly_free_superslabs_go_where_nothing_is_cleared(void **state
     options.excess_bytes = UINT64_C(1) << 30;
     make_dirty(WHOLE_COUNT);
     fake_os_fail(OS_MADVISE, 1, true);
-    assert_int_equal(arena_purge(os_clock_ms(), true), (WHOLE_COUNT - 1) * SUPERSLAB_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL),
+                     (WHOLE_COUNT - 1) * SUPERSLAB_BYTES);
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
     assert_int_equal(dirty_bytes(), SUPERSLAB_BYTES);
     assert_int_equal(arena_check(), 0);
     // The same with those that have aged, and where the system does not unmap either.
     make_dirty(WHOLE_COUNT);
     fake_os_fail(FAKE_ANY, 1, true);
-    assert_int_equal(arena_purge(os_clock_ms(), true), 0);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
     assert_int_equal(dirty_bytes(), WHOLE_COUNT * SUPERSLAB_BYTES);
     assert_int_equal(arena_check(), 0);
     fake_os_fail(OS_MADVISE, 1, true);
     for (unsigned i = 0; i < 3 + WHOLE_COUNT / 2; i++) {  // 8 MiB in one call
-        arena_purge(os_clock_ms(), false);
+        arena_purge(os_clock_ms(), 8 * MIB);
         fake_os_pass_ms(options.purge_delay_ms + 10);
     }
     assert_int_equal(mapped_bytes(), SUPERSLAB_BYTES);
     assert_int_equal(arena_check(), 0);
     fake_os_mend();
     make_dirty(1);
-    assert_int_equal(arena_purge(os_clock_ms(), true), SUPERSLAB_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), SUPERSLAB_BYTES);
     assert_int_equal(arena_check(), 0);
 }
 
@@ -315,11 +316,11 @@ static void test_refused_purges_are_not_tried_at_each_free(void **state) {
     assert_true(fake_os_calls(OS_MADVISE) - calls < CALL_COUNT / 2);
     assert_int_equal(dirty_bytes(), CALL_COUNT * PAGE_BYTES);
     fake_os_mend();
-    assert_int_equal(arena_purge(os_clock_ms(), true), CALL_COUNT * PAGE_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), CALL_COUNT * PAGE_BYTES);
     // Until it may be otherwise.
     arena_give(kept);
     for (unsigned i = 0; i < 3; i++) {
-        arena_purge(os_clock_ms(), false);
+        arena_purge(os_clock_ms(), 8 * MIB);
     }
     assert_int_equal(dirty_bytes(), 0);
     assert_int_equal(arena_check(), 0);
@@ -347,7 +348,7 @@ static void test_refused_room_is_not_asked_for_again(void **state) {
     // Until it may be otherwise.
     for (unsigned i = 0; i < 2; i++) {
         fake_os_pass_ms(options.purge_delay_ms + 10);
-        arena_purge(os_clock_ms(), false);
+        arena_purge(os_clock_ms(), 8 * MIB);
     }
     assert_int_equal(dirty_bytes(), 0);
     assert_int_equal(arena_check(), 0);

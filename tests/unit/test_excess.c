@@ -26,6 +26,10 @@ static void test_bound(void **state) {
     assert_int_equal(excess_bound(&excess, 80 * MIB, 10 * MIB), 10 * MIB);
     assert_int_equal(excess_bound(&excess, 160 * MIB, 10 * MIB), 20 * MIB);
     assert_int_equal(excess_rest(20 * MIB), 10 * MIB);
+    // Terabytes in use may be addresses alone.
+    options.excess_bytes = 4 * MIB;
+    assert_int_equal(excess_bound(&excess, UINT64_C(1) << 40, 10 * MIB), 32 * MIB);
+    assert_int_equal(excess_bound(&excess, UINT64_C(1) << 40, 100 * MIB), 100 * MIB);
 }
 
 static void test_what_is_wanted_again_raises_the_bound(void **state) {
@@ -365,9 +369,10 @@ static void test_slabs_and_runs_share_what_may_stay(void **state) {
     freed = put_until(freed, 31 * MIB);
     assert_int_equal(dirty_bytes(), 32 * MIB);
     heap.budget_bytes = HEAP_BUDGET_ALL;
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         heap_put(&heap, blocks + freed++, 1);
-        assert_int_equal(dirty_bytes(), (24 - least_u64(i, 1) * 8) * MIB);  // so much in one call
+        assert_int_equal(dirty_bytes(),
+                         (28 - least_u64(i, 3) * 4) * MIB);  // a superslab's in one call
     }
     assert_int_equal(arena_check(), 0);
     check_bytes();

@@ -514,6 +514,27 @@ static void test_guard(void **state) {
     assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
 }
 
+// Blocks beyond so many have none.
+static void test_guards_are_bounded(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    page_map_init();
+    enum { BOUND = 8192 };
+    char *block = NULL;
+    for (unsigned i = 0; i < BOUND; i++) {
+        block = make(3 * MIB);
+    }
+    assert_int_equal(fake_os_state(block + 3 * MIB), FAKE_INACCESSIBLE);
+    char *beyond = make(3 * MIB);
+    assert_int_equal(fake_os_state(beyond + 3 * MIB), FAKE_WRITABLE);
+    assert_int_equal(totals().usable_bytes, (BOUND + 1) * 3 * MIB);
+    drop(beyond);
+    drop(block);
+    huge_purge(0, true);
+    block = make(3 * MIB);
+    assert_int_equal(fake_os_state(block + 3 * MIB), FAKE_INACCESSIBLE);
+}
+
 static void test_huge_page_wishes(void **state) {
     (void)state;
     options.huge_pages = huge_pages_always;
@@ -625,6 +646,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_shrink),
         cmocka_unit_test(test_growth_over_a_window_of_the_page_map),
         cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_guards_are_bounded),
         cmocka_unit_test(test_huge_page_wishes),
         cmocka_unit_test(test_freed_once_by_many),
         cmocka_unit_test(test_threads),

@@ -32,7 +32,7 @@ static void take(unsigned index, unsigned parts) {
 
 static void give_back(struct run *run) {
     arena_give(run);
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
 }
 
 static enum os_huge_pages wish_of(unsigned index) {
@@ -342,7 +342,7 @@ static void test_unmapped_superslab_is_not_hollow(void **state) {
             arena_give(halves[i]);
         }
     }
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     assert_null(page_map_superslab(hollow));
     assert_int_equal(atomic_load_relaxed(&superslab->hollow), 0);
 }
@@ -369,7 +369,7 @@ static struct run **take_quarters(void) {
 static uint64_t split_for(struct run *run) {
     const uint64_t split_bytes = fake_os_split_bytes();
     arena_give(run);
-    arena_purge(0, true);
+    arena_purge(0, ARENA_PURGE_ALL);
     return fake_os_split_bytes() - split_bytes;
 }
 

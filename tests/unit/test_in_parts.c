@@ -58,8 +58,11 @@ static void open_each(void) {
     }
 }
 
+// Slabs of which a call gives back a page each: a look, a call of the system and the page count as 24 KiB.
+enum { SLABS_PER_CALL = 342 };
+
 static uint64_t purge(void) {
-    heap.budget_bytes = HEAP_BUDGET_CALL;
+    heap.budget_bytes = HEAP_BUDGET_SELDOM;
     const uint64_t bytes = heap_purge_slabs(&heap, false);
     heap.budget_bytes = HEAP_BUDGET_ALL;
     return bytes;
@@ -80,9 +83,10 @@ static void test_a_round_takes_several_calls(void **state) {
     assert_int_equal(purge(), 0);
     assert_true(heap_round_is_over(&heap));
     assert_int_equal(heap.looked_through_count, SLAB_COUNT);
-    assert_int_equal(purge(), 1024 * 4096);  // a look counts as a page
-    assert_int_equal(purge(), 1024 * 4096);
-    assert_int_equal(purge(), (SLAB_COUNT - 2048) * 4096);
+    for (unsigned i = 0; i < SLAB_COUNT / SLABS_PER_CALL; i++) {
+        assert_int_equal(purge(), SLABS_PER_CALL * 4096);
+    }
+    assert_int_equal(purge(), SLAB_COUNT % SLABS_PER_CALL * 4096);
     check();
 }
 
@@ -159,7 +163,7 @@ static void test_a_round_ends_while_slabs_come_and_go(void **state) {
 }
 
 static uint64_t purge_now(bool early) {
-    heap.budget_bytes = HEAP_BUDGET_CALL;
+    heap.budget_bytes = HEAP_BUDGET_SELDOM;
     const uint64_t before = fake_os_purged_bytes();
     if (early) {
         heap_purge_early(&heap, true);
@@ -172,7 +176,7 @@ static uint64_t purge_now(bool early) {
 
 static void finish_round(bool early) {
     for (unsigned calls = 0; !heap_round_is_over(&heap); calls++) {
-        assert_in_range(calls, 0, 5);
+        assert_in_range(calls, 0, SLAB_COUNT / SLABS_PER_CALL);
         purge_now(early);
     }
 }
@@ -208,8 +212,9 @@ static void test_each_begins_a_round_of_its_own(void **state) {
     (void)state;
     open_each();
     assert_int_equal(purge(), 0);
-    assert_int_equal(purge_now(false), 1024 * 4096);
-    assert_int_equal(purge(), 512 * 4096);  // what has aged, behind the visitor's
+    assert_int_equal(purge_now(false), SLABS_PER_CALL * 4096);
+    // What has aged, behind the visitor's, which were looked at.
+    assert_int_equal(purge(), (2048 - SLABS_PER_CALL + 5) / 6 * 4096);
     assert_false(heap.round.now);
     assert_true(heap.put_since_purge && heap.put_since_early);
     purge_now(false);
@@ -235,14 +240,22 @@ static void test_excess_goes_in_several_calls(void **state) {
     assert_true(loose_bytes > 64 * MIB);
     put(0);
     const uint64_t slab_bytes = (uint64_t)per_slab() * 4096;
-    assert_in_range(fake_os_purged_bytes(), 4 * MIB, 4 * MIB + slab_bytes);
+    assert_in_range(fake_os_purged_bytes(), MIB / 8, MIB / 4 + slab_bytes);
     fill_next(&heap.excess_walk);
+    // Who frees much gives back much.
+    void *much[60];
+    for (unsigned i = 0; i < ARRAY_COUNT(much); i++) {
+        much[i] = blocks[block_count - per_slab() * (1 + i / 2) + 1 + i % 2];
+    }
+    const uint64_t purged_bytes = fake_os_purged_bytes();
+    heap_put(&heap, much, ARRAY_COUNT(much));
+    assert_in_range(fake_os_purged_bytes() - purged_bytes, 2 * MIB, 4 * MIB);
     unsigned calls = 1;
     while (heap.excess_walk.link != NULL) {
         const uint64_t before = fake_os_purged_bytes();
         put(per_slab() * calls++);
-        assert_in_range(fake_os_purged_bytes() - before, 0, 4 * MIB + 2 * slab_bytes);
-        assert_in_range(calls, 0, loose_bytes / MIB);
+        assert_in_range(fake_os_purged_bytes() - before, 0, MIB / 4 + 2 * slab_bytes);
+        assert_in_range(calls, 0, 8 * loose_bytes / MIB);
     }
     assert_true(heap.loose_bytes <= 4 * MIB + slab_bytes);
     check();
@@ -261,7 +274,7 @@ static void test_excess_that_stays_is_looked_for_once(void **state) {
     unsigned calls = 0;
     while (heap.excess.accepted_bytes == 0) {
         put(4 + per_slab() * calls++);
-        assert_in_range(calls, 1, 1 + SLAB_COUNT / 2048);
+        assert_in_range(calls, 1, 1 + SLAB_COUNT / 64);
     }
     assert_null(heap.excess_walk.link);
     put(4 + per_slab() * calls);
@@ -281,21 +294,21 @@ static void test_runs_go_in_several_calls(void **state) {
     for (unsigned i = 0; i < ARRAY_COUNT(runs); i++) {
         arena_give(runs[i]);
     }
-    assert_int_equal(arena_purge(10000, false), 0);
+    assert_int_equal(arena_purge(10000, 8 * MIB), 0);
     assert_int_equal(arena_purge_due(), 10500);
-    assert_int_equal(arena_purge(10500, false), 8 * MIB);
+    assert_int_equal(arena_purge(10500, 8 * MIB), 8 * MIB);
     assert_int_equal(arena_purge_due(), 10500);  // at once
     // What is freed meanwhile is no part of it.
     arena_give(take_plain(1));
-    assert_int_equal(arena_purge(10508, false), 8 * MIB);
+    assert_int_equal(arena_purge(10508, 8 * MIB), 8 * MIB);
     assert_int_equal(arena_purge_due(), 10508);
     const uint64_t left_bytes = dirty_bytes();
-    assert_int_equal(arena_purge(10516, false), left_bytes - PAGE_BYTES);
+    assert_int_equal(arena_purge(10516, 8 * MIB), left_bytes - PAGE_BYTES);
     assert_int_equal(arena_state.delay.full_ms,
                      10516);  // the next one is as early as after one that took no time
     assert_int_equal(arena_purge_due(), 11016);
-    assert_int_equal(arena_purge(11016, false), 0);
-    assert_int_equal(arena_purge(11516, false), PAGE_BYTES);
+    assert_int_equal(arena_purge(11016, 8 * MIB), 0);
+    assert_int_equal(arena_purge(11516, 8 * MIB), PAGE_BYTES);
     assert_int_equal(arena_purge_due(), UINT64_MAX);
     assert_int_equal(arena_check(), 0);
 }
@@ -316,15 +329,14 @@ static void test_what_a_call_does_not_come_to_is_not_accepted(void **state) {
     options.excess_bytes = 4 * MIB;
     fake_os_fail(OS_MADVISE, 1, false);
     arena_give(runs[ARRAY_COUNT(runs) - 1]);
-    assert_int_equal(dirty_bytes(), 8 * MIB);
+    assert_int_equal(dirty_bytes(), 12 * MIB);  // twice what was freed went
     assert_int_equal(fake_os_refused(), 1);
     assert_int_equal(arena_state.excess.accepted_bytes, 0);
     assert_int_equal(arena_check(), 0);
 }
 
-// A thread's own slabs: each tick goes on, and the delay counts from the end.
-static void test_ticks_go_on_with_a_round(void **state) {
-    (void)state;
+// Sparse slabs of the thread's own, whose blocks' pages age from now on.
+static void start_with_sparse_slabs(void) {
     assert_non_null(lifecycle_attach());
     options.watched_operations = 0;
     options.learn = 0;
@@ -339,25 +351,60 @@ static void test_ticks_go_on_with_a_round(void **state) {
         hakmem_dealloc(blocks[i]);
     }
     cache_empty(thread_cache);
-    thread_cache->pace_ticks = 0;
+}
+
+// A tick so many paces after the last one. Returns the bytes that it gave back.
+static uint64_t purged_by_tick_after(uint64_t paces) {
+    const uint64_t before = fake_os_purged_bytes();
+    thread_cache->pace_ticks = os_ticks() - paces * OS_TICKS_PACE;
     assert_true(maintenance_tick(thread_cache));
+    return fake_os_purged_bytes() - before;
+}
+
+// A thread's own slabs: each tick goes on, and the delay counts from the end.
+static void test_ticks_go_on_with_a_round(void **state) {
+    (void)state;
+    start_with_sparse_slabs();
+    purged_by_tick_after(100);
     uint64_t purged_bytes = 0;
     unsigned ticks = 0;
     unsigned first = 0;
     for (unsigned i = 0; i < 40; i++) {
         fake_os_pass_ms(600);
-        thread_cache->pace_ticks = 0;
-        assert_true(maintenance_tick(thread_cache));
-        const uint64_t bytes = fake_os_purged_bytes() - purged_bytes;
+        const uint64_t bytes = purged_by_tick_after(100);
         purged_bytes += bytes;
-        assert_in_range(bytes, 0, HEAP_BUDGET_CALL);
+        assert_in_range(bytes, 0, HEAP_BUDGET_SELDOM);
         first = ticks == 0 ? i : first;
         ticks += bytes != 0;
     }
-    assert_int_equal(ticks, 3);
+    assert_int_equal(ticks, 8);
     // After 1.2 and 1.8 s they age, after 3 s, a second after that at least, they go.
     assert_int_equal(first, 4);
     assert_in_range(purged_bytes, (SLAB_COUNT - 20) * 4096, SLAB_COUNT * 4096);
+    assert_int_equal(check_all(), 0);
+}
+
+// A thread that ticks at every pace does little at a time, but sooner again while something is left; one that comes seldom does more.
+static void test_a_part_follows_the_time_since_the_last(void **state) {
+    (void)state;
+    start_with_sparse_slabs();
+    uint64_t bytes = 0;
+    for (unsigned i = 0; bytes == 0; i++) {
+        fake_os_pass_ms(600);
+        bytes = purged_by_tick_after(1);
+        assert_in_range(i, 0, 60);
+    }
+    assert_in_range(bytes, HEAP_BUDGET_CALL / 6, HEAP_BUDGET_CALL / 2);  // of one pace, or of two
+    assert_in_range(os_ticks() - thread_cache->pace_ticks, OS_TICKS_PACE / 8 * 7, UINT64_MAX);
+    bytes = purged_by_tick_after(4);
+    assert_in_range(bytes, HEAP_BUDGET_CALL / 2 + 1, HEAP_BUDGET_SELDOM / 6);
+    while (bytes != 0) {
+        bytes = purged_by_tick_after(100);
+        assert_in_range(bytes, 0, HEAP_BUDGET_SELDOM);
+    }
+    const uint64_t since_ticks = os_ticks();
+    purged_by_tick_after(100);
+    assert_true(thread_cache->pace_ticks >= since_ticks);  // nothing is left
     assert_int_equal(check_all(), 0);
 }
 
@@ -374,6 +421,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_runs_go_in_several_calls),
         cmocka_unit_test(test_what_a_call_does_not_come_to_is_not_accepted),
         cmocka_unit_test(test_ticks_go_on_with_a_round),
+        cmocka_unit_test(test_a_part_follows_the_time_since_the_last),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

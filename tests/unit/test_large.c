@@ -93,7 +93,7 @@ static void test_zero_when_asked(void **state) {
         check_zero(again, bytes);
         memset(again, 1, usable(again));
         large_free(run_of(again), (uintptr_t)again);
-        arena_purge(os_clock_ms(), bytes % 2 == 0);
+        arena_purge(os_clock_ms(), bytes % 2 == 0 ? ARENA_PURGE_ALL : 8 * MIB);
     }
 }
 
@@ -106,7 +106,7 @@ static void test_only_what_was_written_is_cleared(void **state) {
     memset(first + 2 * PAGE_BYTES, 1, PAGE_BYTES);
     memset(third, 1, PAGE_BYTES);
     large_free(run_of(between), (uintptr_t)between);
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     large_free(run_of(first), (uintptr_t)first);
     large_free(run_of(third), (uintptr_t)third);
     // Four used pages, one that was purged, one that was used, two that nobody has had.

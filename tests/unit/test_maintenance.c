@@ -296,7 +296,7 @@ static uint64_t delay_of_runs_after_waves(uint64_t cpu_ns) {
             const uint64_t delay_ms = runs_delay_ms(&arena_state.delay);
             fake_os_pass_ms(delay_ms);
             fake_os_pass_cpu_ns(cpu_ns);
-            arena_purge(now_ms += delay_ms, false);
+            arena_purge(now_ms += delay_ms, 8 * MIB);
         }
     }
     return runs_delay_ms(&arena_state.delay);

@@ -138,7 +138,7 @@ static void test_more_huge_blocks_beside_fewer_runs_purge_nothing(void **state) 
     struct run *third = take_run(MIB);
     arena_give(first);
     arena_give(second);
-    arena_purge(os_clock_ms(), true);
+    arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
     arena_give(third);
     struct huge *block = make(6 * MIB);
     assert_int_equal(dirty_bytes(), MIB);

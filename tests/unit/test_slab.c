@@ -281,7 +281,7 @@ static void purge_every_class(void) {
         assert_int_equal(slab->tail_dirty, class_index != 0);
         const size_t expected = expected_purge(slab, slab->tail_dirty ? slab->block_count : fresh);
         const uint64_t before = fake_os_purged_bytes();
-        assert_int_equal(slab_purge(slab, 0), expected);
+        assert_int_equal(slab_purge(slab, 0).bytes, expected);
         assert_int_equal(fake_os_purged_bytes() - before, expected);
         assert_int_equal(slab->purge_age, SLAB_PURGE_NONE);
         assert_int_equal(slab->tail_dirty, 0);
@@ -316,7 +316,7 @@ static void test_refused_purge(void **state) {
     memset((void *)slab->start, 1, 30 * 4096);
     put(slab, 0, bit_range(0, 8));
     fake_os_fail(OS_MADVISE, 1, false);
-    assert_int_equal(slab_purge(slab, 0), 0);
+    assert_int_equal(slab_purge(slab, 0).bytes, 0);
     compare(slab);
     for (unsigned i = 8; i < 30; i++) {
         check_contents(slab, i, 1);
