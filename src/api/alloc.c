@@ -251,7 +251,10 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
     if (unlikely(heap_checks_frees())) {
         free_checked(slab, block);
     } else if (unlikely(cache == NULL)) {
-        late_free(slab, block);
+        struct heap *overfull = late_free(slab, block);
+        if (unlikely(overfull != NULL)) {
+            maintenance_relieve(overfull);
+        }
     } else {
         cache_free_slow(cache, slab, block);
     }

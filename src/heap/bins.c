@@ -39,6 +39,9 @@ static void leave(struct heap *heap, struct run *slab) {
 
 static void join(struct heap *heap, struct run *slab) {
     slab->heap_id = heap->id;
+    // What a former run left in it is given back although no block of it ever came back.
+    heap->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
+    heap->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
     heap_count_in(heap, slab);
     add_empty(heap, slab);
     bin_of(heap, slab)->slab_count++;

@@ -1,6 +1,7 @@
 #include "heap/heap_check.h"
 
 #include "base/check.h"
+#include "heap/heap_purge.h"
 #include "heap/slab.h"
 #include "space/page_map.h"
 
@@ -93,6 +94,22 @@ static size_t check_list(const struct heap *heap, const struct list *head, uint6
     return violations + check.violations;
 }
 
+// What a slab keeps that may go back by age has an age, and a heap with such tells its visitors.
+static void check_ages(struct check *check, const struct heap *heap) {
+    const bool is_told = heap->put_since_purge || (!heap_round_is_over(heap) && heap->round.now);
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const struct list *head = &heap->bins[i].partial;
+        for (const struct list *link = head->next; link != head; link = link->next) {
+            const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
+            const bool has_age = slab->purge_age != SLAB_PURGE_NONE;
+            check_that(check, has_age || slab_loose_bytes(slab) == 0, "loose bytes have an age",
+                       slab->start, slab_loose_bytes(slab));
+            check_that(check, !has_age || is_told, "a slab with an age is told of", slab->start,
+                       slab->purge_age);
+        }
+    }
+}
+
 // Where a walk goes on: at a slab of its class's list, or at the list.
 static void check_walk(struct check *check, const struct heap *heap, const struct slab_walk *walk) {
     if (walk->link != NULL) {
@@ -123,6 +140,7 @@ size_t heap_check(const struct heap *heap) {
     check_equal(&check, "spares.count == empty slabs of so many pages", heap->spares.count, spares);
     check_that(&check, heap->spares.low <= spares, "spares.low <= spares.count", heap->spares.low,
                spares);
+    check_ages(&check, heap);
     check_walk(&check, heap, &heap->round.walk);
     check_walk(&check, heap, &heap->excess_walk);
     // Sums tell something of sound slabs alone.

@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "config/options.h"
+#include "heap/heap_purge.h"
 #include "heap/misuse.h"
 #include "heap/quarantine.h"
 #include "heap/slab.h"
@@ -114,12 +115,23 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
 
 // ---- Between the magazine and the heap ----
 
+// What others freed comes home at once, but goes to the system in parts: the next slow paths go on.
+static void collect_part(struct heap *heap) {
+    const size_t budget_bytes = heap->budget_bytes;
+    heap->budget_bytes = HEAP_BUDGET_CALL;
+    heap_collect(heap);
+    if (unlikely(heap->budget_bytes == 0) && heap->overfull == NULL) {
+        heap->overfull = heap;
+    }
+    heap->budget_bytes = budget_bytes;
+}
+
 static unsigned take_from_heap(struct thread_cache *cache, uint64_t class_index, unsigned want,
                                void **blocks) {
     struct heap *heap = &cache->heap;
     lock_acquire(&heap->lock);
     if (heap_has_remote(heap)) {
-        heap_collect(heap);
+        collect_part(heap);
     }
     // Quarantined blocks are their heap's to know of.
     if (unlikely(heap_wants_slab(heap, class_index)) && !cache->checked) {

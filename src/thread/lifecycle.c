@@ -29,6 +29,8 @@ extern char **environ;
 // Key destructors run in rounds, in no order (PTHREAD_DESTRUCTOR_ITERATIONS of them, 4 in glibc).
 // The cache asks to be called again this many times, so that other destructors still find it.
 #define EXIT_ROUNDS 2
+// Of a thread that got its cache to free a block with: it may be in the last of these rounds.
+#define EXIT_ROUNDS_OF_FREE (EXIT_ROUNDS + 1)
 
 static struct registry registry = {.lock = LOCK_INITIAL(LOCK_RANK_REGISTRY)};
 INSPECTABLE(registry, registry_state);
@@ -260,6 +262,10 @@ static struct thread_cache *take_cache(void) {
 struct thread_cache *lifecycle_attach(void) {
     struct thread_cache *cache = thread_cache;
     if (cache_is_real(cache)) {
+        if (unlikely(cache->exit_rounds == EXIT_ROUNDS_OF_FREE)) {
+            // It allocates, and so is at work; where it is a destructor after all, take_abandoned() finds the cache.
+            cache->exit_rounds = 0;
+        }
         return cache;
     }
     if (cache == &cache_of_ended_thread) {
@@ -309,7 +315,7 @@ struct thread_cache *lifecycle_attach_to_free(void) {
     cache = lifecycle_attach();
     if (cache != NULL) {
         // It may be one of the thread's destructors, and rounds may have gone by: at the next one the cache goes.
-        cache->exit_rounds = EXIT_ROUNDS;
+        cache->exit_rounds = EXIT_ROUNDS_OF_FREE;
     }
     return cache;
 }
@@ -480,14 +486,15 @@ void *late_alloc(uint64_t class_index) {
     return got == 1 ? block : NULL;
 }
 
-void late_free(struct run *slab, void *block) {
+struct heap *late_free(struct run *slab, void *block) {
     // A fork waits for it.
     lock_acquire(&shared_late_heap.lock);
-    heap_publish_block(slab, block);
+    struct heap *overfull = heap_publish_block(slab, block);
     heap_count(&shared_late_heap, COUNTER_late_operations, 1);
     heap_count(&shared_late_heap, COUNTER_remote_publishes, 1);
     heap_count(&shared_late_heap, COUNTER_remote_blocks, 1);
     lock_release(&shared_late_heap.lock);
+    return overfull;
 }
 
 struct thread_cache *lifecycle_caches(void) {

@@ -63,7 +63,8 @@ void lifecycle_when_attached(void (*function)(void));
 
 // Allocation and free without a cache.
 void *late_alloc(uint64_t class_index);
-void late_free(struct run *slab, void *block);
+// Returns the heap that the block waits at, where too much does: see maintenance_relieve(); else NULL.
+struct heap *late_free(struct run *slab, void *block);
 
 // All caches there ever were, the newest first; follow next_all.
 struct thread_cache *lifecycle_caches(void);

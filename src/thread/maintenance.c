@@ -102,22 +102,30 @@ static void relieve(struct thread_cache *cache) {
     }
 }
 
-// Where this thread's frees go, and too much of it waits: a visit's worth in each slow path, until the rest may stay, or a visit
-// found nothing to give back.
-static void relieve_overfull(struct thread_cache *cache) {
-    struct heap *heap = cache->heap.overfull;
+// A visit's worth of what waits at a heap. False when that was all, or there was nothing to give back.
+static bool relieve_part(struct heap *heap) {
     if (!lock_try_acquire(&heap->lock)) {
-        return;  // whoever has it may collect, or the next slow path does
+        return true;  // whoever has it may collect, or the next slow path does
     }
     heap->budget_bytes = HEAP_BUDGET_CALL;
     const uint64_t loose_bytes = heap->loose_bytes;
     give_back(heap, (unsigned)option_live(retain_slabs));
     heap->wants_visit = heap_has_more(heap);
-    if (!heap->wants_visit || heap->loose_bytes == loose_bytes) {
-        cache->heap.overfull = NULL;
-    }
+    const bool goes_on = heap->wants_visit && heap->loose_bytes != loose_bytes;
     heap->budget_bytes = HEAP_BUDGET_ALL;
     lock_release(&heap->lock);
+    return goes_on;
+}
+
+void maintenance_relieve(struct heap *heap) {
+    relieve_part(heap);
+}
+
+// Where this thread's frees go, or its own heap, and too much of it waits: a part in each slow path, until the rest may stay.
+static void relieve_overfull(struct thread_cache *cache) {
+    if (!relieve_part(cache->heap.overfull)) {
+        cache->heap.overfull = NULL;
+    }
 }
 
 // Returns what is left of the budget: none where there may be more to do.
@@ -224,8 +232,8 @@ static enum own_round own_round(const struct thread_cache *cache, uint64_t now_m
 // What is free inside the slabs of the thread's own heap: as much as one call does.
 static bool go_own_round(struct heap *heap, enum own_round round, size_t budget_bytes) {
     lock_acquire(&heap->lock);
-    heap_collect(heap);
     heap->budget_bytes = budget_bytes;
+    heap_collect(heap);
     if (round == OWN_ROUND_FULL) {
         heap_purge_slabs(heap, false);
     } else {

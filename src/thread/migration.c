@@ -18,10 +18,11 @@ uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     return now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
 }
 
-// `now_ms` may be 0, before the first look at the clock.
+// `now_ms` may be 0, before the first look at the clock, or of a look long ago: ticks alone, which have just looked, note the time.
 static bool is_idle(struct thread_cache *cache, uint64_t now_ms) {
     return atomic_load_relaxed(&cache->state) != CACHE_IN_USE ||
-           (now_ms != 0 && migration_idle_ms(cache, now_ms) >= MIGRATION_IDLE_MS);
+           (atomic_load_relaxed(&cache->activity) == cache->activity_seen &&
+            now_ms >= cache->activity_ms + MIGRATION_IDLE_MS);
 }
 
 // Whether the donor has been asked for enough since its thread's last slow path. A thread that is awake collects with its

@@ -9,6 +9,7 @@
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
+#include "plain_runs.h"
 #include "space/page_map.h"
 #include "space/space_hooks.h"
 
@@ -199,9 +200,26 @@ static void test_a_heap_of_many_slabs_is_looked_through_at_leisure(void **state)
     assert_int_equal(heap_purge_delay_ms(&heap), 6400);
 }
 
+// What a former run left in a slab's memory goes back although no block of it ever came back: whoever visits the heap is told.
+static void test_a_slab_on_used_memory_is_told_of(void **state) {
+    (void)state;
+    page_map_init();
+    heap_init(&heap, 2);
+    struct run *former = take_plain(1);
+    memset((void *)former->start, 1, PAGE_BYTES);
+    arena_give(former);
+    void *block;
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_64, 1, &block), 1);
+    assert_true(heap.put_since_purge && heap.put_since_early);
+    assert_true(heap_purge_slabs(&heap, true) >= PAGE_BYTES - 2 * os_page_bytes());
+    assert_false(heap.put_since_purge);
+    assert_int_equal(heap_check(&heap), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_age_before_they_are_purged),
+        cmocka_unit_test(test_a_slab_on_used_memory_is_told_of),
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),

@@ -385,6 +385,29 @@ static void test_key_destructors_find_a_heap(void **state) {
     assert_int_equal(stats.gauge[GAUGE_live_blocks], 0);
 }
 
+static void *freed_first;
+
+static void *free_then_set_keys(void *argument) {
+    hakmem_dealloc(freed_first);
+    return set_keys(argument);
+}
+
+// A thread whose first call frees what it was given is at work, and no destructor of one that ends.
+static void test_destructors_find_the_cache_of_who_freed_first(void **state) {
+    (void)state;
+    pthread_key_create(&keys[0], allocate_in_destructor);
+    assert_non_null(lifecycle_attach());
+    pthread_key_create(&keys[1], allocate_in_destructor);
+    pthread_key_create(&keys[2], allocate_in_destructor);
+    for (unsigned i = 0; i < 50; i++) {
+        freed_first = hakmem_alloc(64);
+        run_thread(free_then_set_keys, NULL);
+    }
+    check();
+    assert_int_equal(lifecycle_count(), 2);
+    assert_int_equal(counted(COUNTER_late_operations), 0);
+}
+
 // ---- Without a cache ----
 
 static void test_late_heap_serves_an_ended_thread(void **state) {
@@ -656,6 +679,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_ended_thread_frees_to_others),
         cmocka_unit_test(test_ending_thread_takes_back_what_others_freed),
         cmocka_unit_test(test_key_destructors_find_a_heap),
+        cmocka_unit_test(test_destructors_find_the_cache_of_who_freed_first),
         cmocka_unit_test(test_late_heap_serves_an_ended_thread),
         cmocka_unit_test(test_a_free_behind_the_last_destructor),
         cmocka_unit_test(test_late_misuse),

@@ -242,6 +242,44 @@ static void test_moved_slab_is_purged_in_its_new_heap(void **state) {
     assert_true(to.put_since_purge);
 }
 
+static struct thread_cache *cache_of_worker(void) {
+    for (struct thread_cache *cache = lifecycle_caches();; cache = cache->next_all) {
+        assert_non_null(cache);
+        if (cache != thread_cache) {
+            return cache;
+        }
+    }
+}
+
+// Who asks knows the time of its own last tick, which may be long ago: what it sees of others is not taken for so old.
+static void test_who_slept_takes_nobody_for_asleep(void **state) {
+    (void)state;
+    options.decay_interval_ms = 100;
+    options.slab_purge_delay_ms = 1000;
+    assert_non_null(lifecycle_attach());
+    struct worker worker;
+    worker_start(&worker);
+    pass_ms(1);
+    take_many(1);
+    struct thread_cache *busy = cache_of_worker();
+    free_blocks(&worker, 0);
+    pass_ms(1);
+    take_many(200);
+    for (unsigned i = 0; i < 10; i++) {
+        // The worker goes on, and this thread sleeps.
+        fake_os_pass_ms(2000);
+        atomic_bump_owned(&busy->activity, 1u);
+        hakmem_dealloc(hakmem_alloc(2 * BLOCK_BYTES * (i + 1)));
+        take_many(100);
+        pass_ms(0);
+        take_many(100);
+        assert_int_equal(busy->activity_seen, busy->activity);
+        assert_true(migration_idle_ms(busy, thread_cache->clock_ms) < MIGRATION_IDLE_MS);
+    }
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    worker_end(&worker);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_of_an_ended_thread),
@@ -252,6 +290,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_lone_heap_has_nobody_to_ask),
         cmocka_unit_test(test_nothing_is_given_back_under_two_locks),
         cmocka_unit_test(test_moved_slab_is_purged_in_its_new_heap),
+        cmocka_unit_test(test_who_slept_takes_nobody_for_asleep),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

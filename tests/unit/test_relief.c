@@ -1,0 +1,98 @@
+// What other threads, or one without a cache, freed of a heap's blocks: how much waits there, and how much of it goes at once.
+#include "isolate.h"
+
+#include <pthread.h>
+
+#include "api/alloc.h"
+#include "base/bits.h"
+#include "config/options.h"
+#include "control/stats.h"
+#include "heap/heap_purge.h"
+#include "thread/lifecycle.h"
+#include "thread/maintenance.h"
+
+enum { MANY = 10000, MANY_BYTES = 4096 };
+
+static void *many[MANY];
+
+static void start(void) {
+    assert_non_null(lifecycle_attach());
+    options.watched_operations = 0;
+}
+
+static uint64_t counted(enum counter counter) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[counter];
+}
+
+static void *allocate_all_and_free_late(void *waiting_most) {
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    struct heap *heap = &thread_cache->heap;
+    lifecycle_detach();
+    for (unsigned i = 0; i < MANY; i++) {
+        hakmem_dealloc(many[i]);
+        *(uint64_t *)waiting_most =
+            greatest_u64(*(uint64_t *)waiting_most, atomic_load_relaxed(&heap->waiting_bytes));
+    }
+    return NULL;
+}
+
+// Where a thread frees that has no cache any more, in one of its last destructors.
+static void test_what_is_freed_late_is_bounded(void **state) {
+    (void)state;
+    start();
+    options.excess_bytes = 4 * MIB;
+    uint64_t waiting_most = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, allocate_all_and_free_late, &waiting_most), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_in_range(waiting_most, EXCESS_HEAPS * 4 * MIB, EXCESS_HEAPS * 4 * MIB + MIB);
+    assert_int_equal(check_all(), 0);
+}
+
+static void *free_all(void *unused) {
+    for (unsigned i = 0; i < MANY; i++) {
+        hakmem_dealloc(many[i]);
+    }
+    return unused;
+}
+
+// What other threads freed of a heap's blocks comes home with its thread's next refill, and its slabs leave in parts.
+static void test_a_refill_gives_back_a_part_of_what_came_home(void **state) {
+    (void)state;
+    start();
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    cache_empty(thread_cache);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, free_all, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    enum { PART_SLABS = HEAP_BUDGET_CALL / PAGE_BYTES };
+    uint64_t before = counted(COUNTER_slabs_released);
+    assert_non_null(hakmem_alloc(MANY_BYTES));
+    uint64_t released = counted(COUNTER_slabs_released) - before;
+    assert_in_range(released, 1, 2 * PART_SLABS);  // the slow path's own, and what it relieves
+    assert_ptr_equal(thread_cache->heap.overfull, &thread_cache->heap);
+    const uint64_t all = MANY * MANY_BYTES / PAGE_BYTES;
+    for (unsigned parts = 0; thread_cache->heap.overfull != NULL; parts++) {
+        assert_in_range(parts, 0, 2 * all / PART_SLABS);
+        before = counted(COUNTER_slabs_released);
+        maintenance_tick(thread_cache);
+        released = counted(COUNTER_slabs_released) - before;
+        assert_in_range(released, 0, 3 * PART_SLABS);
+    }
+    assert_true(counted(COUNTER_slabs_released) > all - 2 * MIB / PAGE_BYTES);
+    assert_int_equal(check_all(), 0);
+}
+
+int main(int argument_count, char **arguments) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_freed_late_is_bounded),
+        cmocka_unit_test(test_a_refill_gives_back_a_part_of_what_came_home),
+    };
+    return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
+}
