@@ -2,13 +2,18 @@
  * answer requests care for the slowest calls: those that refill a cache, map memory, give it back, or
  * wait for a lock. Each operation takes a block, exchanges it with the one in a random slot of a table
  * that all threads share, and frees that; both calls are timed by the processor's own clock. What
- * reading the clock costs is in every duration, and told as `extra.timer_ns`. */
+ * reading the clock costs is in every duration, and told as `extra.timer_ns`. With --keep below 100 the
+ * heap shrinks: the table is full before the clock starts, and of each 100 slots only so many are
+ * filled again (`extra.live_bytes`: the most, and `extra.kept_bytes`). */
 #include "exchange.h"
 #include "histogram.h"
+
+static uint64_t keep_percent = 100;
 
 static const struct frame_workload latency = {
     .name = "latency",
     .unit = "blocks allocated and freed",
+    .own = (const struct frame_own_option[]){{"--keep", &keep_percent}, {NULL, NULL}},
 };
 
 struct member {
@@ -20,7 +25,8 @@ struct plan {
     const struct frame_options *options;
     struct exchange_slot *slots;
     struct member *members;
-    uint64_t ops; /* of each thread */
+    uint64_t ops;      /* of each thread */
+    size_t kept_count; /* of the slots: they are filled again */
     unsigned round;
 };
 
@@ -30,14 +36,23 @@ static struct {
     double ns_per_tick;
 } result;
 
-static uint64_t operation_run(const struct plan *plan, struct member *member, uint64_t bits) {
+static struct frame_slot block_take(const struct plan *plan, struct member *member, uint64_t bits) {
     const size_t bytes = frame_bytes_pick(plan->options, bits);
-    struct frame_slot own;
-    const uint64_t before_malloc = histogram_ticks();
+    struct frame_slot taken;
+    const uint64_t before = histogram_ticks();
     unsigned char *block = malloc(bytes);
-    histogram_count(&member->mallocs, histogram_ticks() - before_malloc);
-    frame_mark(&own, block, frame_stamp(bytes, frame_random_mix(bits)));
-    exchange_swap(&plan->slots[frame_random_below(bits, plan->options->slot_count)], &own);
+    histogram_count(&member->mallocs, histogram_ticks() - before);
+    frame_mark(&taken, block, frame_stamp(bytes, frame_random_mix(bits)));
+    return taken;
+}
+
+static uint64_t operation_run(const struct plan *plan, struct member *member, uint64_t bits) {
+    const size_t slot = frame_random_below(bits, plan->options->slot_count);
+    struct frame_slot own = {NULL, 0};
+    if (slot < plan->kept_count) {
+        own = block_take(plan, member, bits);
+    }
+    exchange_swap(&plan->slots[slot], &own);
     if (own.block == NULL) {
         return 0;
     }
@@ -67,6 +82,22 @@ static void operations_run(struct plan *plan, uint64_t ops) {
     plan->round++;
 }
 
+/* What a heap that shrinks begins with. */
+static void slots_fill(const struct plan *plan) {
+    struct frame_random random = frame_random_make(plan->options->seed, UINT32_MAX);
+    uint64_t live_bytes = 0;
+    uint64_t kept_bytes = 0;
+    for (size_t i = 0; i < plan->options->slot_count; i++) {
+        const uint64_t bits = frame_random_next(&random);
+        const size_t bytes = frame_bytes_pick(plan->options, bits);
+        frame_take(&plan->slots[i].held, bytes, frame_random_mix(bits));
+        live_bytes += bytes;
+        kept_bytes += i < plan->kept_count ? bytes : 0;
+    }
+    frame_extra("live_bytes", live_bytes);
+    frame_extra("kept_bytes", kept_bytes);
+}
+
 static void latency_add(struct text *text) {
     text_add(text, "\"latency\":{\"malloc\":");
     histogram_print(text, result.mallocs, result.ns_per_tick);
@@ -90,8 +121,13 @@ int main(int argc, char **argv) {
     struct histogram_clock clock;
     plan.slots = frame_map(options.slot_count * sizeof *plan.slots);
     plan.members = frame_map(options.thread_count * sizeof *plan.members);
+    plan.kept_count = options.slot_count * keep_percent / 100;
     histogram_clock_start(&clock);
-    operations_run(&plan, options.warm_ops);
+    if (plan.kept_count < options.slot_count) {
+        slots_fill(&plan);
+    } else {
+        operations_run(&plan, options.warm_ops);
+    }
     operations_run(&plan, options.ops);
     frame_stop();
     result.ns_per_tick = histogram_ns_per_tick(&clock);

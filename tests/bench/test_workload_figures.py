@@ -210,6 +210,19 @@ def test_idle_owners_do_not_come_back(built: Path, library: Callable[[str], Path
     assert worst["end_rss_bytes"] - extra(worst, "frame_bytes") > 3.5 * live
 
 
+def test_latency_of_a_heap_that_shrinks(built: Path) -> None:
+    line = ("latency", "--ops", "20000", "--slots", "2000", "--min", "100", "--max", "1000",
+            "--keep", "30")  # fmt: skip
+    row = result(run(built, line))
+    live, kept = extra(row, "live_bytes"), extra(row, "kept_bytes")
+    assert 0.27 * live < kept < 0.33 * live
+    assert 0.95 * 550 * 2000 < live < 1.05 * 550 * 2000
+    # Of the slots that are filled again each visit takes a block, of the others none; all were full.
+    mallocs, frees = (row["latency"][call]["count"] for call in ("malloc", "free"))
+    assert 0.27 * 20000 < mallocs < 0.33 * 20000
+    assert mallocs + 0.99 * 1400 < frees <= mallocs + 1400
+
+
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_latency_is_a_histogram_of_all_calls(built: Path, threads: str) -> None:
     line = ("latency", "--ops", "50000", "--warm", "2000", "--slots", "500", "--threads", threads)
