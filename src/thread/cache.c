@@ -115,8 +115,8 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
 
 // ---- Between the magazine and the heap ----
 
-// What others freed comes home at once, but goes to the system in parts: the next slow paths go on.
-static void collect_part(struct heap *heap) {
+void cache_collect(struct thread_cache *cache) {
+    struct heap *heap = &cache->heap;
     const size_t budget_bytes = heap->budget_bytes;
     heap->budget_bytes = HEAP_BUDGET_CALL;
     heap_collect(heap);
@@ -131,7 +131,7 @@ static unsigned take_from_heap(struct thread_cache *cache, uint64_t class_index,
     struct heap *heap = &cache->heap;
     lock_acquire(&heap->lock);
     if (heap_has_remote(heap)) {
-        collect_part(heap);
+        cache_collect(cache);
     }
     // Quarantined blocks are their heap's to know of.
     if (unlikely(heap_wants_slab(heap, class_index)) && !cache->checked) {

@@ -367,6 +367,10 @@ static inline void install_node(struct thread_cache *cache, uint64_t class_index
 // A node in no use: kept for the next that a class of this cache needs, or given back.
 void cache_give_node(struct thread_cache *cache, void **node);
 
+// Brings home what others freed of the heap's blocks; of what becomes empty a part goes to the arena, and the next slow paths go
+// on. The heap's lock is held.
+void cache_collect(struct thread_cache *cache);
+
 // Blocks to their heaps.
 void cache_give_to_heap(struct thread_cache *cache, void *const *blocks, unsigned count);
 

@@ -230,10 +230,11 @@ static enum own_round own_round(const struct thread_cache *cache, uint64_t now_m
 }
 
 // What is free inside the slabs of the thread's own heap: as much as one call does.
-static bool go_own_round(struct heap *heap, enum own_round round, size_t budget_bytes) {
+static bool go_own_round(struct thread_cache *cache, enum own_round round, size_t budget_bytes) {
+    struct heap *heap = &cache->heap;
     lock_acquire(&heap->lock);
+    cache_collect(cache);
     heap->budget_bytes = budget_bytes;
-    heap_collect(heap);
     if (round == OWN_ROUND_FULL) {
         heap_purge_slabs(heap, false);
     } else {
@@ -251,7 +252,7 @@ static void purge_own_slabs(struct thread_cache *cache, uint64_t now_ms, size_t 
         return;
     }
     // The first look only starts the clock.
-    if (cache->slab_purge_ms != 0 && !go_own_round(&cache->heap, round, budget_bytes)) {
+    if (cache->slab_purge_ms != 0 && !go_own_round(cache, round, budget_bytes)) {
         cache->own_round = (uint8_t)round;
         return;
     }
