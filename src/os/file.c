@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -92,6 +93,17 @@ void os_file_close(int descriptor) {
     const int saved_errno = errno;
     syscall(SYS_close, descriptor);
     errno = saved_errno;
+}
+
+bool os_file_identify(int descriptor, struct os_file_identity *identity) {
+    const int saved_errno = errno;
+    struct stat status;
+    const bool is_open = syscall(SYS_fstat, descriptor, &status) == 0;
+    if (is_open) {
+        *identity = (struct os_file_identity){status.st_dev, status.st_ino, status.st_rdev};
+    }
+    errno = saved_errno;
+    return is_open;
 }
 
 int os_file_each(const char *path, char *buffer, size_t capacity,

@@ -25,6 +25,14 @@ int os_file_create(const char *path);
 
 void os_file_close(int descriptor);
 
+// Tells files apart, also those that lie in no directory: pipes, sockets, terminals.
+struct os_file_identity {
+    uint64_t device, number, special_device;
+};
+
+// Which file a descriptor leads to. False where it is closed.
+bool os_file_identify(int descriptor, struct os_file_identity *identity);
+
 // Hands a file to use(part, bytes, context) in parts of up to `capacity` bytes, which are in `buffer` meanwhile. 0, or
 // the first error: of the system, or returned by use().
 int os_file_each(const char *path, char *buffer, size_t capacity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,28 @@ def test_what_a_running_thread_holds_is_live(run: Run) -> None:
 
 def test_a_closed_standard_error_is_no_obstacle(run: Run) -> None:
     assert rows(run("leaks", "closed", "small", leaks=1).err) == [SMALL]
+
+
+@pytest.mark.parametrize(
+    ("option", "first"), [("leaks", "hakmem: leaks: process "), ("stats_at_exit", "hakmem statist")]
+)
+def test_files_opened_under_its_numbers_are_left_alone(
+    run: Run, tmp_path: Path, option: str, first: str
+) -> None:
+    """What a daemon does: it closes every descriptor, not its own alone, and opens files."""
+    file = tmp_path / "data"
+    ended = run("leaks", "small", f"file:{file}", **{option: 1})
+    assert (ended.status, file.read_bytes()) == (3, b"")
+    assert ended.err.startswith(first)
+    # Standard error is such a file as well: nobody is told anything.
+    ended = run("leaks", "small", "closed", f"file:{file}", **{option: 1})
+    assert (ended.status, ended.err, file.read_bytes()) == (3, "", b"")
+
+
+def test_the_exit_status_needs_no_output(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    ended = run("leaks", "small", "closed", f"file:{file}", leaks=1, leaks_exit_status=23)
+    assert (ended.status, ended.err, file.read_bytes()) == (23, "", b"")
 
 
 def test_each_process_reports_its_own(run: Run) -> None:

@@ -7,6 +7,7 @@
 //   running            a thread that still runs holds one block of 1000 bytes
 //   late               freed in the destructor of this program
 //   closed             standard error is closed before the end
+//   file:PATH          every descriptor above standard error is closed, and PATH opened up to number 120
 //   fork               a child ends with one more small block; the parent reports after it
 //   text               a line through stdio, without a newline at its end
 #include "behaviour.h"
@@ -72,6 +73,16 @@ __attribute__((destructor)) static void free_late(void) {
     free(freed_late);
 }
 
+static void open_files(const char *path) {
+    for (int descriptor = 3; descriptor < 1024; descriptor++) {
+        close(descriptor);
+    }
+    for (int last = 0; last < 120;) {
+        last = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        require(last >= 0);
+    }
+}
+
 static void leave(const char *kind) {
     if (strcmp(kind, "small") == 0) {
         keep(100);
@@ -101,6 +112,8 @@ static void leave(const char *kind) {
         freed_late = malloc(300);
     } else if (strcmp(kind, "closed") == 0) {
         close(STDERR_FILENO);
+    } else if (strncmp(kind, "file:", 5) == 0) {
+        open_files(kind + 5);
     } else if (strcmp(kind, "text") == 0) {
         printf("text");
     } else if (strcmp(kind, "fork") == 0) {
