@@ -11,6 +11,7 @@
 #include "hakmem_inspect.h"
 #include "heap/guarded.h"
 #include "heap/huge.h"
+#include "os/fault.h"
 #include "os/file.h"
 #include "os/os.h"
 #include "space/arena.h"
@@ -25,6 +26,8 @@
 // Acquire on taking pairs with the release of the last writer: the buffer is free.
 static _Atomic(bool) busy;
 static char buffer[STEP_BYTES];
+// A thread that crashed writes one: the first, and the process ends then. Acquire pairs with the release in the child of a fork.
+static _Atomic(bool) crashing;
 
 struct writer {
     int descriptor;
@@ -218,6 +221,7 @@ int snapshot_write(int descriptor) {
 
 void snapshot_fork_child(void) {
     atomic_store_release(&busy, false);
+    atomic_store_release(&crashing, false);
 }
 
 // ---- On a signal
@@ -258,8 +262,7 @@ static int create_file(struct text *path) {
     return file;
 }
 
-static void on_signal(int signal) {
-    (void)signal;
+static void write_file(void) {
     struct text path;
     const int file = create_file(&path);
     int error = -file;
@@ -271,10 +274,66 @@ static void on_signal(int signal) {
     say(path.bytes, error);
 }
 
+// What was installed before, the handler of faults of sampled blocks for one. Written before the handler is.
+static struct sigaction earlier;
+
+// Whether the thread itself did something that it cannot go on after, and nobody sent the signal.
+static bool is_crash(int signal, const siginfo_t *info) {
+    return info->si_code > 0 && (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
+                                 signal == SIGFPE || signal == SIGTRAP);
+}
+
+// Whether an instruction that is run again raises the signal again. Not behind a breakpoint, nor where memory that somebody will
+// need was found damaged.
+static bool comes_again(int signal, const siginfo_t *info) {
+    return signal != SIGTRAP && !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
+}
+
+// One snapshot, and the process ends as it would without: what was installed before is there again when the instruction
+// runs again. Of threads that crash meanwhile each tries again until the first one has its snapshot.
+static void on_crash(int signal, const siginfo_t *info) {
+    if (atomic_exchange_acquire(&crashing, true)) {
+        os_yield();
+        return;
+    }
+    write_file();
+    if (!comes_again(signal, info)) {
+        // Sent instead, to be delivered when this handler returns; the kernel lets nobody ignore one that it raised.
+        if ((earlier.sa_flags & SA_SIGINFO) == 0 && earlier.sa_handler == SIG_IGN) {
+            earlier.sa_handler = SIG_DFL;
+        }
+        os_signal_thread(signal);
+    }
+    sigaction(signal, &earlier, NULL);
+}
+
+static void on_signal(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    if (is_crash(signal, info)) {
+        on_crash(signal, info);
+    } else {
+        write_file();
+    }
+}
+
+// SIGKILL, SIGSTOP, and what the C library has for itself.
+static void warn_refused(void) {
+    struct text line;
+    text_clear(&line);
+    text_string(&line, "hakmem: option snapshot_signal: value '");
+    text_unsigned(&line, options.snapshot_signal);
+    text_string(&line, "' is no signal that can be caught, kept 0\n");
+    text_flush(&line, 2);
+    option_store_number(OPTION_snapshot_signal, 0, OPTION_ORIGIN_DEFAULT);
+}
+
 void snapshot_start(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
-    if (options.snapshot_signal != 0) {
-        sigfillset(&action.sa_mask);
-        sigaction((int)options.snapshot_signal, &action, NULL);
+    const int signal = (int)options.snapshot_signal;
+    struct sigaction action = {.sa_sigaction = on_signal,
+                               .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+    sigfillset(&action.sa_mask);
+    if (signal != 0 &&
+        (sigaction(signal, NULL, &earlier) != 0 || sigaction(signal, &action, NULL) != 0)) {
+        warn_refused();
     }
 }

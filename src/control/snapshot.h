@@ -10,5 +10,6 @@ int snapshot_write(int descriptor);
 // In the child of a fork: the thread that was writing one is not there.
 void snapshot_fork_child(void);
 
-// Writes one at each signal of the option snapshot_signal from now on. Once, at start-up.
+// Writes one at each signal of the option snapshot_signal from now on. Of a crash of the process's own (SIGSEGV, SIGBUS, SIGILL,
+// SIGFPE, SIGTRAP that nobody sent) one, before it ends as without. Once, at start-up, behind what else catches faults.
 void snapshot_start(void);

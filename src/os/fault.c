@@ -27,12 +27,16 @@ static void set_default(int signal) {
     sigaction(signal, &action, NULL);
 }
 
+void os_signal_thread(int signal) {
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+}
+
 // Ends as without this handler: a fault happens again when the instruction does, and a signal that was
 // sent is sent again, to be delivered when this handler returns.
 static void do_default(int signal, bool is_fault) {
     set_default(signal);
     if (!is_fault) {
-        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+        os_signal_thread(signal);
     }
 }
 

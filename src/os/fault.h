@@ -16,3 +16,6 @@ struct os_fault {
 // installed before happens, the default included. What the program installs afterwards replaces this.
 // Once per process, before it has many threads. False when the system refuses.
 bool os_fault_catch(bool (*handler)(const struct os_fault *fault));
+
+// Sends a signal to the calling thread. Where it is blocked, as in its own handler, it comes later.
+void os_signal_thread(int signal);

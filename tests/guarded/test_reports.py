@@ -212,6 +212,24 @@ def test_other_faults_end_the_program_as_ever(run: Run, kind: str) -> None:
     assert run("mistakes", kind, preload=False).status == SIGSEGV
 
 
+@pytest.mark.parametrize("kind", ["read_freed", "null"])
+def test_a_snapshot_at_the_fault_comes_before_the_report(
+    run: Run, mistake: Path, tmp_path: Path, kind: str
+) -> None:
+    plain = run("mistakes", kind, **ALWAYS)
+    ended = run(
+        "mistakes", kind, **ALWAYS, snapshot_signal=int(signal.SIGSEGV), snapshot_directory=tmp_path
+    )
+    (snapshot,) = tmp_path.iterdir()
+    first, _, report = ended.err.partition("\n")
+    assert first == f"hakmem: snapshot: {snapshot}"
+    assert ended.status == SIGSEGV
+    if plain.err == "":
+        assert report == ""
+    else:
+        assert read_report(report, mistake).stacks == read_report(plain.err, mistake).stacks
+
+
 def test_the_programs_own_handler_replaces_the_librarys(run: Run) -> None:
     ended = run("mistakes", "handled", **ALWAYS)
     assert (ended.status, ended.out, ended.err) == (9, f"handler of {signal.SIGSEGV}\n", "")

@@ -355,6 +355,106 @@ static void a_signal_writes_one_to_a_file(void **state) {
     assert_non_null(strstr(stderr_end(), "/nowhere/hakmem."));
 }
 
+static void crash(int signal) {
+    switch (signal) {
+    case SIGSEGV:
+        *(volatile char *)mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) = 1;
+        break;
+    case SIGBUS:
+        *(volatile char *)mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, temporary_file(), 0) =
+            1;
+        break;
+#if defined(__x86_64__)
+    case SIGILL:
+        __asm__ volatile("ud2");
+        break;
+    case SIGFPE:
+        __asm__ volatile("xorl %%edx, %%edx\n\tmovl $1, %%eax\n\txorl %%ecx, %%ecx\n\tidivl %%ecx"
+                         :
+                         :
+                         : "eax", "ecx", "edx");
+        break;
+    case SIGTRAP:
+        __asm__ volatile("int3");
+        break;
+#endif
+    default:
+        break;
+    }
+}
+
+// The snapshots that a child left which crashed, or was sent the signal before; all are complete.
+static unsigned snapshots_of_child(int number, void (*earlier)(int), bool is_sent) {
+    char directory[] = "/tmp/hakmem-test-XXXXXX";
+    char path[200];
+    unsigned count = 0;
+    assert_non_null(mkdtemp(directory));
+    stderr_begin();
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(number, earlier);
+        alarm(60);
+        options.snapshot_directory = directory;
+        options.snapshot_signal = (uint64_t)number;
+        snapshot_start();
+        if (is_sent) {
+            raise(number);
+        }
+        crash(number);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    stderr_end();
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), number);
+    for (;; count++) {
+        snprintf(path, sizeof path, "%s/hakmem.%d.%u.snapshot", directory, (int)child, count + 1);
+        const int file = open(path, O_RDONLY);
+        if (file < 0) {
+            break;
+        }
+        assert_true(parse_file(file).ended);
+        close(file);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(directory), 0);
+    return count;
+}
+
+static void a_crash_writes_one_and_ends_the_process(void **state) {
+    (void)state;
+    fill_heap();
+    is_quiet = false;
+#if defined(__x86_64__)
+    const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+#else
+    const int signals[] = {SIGSEGV, SIGBUS};
+#endif
+    for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
+        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, false), 1);
+        assert_int_equal(snapshots_of_child(signals[i], SIG_IGN, false), 1);
+        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, true), 2);
+    }
+}
+
+static void what_cannot_be_caught_is_told(void **state) {
+    (void)state;
+    const int signals[] = {SIGKILL, SIGSTOP, 32, 33, 65};
+    for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
+        char text[100];
+        options.snapshot_signal = (uint64_t)signals[i];
+        stderr_begin();
+        snapshot_start();
+        snprintf(
+            text, sizeof text,
+            "hakmem: option snapshot_signal: value '%d' is no signal that can be caught, kept 0\n",
+            signals[i]);
+        assert_string_equal(stderr_end(), text);
+        assert_int_equal(options.snapshot_signal, 0);
+    }
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(snapshot_is_what_is_there),
@@ -365,6 +465,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(another_one_is_refused_meanwhile_but_not_in_a_child),
         cmocka_unit_test(no_lock_is_waited_for),
         cmocka_unit_test(a_signal_writes_one_to_a_file),
+        cmocka_unit_test(a_crash_writes_one_and_ends_the_process),
+        cmocka_unit_test(what_cannot_be_caught_is_told),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
