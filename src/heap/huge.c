@@ -181,7 +181,7 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
-    page_map_set(huge->start, pages, PAGE_ENTRY_NONE);
+    page_map_clear(huge->start, pages);
     if (!move_first_piece(huge, (uintptr_t)destination, usable_bytes)) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
         return false;
@@ -201,7 +201,7 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
     const uintptr_t tail = huge->start + kept_pages * PAGE_BYTES;
     // The entries go first: once the tail is unmapped, its addresses may be anybody's.
-    page_map_set(tail, pages - kept_pages, PAGE_ENTRY_NONE);
+    page_map_clear(tail, pages - kept_pages);
     huge_forget_seams(huge, huge->start + usable_bytes);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, usable_bytes);
@@ -339,8 +339,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
         page_map_unclaim(address, entry);
         return false;
     }
-    page_map_set(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT,
-                 PAGE_ENTRY_NONE);
+    page_map_clear(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT);
     count_event(COUNTER_huge_frees, 1);
     event_record(EVENT_huge_free, huge->start, huge->usable_bytes);
     const uint64_t now_ms = os_clock_ms();

@@ -59,6 +59,27 @@ void page_map_set(uintptr_t start, size_t page_count, uint64_t entry) {
     }
 }
 
+// Below that a system call, and the faults that bring the pages again, cost more than the memory is worth.
+#define PURGED_PAGES_MIN 2
+
+// The part that lies in whole pages of the machine goes back and reads as zero from then on, which is no entry. The system puts the zero
+// page, or nothing, where the page was: a reader sees one or the other, and each who writes a later entry there comes behind
+// this call, as behind a store.
+void page_map_clear(uintptr_t start, size_t page_count) {
+    const size_t per_page = os_page_bytes() / sizeof *page_map_flat;
+    const size_t first = start >> PAGE_SHIFT;
+    const size_t end = first + page_count;
+    const size_t whole_first = align_up(first, per_page);
+    const size_t whole_end = align_down(end, per_page);
+    if (page_map_flat == NULL || whole_end < whole_first + PURGED_PAGES_MIN * per_page ||
+        !os_purge(page_map_flat + whole_first, (whole_end - whole_first) * sizeof *page_map_flat)) {
+        page_map_set(start, page_count, PAGE_ENTRY_NONE);
+        return;
+    }
+    page_map_set(start, whole_first - first, PAGE_ENTRY_NONE);
+    page_map_set(whole_end << PAGE_SHIFT, end - whole_end, PAGE_ENTRY_NONE);
+}
+
 bool page_map_claim(uintptr_t address, uint64_t expected) {
     struct window *window = page_map_window(address);
     page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];

@@ -112,6 +112,10 @@ bool page_map_cover(uintptr_t start, size_t bytes);
 // The range must be covered.
 void page_map_set(uintptr_t start, size_t page_count, uint64_t entry);
 
+// Sets the entries of a range, that may be a long one, to PAGE_ENTRY_NONE, and gives the memory of the flat map that holds no others
+// back to the system. Who reads meanwhile sees the old entry or none. The range must be covered.
+void page_map_clear(uintptr_t start, size_t page_count);
+
 // Sets one entry to PAGE_ENTRY_NONE if it is `expected`; false when it is not. Of two threads that
 // free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint64_t expected);

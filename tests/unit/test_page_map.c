@@ -88,6 +88,56 @@ static void check_claim(void) {
     page_map_set(place, 1, PAGE_ENTRY_NONE);
 }
 
+static void check_entries_between(uintptr_t start, size_t page_count, uint64_t entry) {
+    for (size_t page = 0; page < page_count; page++) {
+        require(page_map_get(start + page * PAGE_BYTES) == entry);
+    }
+}
+
+// Neighbours share a machine page with the first and the last entries of what is cleared.
+static void check_clear(size_t purged_entries) {
+    const size_t per_page = os_page_bytes() / sizeof(uint64_t);
+    const uintptr_t start = 3 * WINDOW_BYTES - 9 * PAGE_BYTES;
+    const size_t page_count = 3 * per_page + 20;
+    const size_t outer_count = 5;
+    const uintptr_t outer = start - outer_count * PAGE_BYTES;
+    const uintptr_t end = start + page_count * PAGE_BYTES;
+    assert_true(page_map_cover(outer, (page_count + 2 * outer_count) * PAGE_BYTES));
+    page_map_set(outer, page_count + 2 * outer_count, 5);
+    const uint64_t before = fake_os_purged_bytes();
+    page_map_clear(start, page_count);
+    assert_int_equal(fake_os_purged_bytes() - before, purged_entries * sizeof(uint64_t));
+    check_entries_between(outer, outer_count, 5);
+    check_entries_between(start, page_count, PAGE_ENTRY_NONE);
+    check_entries_between(end, outer_count, 5);
+    page_map_set(outer, page_count + 2 * outer_count, PAGE_ENTRY_NONE);
+}
+
+static void test_flat_gives_whole_pages_back(void **state) {
+    (void)state;
+    start_flat();
+    const size_t per_page = os_page_bytes() / sizeof(uint64_t);
+    check_clear(3 * per_page);
+    // A refused call has done half of it, and all is cleared by hand.
+    fake_os_fail(OS_MADVISE, 1, true);
+    check_clear(0);
+    fake_os_mend();
+    // One whole page, and two that are shared with neighbours.
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    const uintptr_t start = 2 * WINDOW_BYTES - PAGE_BYTES;
+    assert_true(page_map_cover(start, (per_page + 2) * PAGE_BYTES));
+    page_map_set(start, per_page + 2, 5);
+    page_map_clear(start, per_page + 2);
+    check_entries_between(start, per_page + 2, PAGE_ENTRY_NONE);
+    assert_int_equal(fake_os_calls(OS_MADVISE), calls);
+}
+
+static void test_fallback_is_cleared_by_hand(void **state) {
+    (void)state;
+    start_fallback();
+    check_clear(0);
+}
+
 static void check_superslabs(void) {
     static char superslabs[2];
     struct superslab *first = (void *)&superslabs[0];
@@ -241,6 +291,36 @@ static unsigned cover_all(uint64_t seed) {
     return 0;
 }
 
+// Readers see the old entry or none, whatever is cleared and set again beside them.
+static _Atomic(bool) reads_on;
+
+static unsigned read_entries(uint64_t seed) {
+    unsigned wrong = 0;
+    for (uint64_t i = seed; atomic_load_relaxed(&reads_on); i++) {
+        const uint64_t entry = page_map_get(claim_start + i * 7 % CLAIM_COUNT * PAGE_BYTES);
+        wrong += entry != PAGE_ENTRY_NONE && entry != 5;
+    }
+    return wrong;
+}
+
+static void test_flat_concurrent_reads_while_cleared(void **state) {
+    (void)state;
+    start_flat();
+    assert_true(page_map_cover(claim_start, CLAIM_COUNT * PAGE_BYTES));
+    atomic_store_relaxed(&reads_on, true);
+    struct team team;
+    team_start(&team, THREAD_COUNT, 0, read_entries);
+    const uint64_t before = fake_os_purged_bytes();
+    for (int round = 0; round < 200; round++) {
+        page_map_set(claim_start, CLAIM_COUNT, 5);
+        page_map_clear(claim_start, CLAIM_COUNT);
+        check_entries_between(claim_start, CLAIM_COUNT, PAGE_ENTRY_NONE);
+    }
+    assert_true(fake_os_purged_bytes() > before);
+    atomic_store_relaxed(&reads_on, false);
+    assert_int_equal(team_join(&team), 0);
+}
+
 static void test_concurrent_cover(void **state) {
     (void)state;
     start_flat();
@@ -255,6 +335,8 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flat),
         cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_flat_gives_whole_pages_back),
+        cmocka_unit_test(test_fallback_is_cleared_by_hand),
         cmocka_unit_test(test_flat_costs_no_memory_until_covered),
         cmocka_unit_test(test_flat_cover_refused_for_want_of_metadata),
         cmocka_unit_test(test_flat_cover_refused_by_mprotect),
@@ -262,6 +344,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_fallback_cover_refused_at_the_entries),
         cmocka_unit_test(test_flat_concurrent_claims),
         cmocka_unit_test(test_fallback_concurrent_claims),
+        cmocka_unit_test(test_flat_concurrent_reads_while_cleared),
         cmocka_unit_test(test_concurrent_cover),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
