@@ -53,6 +53,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
     list_remove(&huge->link);
     switch (state) {
     case HUGE_LIVE:
+        huge->emptied = 0;
         list_push_front(&huge_table_state.live, &huge->link);
         break;
     case HUGE_KEPT:
@@ -65,6 +66,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
         huge_forget_seams(huge, huge->start);
         huge->immovable = 0;
         huge->uncleared = 0;
+        huge->emptied = 0;
         huge->asked = HUGE_ASKED_NOT;
         huge->may_have_huge_pages = 0;
         list_push_back(&huge_table_state.unused, &huge->link);

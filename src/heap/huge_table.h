@@ -41,6 +41,8 @@ struct huge {
     uint8_t unmapping;            // 1: HUGE_LEAVING, and the system call is under way
     // 1: freed memory is to be cleared (zero_on_free), and this is not: by hand, if the system does not take it either.
     uint8_t uncleared;
+    // 1: the system refused to unmap it since it was freed, and took the memory behind it, or that was cleared.
+    uint8_t emptied;
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };

@@ -52,6 +52,17 @@ static size_t unmap_in_parts(uintptr_t start, size_t bytes) {
     return 0;
 }
 
+// What stays mapped is not to stay in memory.
+SLOW_PATH static void empty_refused(struct huge *huge, size_t left_bytes) {
+    const size_t bytes = least_u64(left_bytes, huge->usable_bytes);
+    huge->emptied = leaving_purge(huge->start, bytes);
+    if (!huge->emptied && huge->uncleared) {
+        __builtin_memset((void *)huge->start, 0, bytes);
+        huge->emptied = 1;
+    }
+    huge->uncleared = 0;
+}
+
 static void unmap(struct huge *huge) {
     const uintptr_t start = huge->start;
     const size_t bytes = huge->mapped_bytes;
@@ -62,9 +73,8 @@ static void unmap(struct huge *huge) {
         lock_release(&table.lock);
     }
     const size_t left_bytes = unmap_in_parts(start, bytes);
-    if (unlikely(left_bytes != 0 && huge->uncleared)) {
-        __builtin_memset((void *)start, 0, least_u64(left_bytes, huge->usable_bytes));
-        huge->uncleared = 0;
+    if (unlikely(left_bytes != 0 && !huge->emptied)) {
+        empty_refused(huge, left_bytes);
     }
     if (left_bytes != bytes) {
         event_record(EVENT_huge_unmapped, start + left_bytes, bytes - left_bytes);

@@ -53,9 +53,49 @@ static void test_refused_shrink_keeps_the_longer_block(void **state) {
     fake_os_fail(OS_MUNMAP, 1, false);
     assert_true(huge_resize(huge_of(block), 5 * MIB));
     assert_int_equal(huge_of(block)->usable_bytes, 20 * MIB);
-    check_marked(block, 20 * MIB, 1);
+    check_marked(block, 5 * MIB, 1);
+    check_marked(block + 5 * MIB, 15 * MIB, 0);
     check_entries(block, 20 * MIB, true);
     assert_int_equal(huge_check(), 0);
+}
+
+// What the system does not unmap is not to stay in memory.
+static void test_refused_unmap_gives_the_memory_back(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 0;
+    for (unsigned guarded = 0; guarded <= 1; guarded++) {
+        options.guard_gaps = guarded;
+        char *block = make(40 * MIB);
+        mark(block, 40 * MIB, 1);
+        const uint64_t before = fake_os_purged_bytes();
+        fake_os_fail(OS_MUNMAP, 1, true);
+        drop(block);
+        fake_os_mend();
+        assert_int_equal(fake_os_purged_bytes() - before, 40 * MIB);
+        check_marked(block, 40 * MIB, 0);
+        assert_int_equal(totals().kept_bytes, 40 * MIB + guarded * PAGE_BYTES);
+        huge_purge(0, true);
+        assert_int_equal(totals().kept_bytes, 0);
+        assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    }
+}
+
+// Nor is it cleared by hand where that is not asked for.
+static void test_refused_unmap_and_purge(void **state) {
+    (void)state;
+    page_map_init();
+    options.huge_cache_bytes = 0;
+    char *block = make(5 * MIB);
+    mark(block, 5 * MIB, 1);
+    fake_os_fail(FAKE_ANY, 1, true);
+    drop(block);
+    fake_os_mend();
+    // The purge that is refused takes half.
+    check_marked(block + 4 * MIB, MIB, 1);
+    assert_int_equal(huge_check(), 0);
+    huge_purge(0, true);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
 }
 
 // Each call of growing fails: in place, then the reservation, then the move.
@@ -161,6 +201,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
         cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
+        cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
+        cmocka_unit_test(test_refused_unmap_and_purge),
         cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
     };
