@@ -10,6 +10,7 @@
 #include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
+#include "space/purge_pages.h"
 
 // Wholly free and clean superslabs kept mapped, so that a program that hovers at the border of one
 // does not map and unmap.
@@ -337,22 +338,6 @@ bool arena_purge_is_due(uint64_t now_ms) {
 
 static bool lift_guard(const struct superslab *superslab, unsigned place) {
     return os_commit((char *)superslab->start + place * PAGE_BYTES, PAGE_BYTES);
-}
-
-// Gives the pages of `mask` (claimed by the caller) back to the system, in as few calls as
-// possible, and returns those that are now zero.
-static uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
-    uint64_t purged = 0;
-    while (mask != 0) {
-        const unsigned first = bit_lowest(mask);
-        const unsigned count = bit_stretch_length(mask, first);
-        const uint64_t stretch = bit_range(first, count);
-        if (huge_pages_purge((char *)superslab->start + first * PAGE_BYTES, count * PAGE_BYTES)) {
-            purged |= stretch;
-        }
-        mask &= ~stretch;
-    }
-    return purged;
 }
 
 // Tries again to make stuck pages accessible. They hold what they held before they became guards.

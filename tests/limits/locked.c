@@ -140,6 +140,43 @@ static int before_the_first_call(void) {
     return 0;
 }
 
+// A page that the program locks keeps what is freed around it for as long as it is locked: 64 KiB of it, no more.
+static void with_single_pages_locked(void) {
+    enum { COUNT = 4000, BETWEEN = 31, BYTES = 100000 };
+    static char *blocks[COUNT];
+    struct rlimit limit;
+    require(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    if (limit.rlim_cur < COUNT / BETWEEN * page_bytes && geteuid() != 0) {
+        return;
+    }
+    const size_t before = rss_bytes();
+    for (int i = 0; i < COUNT; i++) {
+        require((blocks[i] = (char *)malloc(BYTES)) != NULL);
+        memset(blocks[i], 1, BYTES);
+    }
+    size_t locked_count = 0, live_bytes = 0;
+    for (int i = 0; i < COUNT; i += BETWEEN) {
+        const uintptr_t page = ((uintptr_t)blocks[i] + page_bytes - 1) & ~(page_bytes - 1);
+        locked_count += mlock((void *)page, page_bytes) == 0;
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (i % BETWEEN == BETWEEN - 1) {
+            live_bytes += BYTES;
+        } else {
+            free(blocks[i]);
+        }
+    }
+    malloc_trim(0);
+    const size_t after = rss_bytes();
+    behaviour_say("%zu pages locked amid %d blocks: %zu KiB live, %zu KiB more resident",
+                  locked_count, COUNT, live_bytes / KIB, (after - before) / KIB);
+    // The trim of glibc stops at such a page.
+    require_that(!behaviour_on_hakmem() ||
+                     after < before + 2 * live_bytes + locked_count * 128 * KIB + 2 * MIB,
+                 "%zu MiB stay", (after - before) / MIB);
+}
+
 static void in_a_child(void (*body)(void)) {
     pid_t child = fork();
     require(child >= 0);
@@ -171,6 +208,7 @@ int main(int argument_count, char **arguments) {
     }
     behaviour_require_allocator();
     run_anew(arguments[0]);
+    in_a_child(with_single_pages_locked);
     in_a_child(with_all_rights);
     in_a_child(under_a_small_limit);
     return 0;

@@ -53,6 +53,7 @@ static struct {
     bool failing, from_then_on;
     uint64_t struck;
     bool loses_destination;
+    uintptr_t locked_start, locked_end;
     void (*watch)(enum os_call call, void *start, size_t bytes);
 } machine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -383,12 +384,17 @@ bool os_unmap(void *start, size_t bytes) {
 bool os_purge(void *start, size_t bytes) {
     tell_watch(OS_MADVISE, start, bytes);
     enter();
-    const bool refused = refuse(OS_MADVISE);
+    const bool locked =
+        (uintptr_t)start < machine.locked_end && (uintptr_t)start + bytes > machine.locked_start;
+    const bool refused = refuse(OS_MADVISE) || locked;
     if (!within_one("os_purge", (uintptr_t)start, bytes, 1u << FAKE_WRITABLE)) {
         return answer(false);
     }
-    // "On false the contents are unknown": half of them are gone.
-    const size_t gone_bytes = refused ? align_down(bytes / 2, machine.page_bytes) : bytes;
+    // "On false the contents are unknown": half of them are gone, or those before what is locked.
+    size_t gone_bytes = refused ? align_down(bytes / 2, machine.page_bytes) : bytes;
+    if (locked) {
+        gone_bytes = machine.locked_start - least_u64((uintptr_t)start, machine.locked_start);
+    }
     if (gone_bytes != 0) {
         require_real(syscall(SYS_madvise, start, gone_bytes, MADV_DONTNEED) == 0, "madvise");
     }
@@ -668,6 +674,11 @@ uint64_t fake_os_refused(void) {
 
 void fake_os_watch(void (*watch)(enum os_call call, void *start, size_t bytes)) {
     machine.watch = watch;
+}
+
+void fake_os_lock(const void *start, size_t bytes) {
+    machine.locked_start = (uintptr_t)start;
+    machine.locked_end = (uintptr_t)start + bytes;
 }
 
 void fake_os_limit_bytes(size_t bytes) {

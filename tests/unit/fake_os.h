@@ -50,6 +50,9 @@ uint64_t fake_os_refused(void);
 // The next os_move() to what is reserved, or guarded, is refused, and another thread's mapping lies there afterwards.
 void fake_os_lose_destination(void);
 
+// As if the program had locked a range in memory: what reaches into it is not purged. Replaces an earlier one; 0 bytes: none.
+void fake_os_lock(const void *start, size_t bytes);
+
 // Mapped bytes, reservations included, above which nothing more is mapped; 0: no limit.
 void fake_os_limit_bytes(size_t bytes);
 

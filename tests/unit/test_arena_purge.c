@@ -174,8 +174,9 @@ static void test_refused_purge_is_tried_again(void **state) {
     memset((void *)run->start, 1, 8 * PAGE_BYTES);
     take_plain(1);
     arena_give(run);
-    fake_os_fail(OS_MADVISE, 1, false);
+    fake_os_fail(OS_MADVISE, 1, true);
     assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
+    fake_os_mend();
     assert_int_equal(arena_check(), 0);
     assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
     assert_true(arena_purge_due() != UINT64_MAX);
@@ -185,6 +186,46 @@ static void test_refused_purge_is_tried_again(void **state) {
     arena_give(run);
     assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 8 * PAGE_BYTES);
     assert_int_equal(arena_check(), 0);
+}
+
+// A stretch of 40 pages, of which one is locked.
+static void test_a_locked_page_stays_alone(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *run = take_plain(40);
+    char *start = (char *)run->start;
+    memset(start, 1, 40 * PAGE_BYTES);
+    take_plain(1);
+    arena_give(run);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    fake_os_lock(start + 3 * PAGE_BYTES + 4096, 4096);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 39 * PAGE_BYTES);
+    assert_int_equal(fake_os_calls(OS_MADVISE) - calls, 41);
+    assert_int_equal(dirty_bytes(), PAGE_BYTES);
+    assert_int_equal(start[4 * PAGE_BYTES], 0);
+    assert_int_equal(start[3 * PAGE_BYTES + 4096], 1);
+    assert_int_equal(arena_check(), 0);
+    // The page alone is tried again, once a round.
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
+    assert_int_equal(fake_os_calls(OS_MADVISE) - calls, 42);
+    fake_os_lock(NULL, 0);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), PAGE_BYTES);
+    assert_int_equal(dirty_bytes(), 0);
+}
+
+// Where all is locked, or the call forbidden, it is not made for each page.
+static void test_where_all_is_refused_few_calls_are_made(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *run = take_plain(40);
+    take_plain(1);
+    arena_give(run);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    fake_os_fail(OS_MADVISE, 1, true);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
+    fake_os_mend();
+    assert_in_range(fake_os_calls(OS_MADVISE) - calls, 2, 9);
+    assert_int_equal(dirty_bytes(), 40 * PAGE_BYTES);
 }
 
 // Another thread's tick, in the middle of a purge of everything: once.
@@ -366,6 +407,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_purge_in_few_calls),
         cmocka_unit_test(test_no_delay_purges_at_once),
         cmocka_unit_test(test_refused_purge_is_tried_again),
+        cmocka_unit_test(test_a_locked_page_stays_alone),
+        cmocka_unit_test(test_where_all_is_refused_few_calls_are_made),
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),

@@ -1,0 +1,8 @@
+// Pages of a superslab that go back to the system.
+#pragma once
+
+#include "space/superslab.h"
+
+// Gives the pages of `mask` (claimed by the caller) back to the system, in as few calls as
+// possible, and returns those that are now zero.
+uint64_t purge_pages(const struct superslab *superslab, uint64_t mask);
