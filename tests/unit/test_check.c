@@ -90,7 +90,11 @@ static void test_slab(void **state) {
          "free_count == blocks in free_bits");
     WITH(slab->remote_bits[last], bit(63),
          "remote_bits has no bit behind the last block: 0x8000000000000000, 0", NULL);
-    struct bin *bin = &lifecycle_attach()->heap.bins[slab->class_index];
+    struct heap *heap = &lifecycle_attach()->heap;
+    struct bin *bin = &heap->bins[slab->class_index];
+    // As a block that came back.
+    heap->put_since_purge = true;
+    slab->purge_age = SLAB_PURGE_USED;
     slab->free_bits[0] |= mask;
     slab->free_count++;
     bin->used_blocks--;
@@ -98,6 +102,7 @@ static void test_slab(void **state) {
     slab->free_bits[0] &= ~mask;
     slab->free_count--;
     bin->used_blocks++;
+    WITH(heap->put_since_purge, false, "a slab with an age is told of: ", NULL);
     expect_sound();
 }
 
