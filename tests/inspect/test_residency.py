@@ -17,12 +17,21 @@ from hakmem.inspect.model import PAGE_BYTES
 from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.resident import own_ranges
-from tests.inspect.support.targets import await_line, compile_program, running
+from hakmem.inspect.targets import take_frozen
+from tests.inspect.support.targets import (
+    await_line,
+    compile_program,
+    pid_of_child,
+    preloaded,
+    running,
+)
 
 AREAS = 40_000
 # A search that copies the list of ranges for each area takes minutes, the right one a fraction of a
 # second.
 CPU_SECONDS_MAX = 20.0
+# What zeros.c writes of its large blocks, and what it only reads of others.
+ZEROS_BYTES = 100 * 500_000
 
 
 @pytest.fixture
@@ -116,3 +125,34 @@ def test_ranges_that_touch_an_area_are_inside_it() -> None:
     assert seen == [2, 3, 4]
     assert found.huge == {2: 2 * page, 3: page, 4: page}
     assert found.rest == {area.start: 6 * page}
+
+
+@pytest.mark.parametrize("huge_pages", ["adaptive", "always"])
+def test_pages_of_zeros_are_not_resident(tmp_path: Path, huge_pages: str) -> None:
+    """Memory that was read and never written, small pages and huge ones, after a fork too."""
+    program = compile_program("zeros.c", tmp_path / "zeros")
+    with running([program, "fork"], preloaded(HAKMEM_HUGE_PAGES=huge_pages)) as started:
+        await_line(started, "ready")
+        require_no_zeros(started.pid)
+        require_no_zeros(pid_of_child(started.pid))
+
+
+@pytest.mark.parametrize("huge_pages", ["adaptive", "always"])
+def test_pages_of_zeros_of_a_kernel_that_tells_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, huge_pages: str
+) -> None:
+    monkeypatch.setattr(ProcessSource, "zero_pages", lambda *_: None)
+    program = compile_program("zeros.c", tmp_path / "zeros")
+    with running([program], preloaded(HAKMEM_HUGE_PAGES=huge_pages)) as started:
+        await_line(started, "ready")
+        require_no_zeros(started.pid)
+
+
+def require_no_zeros(pid: int) -> None:
+    with Session(ProcessSource(pid)) as session:
+        waterfall = take_frozen(session).waterfall
+    assert waterfall is not None
+    rows = {row.name: row.bytes for row in waterfall.rows}
+    assert waterfall.unexplained_bytes == 0, rows
+    assert abs(rows["large"] - ZEROS_BYTES) < ZEROS_BYTES // 10, rows
+    assert rows["huge"] <= 2 << 20

@@ -139,6 +139,14 @@ CASES: list[tuple[str, Callable[[Snapshot], Snapshot], str]] = [
 ]  # fmt: skip
 
 
+def test_of_a_frozen_process_nothing_changed() -> None:
+    snapshot = replace(healthy(), waterfall=waterfall(live=9 * MIB, unexplained=-MIB))
+    for frozen in (False, True):
+        (found,) = of_kind(replace(snapshot, origin=Origin.PROCESS, frozen=frozen), "unexplained")
+        assert ("--freeze" in found.advice) is not frozen
+        assert ("changed" in found.advice) is not frozen
+
+
 @pytest.mark.parametrize(("kind", "change", "words"), CASES)
 def test_finding_when_there_is_reason(
     kind: str, change: Callable[[Snapshot], Snapshot], words: str

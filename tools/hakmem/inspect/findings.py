@@ -388,6 +388,14 @@ def unsettled_text(snapshot: Snapshot) -> str:
     return WHILE_READ[snapshot.origin].format(share=share)
 
 
+def _why_unexplained(snapshot: Snapshot) -> str:
+    if snapshot.frozen:
+        return "The process stood still: smaps and pagemap, both the kernel's, do not agree."
+    if snapshot.origin is Origin.PROCESS:
+        return "The process changed while it was read; --freeze stops it for the moment."
+    return "The process went on while it wrote the snapshot."
+
+
 def accuracy(snapshot: Snapshot) -> Iterator[Finding]:
     """What the reader could not explain, settle or read."""
     is_process = snapshot.origin is Origin.PROCESS
@@ -399,9 +407,7 @@ def accuracy(snapshot: Snapshot) -> Iterator[Finding]:
                 Severity.WARN,
                 f"{size(abs(unexplained))}, {share_text(abs(unexplained), total)} of the resident "
                 f"memory, {'are not explained' if unexplained > 0 else 'were counted twice'}.",
-                "The process changed while it was read; --freeze stops it for the moment."
-                if is_process
-                else "The process went on while it wrote the snapshot.",
+                _why_unexplained(snapshot),
                 abs(unexplained),
             )
     if snapshot.unsettled_share:

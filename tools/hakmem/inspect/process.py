@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 from pathlib import Path
@@ -31,6 +32,17 @@ MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ADDRESS_MAX = (1 << 63) - 1
 AREA_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ \d+ *(.*)")
 IOVEC = np.dtype([("base", "=u8"), ("bytes", "=u8")])
+# linux/fs.h, since 6.7: PAGEMAP_SCAN on a pagemap, struct pm_scan_arg and struct page_region.
+PAGEMAP_SCAN = 0xC0606610
+PAGE_IS_PFNZERO = 1 << 5
+SCAN_ARGUMENT = np.dtype(
+    [(name, "=u8") for name in (
+        "size", "flags", "start", "end", "walk_end", "vec", "vec_len", "max_pages",
+        "category_inverted", "category_mask", "category_anyof_mask", "return_mask",
+    )]
+)  # fmt: skip
+PAGE_REGION = np.dtype([("start", "=u8"), ("end", "=u8"), ("categories", "=u8")])
+REGIONS_PER_SCAN = 4096
 
 
 def parse_areas(text: str) -> tuple[Area, ...]:
@@ -250,15 +262,43 @@ class ProcessSource(MemorySource):
         """The entries of /proc/PID/pagemap of a range of machine pages; GoneError when the process
         has ended."""
         count = (end - start) // MACHINE_PAGE_BYTES
-        if self._pagemap is None:
-            self._pagemap = self._open("pagemap", os.O_RDONLY)
         try:
-            data = os.pread(self._pagemap, count * 8, start // MACHINE_PAGE_BYTES * 8)
+            data = os.pread(self._open_pagemap(), count * 8, start // MACHINE_PAGE_BYTES * 8)
         except OSError as error:
             raise self._refusal(error) from None
         if len(data) < count * 8 and not self.is_alive():
             raise self._gone_or_kernel()
         return np.frombuffer(data.ljust(count * 8, b"\0"), np.uint64)
+
+    def zero_pages(self, start: int, end: int) -> Mask | None:
+        """Which machine pages of a range are the kernel's page of zeros, that nobody has to
+        himself; None where the kernel does not tell."""
+        zeros = np.zeros((end - start) // MACHINE_PAGE_BYTES, np.bool_)
+        regions = np.empty(REGIONS_PER_SCAN, PAGE_REGION)
+        scan = np.zeros(1, SCAN_ARGUMENT)
+        scan["size"], scan["end"] = scan.nbytes, end
+        scan["vec"], scan["vec_len"] = regions.ctypes.data, len(regions)
+        scan["category_mask"] = scan["return_mask"] = PAGE_IS_PFNZERO
+        at = start
+        while at < end:
+            scan["start"] = at
+            try:
+                count = fcntl.ioctl(self._open_pagemap(), PAGEMAP_SCAN, scan.view(np.uint8).data)
+            except OSError:
+                return None
+            for region in regions[:count]:
+                first, last = (int(region[edge]) - start for edge in ("start", "end"))
+                zeros[first // MACHINE_PAGE_BYTES : last // MACHINE_PAGE_BYTES] = True
+            walked = int(scan["walk_end"][0])
+            if walked <= at:
+                return None
+            at = walked
+        return zeros
+
+    def _open_pagemap(self) -> int:
+        if self._pagemap is None:
+            self._pagemap = self._open("pagemap", os.O_RDONLY)
+        return self._pagemap
 
     def stack_pointers(self) -> list[int]:
         """Of the threads that are in a system call; the kernel does not tell of those that run."""

@@ -119,7 +119,9 @@ class Session:
             isinstance(source, ProcessSource)
             or (isinstance(source, SnapshotSource) and source.smaps)
         ):
-            waterfall, huge = resident.measure(source, layout, self.root, picture, huge, slack)
+            waterfall, huge = resident.measure(
+                source, layout, self.root, picture, huge, slack, frozen=frozen
+            )
             slabs = totals.select_slabs(picture.runs)
         # What was read is only worth something while the same program still runs.
         source.read(self.root.address, 16)

@@ -1,8 +1,8 @@
 """Which pages of the heap are resident, and what the resident bytes of slabs hold.
 
 /proc/PID/smaps says how much of a mapping is resident, /proc/PID/pagemap which pages are. The
-kernel's page of zeros is present and yet counts as nothing: where the two files differ, only pages
-that are the process's own count.
+kernel's pages of zeros, small and huge, are present and yet count as nothing: what has been read
+and never written.
 """
 
 from __future__ import annotations
@@ -135,17 +135,35 @@ def seen_pages(source: ProcessSource, area: Area, inside: Sequence[Range], rss_b
     step = ENTRIES_PER_READ * MACHINE_PAGE_BYTES
     present_parts: list[Mask] = []
     own_parts: list[Mask] = []
+    are_zeros_known = True
     for start in range(area.start, area.end, step):
-        entries = source.resident_pages(start, min(area.end, start + step))
-        present = (entries >> np.uint64(PRESENT)) & ONE != 0
-        own = present & ((entries >> np.uint64(EXCLUSIVE) | entries >> np.uint64(FILE)) & ONE != 0)
-        present_parts.append(present)
+        end = min(area.end, start + step)
+        entries = source.resident_pages(start, end)
+        present = _bit(entries, PRESENT)
+        if area.is_file:
+            own = present & (_bit(entries, EXCLUSIVE) | _bit(entries, FILE))
+        else:
+            # What is called a file's where there is none is the huge page of zeros, which Linux
+            # before 6.17 does not tell as such.
+            present &= ~_bit(entries, FILE)
+            own = present & _bit(entries, EXCLUSIVE)
+        zeros = source.zero_pages(start, end) if are_zeros_known else None
+        are_zeros_known = zeros is not None
+        present_parts.append(present if zeros is None else present & ~zeros)
         own_parts.append(own)
     present, own = np.concatenate(present_parts), np.concatenate(own_parts)
+    if are_zeros_known:
+        return present
+    # Without PAGEMAP_SCAN a small page of zeros looks as one that is shared since a fork: neither
+    # is exclusive. What fits better.
     wanted = rss_bytes // MACHINE_PAGE_BYTES
-    # After a fork pages are shared, and not exclusive: what fits better.
     is_nearer = abs(int(present.sum()) - wanted) <= abs(int(own.sum()) - wanted)
     return present if is_nearer else own
+
+
+def _bit(entries: npt.NDArray[np.uint64], number: int) -> Mask:
+    is_set: Mask = (entries >> np.uint64(number)) & ONE != 0
+    return is_set
 
 
 def run_bytes(runs: Table, superslabs: Table, resident: Mask) -> npt.NDArray[np.uint64]:

@@ -28,6 +28,8 @@ def measure(
     picture: Picture,
     huge: tuple[HugeBlock, ...],
     slack: Mapping[int, int] | None,
+    *,
+    frozen: bool = False,
 ) -> tuple[Waterfall, tuple[HugeBlock, ...]]:
     """Sets resident_bytes of the picture's runs and superslabs; the huge blocks come back with
     theirs."""
@@ -62,6 +64,7 @@ def measure(
         _resident_slack(slack, slabs, layout, states[BlockState.LIVE]),
         source.stack_pointers(),
         waterfall.Target(source.exe, root.area.name),
+        frozen=frozen,
     )
     blocks = tuple(
         replace(block, resident_bytes=found.huge.get(index, 0)) for index, block in enumerate(huge)

@@ -30,6 +30,7 @@ NOTES = {
     "other": "",
     "unexplained": "what changed while it was looked at",
 }
+UNEXPLAINED_FROZEN = "where smaps and pagemap do not agree"
 GROUPS_SHOWN = 4
 
 
@@ -50,6 +51,8 @@ def compose(
     slack_bytes: int,
     stacks: Sequence[int],
     target: Target,
+    *,
+    frozen: bool = False,
 ) -> Waterfall:
     """`slab_bytes` and `large_bytes` are the resident bytes of runs, `stacks` addresses in them."""
     rows = dict.fromkeys(WATERFALL, 0)
@@ -73,6 +76,8 @@ def compose(
     total = sum(area.rss_bytes or 0 for area in areas)
     rows["unexplained"] = total - sum(rows.values())
     notes = {**NOTES, "other": _list(others)}
+    if frozen:
+        notes["unexplained"] = UNEXPLAINED_FROZEN
     return Waterfall(
         tuple(WaterfallRow(name, rows[name], notes[name]) for name in WATERFALL), total
     )
