@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hakmem import elf, preload
-from hakmem.errors import CannotExecuteError
+from hakmem.diagnosis import process
+from hakmem.errors import CannotExecuteError, NotFoundError
 from tests.cli.support import Compile, Outcome, Run, library
 
 NOBODY = 65534
@@ -167,6 +169,38 @@ def test_script_that_interprets_itself_ends(tmp_path: Path) -> None:
     script = make_script(tmp_path / "script", f"#!{tmp_path / 'script'}\n")
     with pytest.raises(CannotExecuteError, match="more than 5 deep"):
         preload.examine(str(script), os.environ)
+
+
+# ---- Directories that may not be searched
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """One that this process may not search, with nothing of root's rights."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    make_script(folder / "true", "#!/bin/sh\nexit 9\n")
+    folder.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    yield folder
+    os.seteuid(user)
+    folder.chmod(0o700)
+
+
+def test_directory_that_may_not_be_searched_is_passed_over(locked: Path) -> None:
+    environment = {"PATH": f"{locked}:/usr/bin"}
+    assert preload.resolve("true", environment) == "/usr/bin/true"
+    with pytest.raises(NotFoundError, match="no such program in PATH"):
+        preload.resolve("true", {"PATH": str(locked)})
+    with pytest.raises(CannotExecuteError, match="Permission denied"):
+        preload.resolve(str(locked / "true"), environment)
+
+
+def test_library_that_cannot_be_seen_is_not_missing(locked: Path) -> None:
+    assert not process._is_missing(locked / "libhakmem.so")
+    assert process._is_missing(Path("/nowhere/libhakmem.so"))
 
 
 # ---- Pieces

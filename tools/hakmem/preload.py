@@ -44,20 +44,33 @@ def resolve(name: str, environment: Mapping[str, str]) -> str:
     """The file that execvp would execute."""
     if "/" in name:
         path = Path(name)
-        if not path.exists():
+        try:
+            is_there = path.exists()
+        except OSError as error:
+            raise CannotExecuteError(f"{name}: {error.strerror}") from None
+        if not is_there:
             raise NotFoundError(f"{name}: no such file")
         _require_executable(path, name)
         return name
     refused: str | None = None
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         candidate = Path(directory or ".") / name
-        if candidate.is_file():
+        # What lies in a directory that may not be searched is passed over, as execvp does.
+        if _is_file(candidate):
             if os.access(candidate, os.X_OK):
                 return str(candidate)
             refused = str(candidate)
     if refused is not None:
         raise CannotExecuteError(f"{refused}: permission to execute it is missing")
     raise NotFoundError(f"{name}: no such program in PATH")
+
+
+def _is_file(path: Path) -> bool:
+    """Also False where this user cannot see it."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _require_executable(path: Path, name: str) -> None:
@@ -99,7 +112,7 @@ def _interpreter(script: str, start: bytes, environment: Mapping[str, str]) -> s
     if not words:
         raise CannotExecuteError(f"{script}: its first line names no interpreter")
     interpreter = words[0]
-    if not Path(interpreter).is_file():
+    if not _is_file(Path(interpreter)):
         raise CannotExecuteError(f"{script}: its interpreter {interpreter} does not exist")
     if Path(interpreter).name == "env" and len(words) == 2:
         started = _started_by_env(words[1])
@@ -158,7 +171,7 @@ def _require_preloadable(program: str, header: elf.Program) -> None:
             f"{program} cannot run on hakmem: it is linked with {libc} (its loader is "
             f"{header.loader}), and hakmem is built for glibc"
         )
-    if not Path(header.loader).exists():
+    if not _is_file(Path(header.loader)):
         raise CannotExecuteError(f"{program}: its loader {header.loader} does not exist")
 
 

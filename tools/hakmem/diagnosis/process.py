@@ -149,10 +149,17 @@ def _absence(proc: Path, project: Project) -> str:
     named = [entry for entry in entries if LIBRARY_STEM in Path(entry).name]
     if not named:
         return "was started without hakmem in LD_PRELOAD; `hakmem run` starts a program on it"
-    there = proc / "root" / named[0].lstrip("/")
-    if named[0].startswith("/") and not there.exists():
+    if named[0].startswith("/") and _is_missing(proc / "root" / named[0].lstrip("/")):
         return f"LD_PRELOAD names {named[0]}, which does not exist where the process runs"
     return f"LD_PRELOAD names {named[0]}, but {NOT_TAKEN}"
+
+
+def _is_missing(path: Path) -> bool:
+    """False where that cannot be seen: it lies in a directory that may not be searched."""
+    try:
+        return not path.exists()
+    except OSError:
+        return False
 
 
 def _environment(proc: Path) -> dict[str, str] | None:
