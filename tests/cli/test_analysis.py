@@ -57,11 +57,13 @@ def image(pid: int, exe: str, parent: str | None = None) -> Image:
     return Image(pid, pid, parent, exe, None)
 
 
-def summarise(reports: list[Report], images: list[Image]) -> analysis.RunFacts:
+def summarise(
+    reports: list[Report], images: list[Image], ended: Ended = ENDED
+) -> analysis.RunFacts:
     return analysis.summarise(
         reports,
         images,
-        ENDED,
+        ended,
         program="/bin/p",
         is_alive=lambda pid: False,
         explain=lambda found: f"why {found.exe}",
@@ -124,6 +126,24 @@ def test_absent_programs() -> None:
     # In a pid namespace of its own a process knows itself by another number.
     inner = Image(4711, 10, None, "/bin/p", None)
     assert summarise([good], [inner]).absent == ()
+
+
+def test_peak_that_the_kernel_tells() -> None:
+    """Of the started program alone, and where it is nobody else's."""
+    killed = replace(ENDED, code=-9, peak_rss_bytes=80 << 20)
+    one = report(*GOOD, state=1, peak_rss_bytes=30 << 20)
+    child = report(*GOOD, state=1, pid=11, peak_rss_bytes=20 << 20)
+
+    def peaks(reports: list[Report], images: list[Image]) -> list[tuple[int, bool]]:
+        facts = summarise(reports, images, killed)
+        return [(each.peak_rss_bytes >> 20, each.peak_is_exact) for each in facts.processes]
+
+    assert peaks([one], []) == [(80, True)]
+    assert peaks([one, child], []) == [(30, False), (20, False)]
+    assert peaks([one], [image(10, "/bin/p"), image(12, "/bin/static")]) == [(30, False)]
+    assert peaks([report(*GOOD, peak_rss_bytes=30 << 20)], []) == [(30, True)]
+    text = render.summary_text(summarise([one, child], [], killed), killed, PLAIN)
+    assert "peak RSS at least 30.0 MiB" in text
 
 
 def test_totals_and_text_add_up() -> None:

@@ -244,6 +244,18 @@ def test_peak_memory_is_the_programs_own(summarise: Summarise) -> None:
     assert 50_000_000 < large < 200_000_000
 
 
+def test_peak_memory_of_a_program_that_is_killed(run: Run, summarise: Summarise) -> None:
+    """It has memory for a moment between two looks, and writes no report of it."""
+    program = "select(undef, undef, undef, 0.5); my $x = 'x' x 60_000_000; kill 9, $$"
+    (process,) = summarise("perl", "-e", program).facts["processes"]
+    assert process["ending"] == "no exit" and process["peak_rss_exact"] is True
+    assert 60_000_000 < process["peak_rss_bytes"] < 200_000_000
+    # What it ran before shows in the kernel's figure: it is not taken.
+    outcome = run("sh", "-c", 'exec perl -e "kill 9, $$"')
+    assert "peak RSS at least" in outcome.stderr
+    assert "ended by a signal, _exit or exec" in outcome.stderr
+
+
 # ---- Signals
 
 

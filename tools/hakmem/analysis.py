@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,6 +64,7 @@ class ProcessFacts:
     own_allocators: tuple[str, ...]
     books_moved: bool
     peak_rss_bytes: int
+    peak_is_exact: bool  # otherwise it was seen now and then: it may have been more
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,30 @@ def _peak_rss(report: Report, images: Iterable[Image]) -> int:
     return max([report.peak_rss_bytes, *seen])
 
 
+def _with_kernels_peak(
+    processes: Sequence[ProcessFacts], images: Sequence[Image], ended: Ended
+) -> tuple[ProcessFacts, ...]:
+    """A program that did not come to its exit wrote its peak now and then only; of the one that was
+    started the kernel has told it. What it tells is also that of programs that ran before in the
+    same process and of children: good if there are none."""
+    known = {(process.report.pid, process.report.exe) for process in processes}
+    known |= {(image.inner_pid, image.exe) for image in images}
+    is_alone = len(known) == 1 and len(programs(processes)) == 1
+    return tuple(
+        replace(
+            process,
+            peak_rss_bytes=max(process.peak_rss_bytes, ended.peak_rss_bytes),
+            peak_is_exact=True,
+        )
+        if is_alone
+        and ended.peak_rss_bytes
+        and process.report.pid == ended.pid
+        and process.ending is Ending.NO_EXIT
+        else process
+        for process in processes
+    )
+
+
 def _are_of_one_program(one: Report, other: Report) -> bool:
     """A program with a hakmem in itself, preloaded as well: one report is of each hakmem."""
     owns = (one.library == one.exe, other.library == other.exe)
@@ -192,13 +217,14 @@ def _facts(
     verdict, reason = judge_report(report)
     if verdict is Verdict.INACTIVE and carries_hakmem(report.exe):
         reason = CARRIES
+    ending = _ending(report, later, is_alive)
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
     return ProcessFacts(
         report=report,
         verdict=verdict,
         reason=reason,
-        ending=_ending(report, later, is_alive),
+        ending=ending,
         proved_at=phases[-1] if phases else None,
         modules=len({line.module for line in imports}),
         symbols=len({(line.module, line.symbol) for line in imports}),
@@ -206,6 +232,7 @@ def _facts(
         own_allocators=own_allocators(report.proof, report.library),
         books_moved=books_moved(report),
         peak_rss_bytes=_peak_rss(report, images),
+        peak_is_exact=ending is Ending.EXIT,
     )
 
 
@@ -240,6 +267,7 @@ def summarise(
         _facts(report, reports[index + 1 :], images, is_alive)
         for index, report in enumerate(reports)
     )
+    processes = _with_kernels_peak(processes, images, ended)
     absent = list(find_absent(reports, images, explain))
     root_reported = any(report.pid == ended.pid and not report.forked for report in reports)
     if not root_reported and not any(image.pid == ended.pid for image in absent):

@@ -138,7 +138,7 @@ def _process_line(facts: RunFacts) -> str:
         text += f": {listed}"
     start_only = Tally(process.ending for process in proved if process.ending is not Ending.EXIT)
     notes = {
-        Ending.NO_EXIT: "ended by a signal or _exit",
+        Ending.NO_EXIT: "ended by a signal, _exit or exec",
         Ending.RUNNING: "still running",
         Ending.EXEC: "replaced by exec",
     }
@@ -162,6 +162,8 @@ def _book_line(facts: RunFacts) -> str:
 def _memory_line(process: ProcessFacts) -> str:
     report = process.report
     peak = size(process.peak_rss_bytes) if process.peak_rss_bytes else "unknown"
+    if process.peak_rss_bytes and not process.peak_is_exact:
+        peak = f"at least {peak}"
     text = f"peak RSS {peak} ({report.name}, pid {report.pid})"
     if report.refreshed:
         when = "at exit" if report.exited else "when last seen"
@@ -254,6 +256,7 @@ def _process_json(process: ProcessFacts) -> Json:
         "own_allocators": list(process.own_allocators),
         "books_moved": process.books_moved,
         "peak_rss_bytes": process.peak_rss_bytes or None,
+        "peak_rss_exact": process.peak_is_exact,
         "books": {
             name: value
             for name, value in report.books.items()

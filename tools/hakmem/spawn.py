@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hakmem import watch
 from hakmem.errors import EXIT_SIGNAL, CannotExecuteError, HakmemError, NotFoundError
 from hakmem.watch import Watch
 
@@ -34,13 +35,16 @@ FORWARD_DELAY_S = 0.05
 
 @dataclass(frozen=True)
 class Ended:
-    """How the program ended: `code` is its exit status, or -n when signal n killed it."""
+    """How the program ended: `code` is its exit status, or -n when signal n killed it.
+    `peak_rss_bytes`: of it, what it ran before by exec, and the children it waited for, the
+    largest; 0 where the kernel's figure may be ours, which a started process begins with."""
 
     pid: int
     code: int
     wall_s: float
     user_s: float
     system_s: float
+    peak_rss_bytes: int = 0
 
     @property
     def exit_status(self) -> int:
@@ -122,10 +126,12 @@ class Running:
         pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         if pid == 0:
             return None
+        peak_rss_bytes = usage.ru_maxrss * 1024
         return Ended(
             pid=pid,
             code=os.waitstatus_to_exitcode(status),
             wall_s=time.monotonic() - self.started,
             user_s=usage.ru_utime,
             system_s=usage.ru_stime,
+            peak_rss_bytes=peak_rss_bytes if peak_rss_bytes > watch.peak_rss_bytes("self") else 0,
         )

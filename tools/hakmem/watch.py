@@ -89,10 +89,23 @@ class Watch:
             known.images.append(image)
         elif image.preload is None:
             image.preload = _preload(place) or ("" if _exe(place) == exe else None)
-        peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
-        if peak is not None:
-            image.peak_rss_bytes = max(image.peak_rss_bytes, int(peak[1]) * 1024)
+        image.peak_rss_bytes = max(image.peak_rss_bytes, _peak_rss_bytes(status))
         return exe
+
+
+def _peak_rss_bytes(status: str) -> int:
+    """By the text of a status file; 0 of a process that has ended."""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+    return int(peak[1]) * 1024 if peak is not None else 0
+
+
+def peak_rss_bytes(pid: int | str) -> int:
+    """The most that was resident so far; 0 where that is not known."""
+    try:
+        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return _peak_rss_bytes(status)
 
 
 def _exe(place: Path) -> str | None:
