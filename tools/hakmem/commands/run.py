@@ -30,6 +30,9 @@ examples:
 The program keeps its standard streams, its terminal and its exit status; 128+n when signal n
 killed it. 125: hakmem could not run it, or it ran without hakmem. 126: it cannot be executed.
 127: it was not found.
+
+A process that lives for a moment, and by exec becomes a program that does not load hakmem, may be
+missed: what leaves no report is only seen by looks now and then.
 """
 
 
