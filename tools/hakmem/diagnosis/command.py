@@ -13,7 +13,6 @@ from hakmem.diagnosis.finding import Finding
 from hakmem.diagnosis.variables import variable_findings
 from hakmem.diagnosis.verdict import bindings_findings
 from hakmem.errors import HakmemError
-from hakmem.options import read_options
 from hakmem.project import Project
 
 # Any program that is served says what is in effect (HAKMEM_VERBOSE).
@@ -45,7 +44,7 @@ def examine(
         findings += _options(preloaded)
     except HakmemError as error:
         findings.append(Finding("program", False, str(error)))
-    findings += variable_findings(environment, read_options(project.options_table))
+    findings += variable_findings(environment, project)
     return [*findings, *machine.examine()]
 
 

@@ -23,7 +23,6 @@ from hakmem.diagnosis.verdict import bindings_findings
 from hakmem.errors import HakmemError, UsageError
 from hakmem.inspect.errors import GoneError, KernelError
 from hakmem.inspect.model import Snapshot
-from hakmem.options import read_options
 from hakmem.project import Project
 from hakmem.watch import running_thread
 
@@ -75,7 +74,13 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     if environment is None:
         findings.append(Finding("variable", None, "its environment cannot be read"))
     else:
-        findings += variable_findings(environment, read_options(project.options_table))
+        findings += variable_findings(
+            environment,
+            project,
+            root=proc / "root",
+            directory=proc / "cwd",
+            others=[option.name for option in snapshot.options] if snapshot is not None else (),
+        )
     return [*findings, *machine.examine(proc)]
 
 

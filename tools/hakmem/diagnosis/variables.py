@@ -2,34 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from hakmem.diagnosis.finding import Finding
-from hakmem.options import OptionTable
+from hakmem.errors import HakmemError
+from hakmem.options import Option, OptionTable, read_options
+from hakmem.project import Project
+from hakmem.tune.format import read_format
 
 # Sources of several options, which are no options themselves.
-SOURCES = ("HAKMEM_CONF", "HAKMEM_PROFILE")
+CONF, PROFILE = "HAKMEM_CONF", "HAKMEM_PROFILE"
 VALUE_LENGTH_MAX = 200
+UNKNOWN = "there is no such option"
 
 
-def variable_findings(environment: Mapping[str, str], table: OptionTable) -> list[Finding]:
-    """Each with what is wrong about it."""
-    known = {option.environment: option for option in table.options}
-    for alias, name in table.aliases:
-        known[f"HAKMEM_{alias.upper()}"] = known[f"HAKMEM_{name.upper()}"]
+def variable_findings(
+    environment: Mapping[str, str],
+    project: Project,
+    *,
+    root: Path = Path("/"),
+    directory: Path = Path(),
+    others: Collection[str] = (),
+) -> list[Finding]:
+    """Each with what is wrong about it: what the library ignores is not all right. `root` and
+    `directory`: where paths begin for the program. `others`: options that its library has beyond
+    this tree's."""
+    table = read_options(project.options_table)
     findings = []
     for name, value in sorted(environment.items()):
         if name != "LD_PRELOAD" and not name.startswith("HAKMEM_"):
             continue
+        if name == CONF:
+            problem = _conf_problem(value, table, others)
+        elif name == PROFILE:
+            problem = _profile_problem(value, project, table, root, directory)
+        elif name == "LD_PRELOAD":
+            problem = None
+        else:
+            own = name.removeprefix("HAKMEM_")
+            problem = UNKNOWN if own != own.upper() else _problem(own.lower(), value, table, others)
         text = f"{name}={_shown(value)}"
-        option = known.get(name)
-        problem = option.problem(value) if option is not None and name not in SOURCES else None
         if problem is not None:
-            text += f": ignored, because the value {problem}"
-        elif name != "LD_PRELOAD" and option is None and name not in SOURCES:
-            text += ": ignored, because there is no such option"
-        findings.append(Finding("variable", None, text))
+            text += f": ignored, because {problem}"
+        findings.append(Finding("variable", None if problem is None else False, text))
     return findings
+
+
+def _problem(name: str, value: str, table: OptionTable, others: Collection[str]) -> str | None:
+    option: Option | None = table.find(name)
+    if option is None:
+        return None if name in others else UNKNOWN
+    problem = option.problem(value)
+    return None if problem is None else f"the value {problem}"
+
+
+def _conf_problem(text: str, table: OptionTable, others: Collection[str]) -> str | None:
+    """Of any of its items, name:value with commas between."""
+    problems = []
+    for item in (item.strip() for item in text.split(",")):
+        name, colon, value = (part.strip() for part in item.partition(":"))
+        problem = _problem(name, value, table, others) if colon else "it has no ':' and value"
+        if item and problem is not None:
+            problems.append(f"of {_shown(item)!r} {problem}")
+    return "; ".join(problems) or None
+
+
+def _profile_problem(
+    value: str, project: Project, table: OptionTable, root: Path, directory: Path
+) -> str | None:
+    """Of a file; what is installed under a name is the library's to find."""
+    if "/" not in value:
+        return None
+    path = root / value.lstrip("/") if value.startswith("/") else directory / value
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        # What we may not look at, the process perhaps may.
+        return None if isinstance(error, PermissionError) else f"{error.strerror}".lower()
+    try:
+        from hakmem.tune import profile_file
+    except ImportError:
+        # It needs more than Python itself, which a program can be examined without.
+        return None
+    try:
+        profile_file.read(path, table, read_format(project))
+    except HakmemError as error:
+        return f"{error}".removeprefix(f"{path}: ")
+    return None
 
 
 def _shown(value: str) -> str:
