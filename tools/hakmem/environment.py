@@ -6,33 +6,59 @@ import filecmp
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from hakmem import interruption
 from hakmem.errors import HakmemError, UsageError
 from hakmem.project import Project
 
+READER, DEVELOPER = ("requirements.txt",), ("requirements.txt", "requirements-dev.txt")
 
-def enter(project: Project) -> None:
-    """Goes on in build/venv, which is made when it is missing or out of date.
+
+def enter(project: Project, lists: Sequence[str] = READER) -> None:
+    """Goes on in build/venv, which is made when it is missing or out of date; `lists` are files of
+    scripts/ that name its packages.
 
     The command is executed again from its beginning, so this comes before anything that has an
     effect.
     """
     folder = project.build / "venv"
-    if sys.prefix == str(folder):
+    is_inside = sys.prefix == str(folder)
+    # With the interpreter of build/venv itself, what a reader needs is there; it is not replaced.
+    needed = [name for name in lists if not (is_inside and name in READER)]
+    if not all(_is_installed(project, folder, name) for name in needed):
+        _install(project, folder, lists)
+    if is_inside:
         # What all of these verbs need, and what tells of a Ctrl-C as of a damaged installation.
         with interruption.at_once():
             import numpy  # noqa: F401
         return
     python = folder / "bin" / "python"
-    wanted, there = project.root / "scripts" / "requirements.txt", folder / "requirements.txt"
-    if not (python.exists() and there.exists() and filecmp.cmp(wanted, there, shallow=False)):
-        setup = [str(project.root / "scripts" / "setup"), "--python"]
-        if subprocess.run(setup, stdout=sys.stderr, check=False).returncode != 0:
-            raise UsageError(
-                "the Python packages of scripts/requirements.txt could not be installed"
-            )
     try:
         os.execv(python, [str(python), *sys.argv])
     except OSError as error:
         raise HakmemError(f"{python}: {error.strerror}") from error
+
+
+def _is_installed(project: Project, folder: Path, name: str) -> bool:
+    wanted, there = project.root / "scripts" / name, folder / name
+    try:
+        is_same = filecmp.cmp(wanted, there, shallow=False)
+    except OSError:
+        return False
+    return is_same and (folder / "bin" / "python").exists()
+
+
+def _install(project: Project, folder: Path, lists: Sequence[str]) -> None:
+    words = " and ".join(f"scripts/{name}" for name in lists)
+    option = "--reader" if lists == READER else "--python"
+    place = project.build if project.build.exists() else project.root
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"the Python packages of {words} are not in {folder}, and this user may not write "
+            f"there: whoever owns it runs scripts/setup {option} once"
+        )
+    setup = [str(project.root / "scripts" / "setup"), option]
+    if subprocess.run(setup, stdout=sys.stderr, check=False).returncode != 0:
+        raise UsageError(f"the Python packages of {words} could not be installed")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hakmem.environment import enter
+from hakmem.environment import DEVELOPER, enter
 from hakmem.errors import EXIT_USAGE
 from hakmem.project import find_project
 
@@ -195,7 +195,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     project = find_project()
-    enter(project)
+    enter(project, DEVELOPER)
     sys.path.insert(0, str(project.root / "bench"))
     from harness.cli import run_bench
 
