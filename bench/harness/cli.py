@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -93,8 +94,11 @@ def measure(options: argparse.Namespace) -> int:
     plan = make_plan(options)
     # A slip of the pen is told before anything is built.
     cases.choose(plan.workloads, quick=plan.quick)
-    for entry in plan.own:
-        peers.read_own(entry)
+    peers.require_own(plan.own)
+    available = os.sched_getaffinity(0)
+    if plan.cpu is not None and plan.cpu not in available:
+        raise BenchError(f"--cpu {plan.cpu} is none of this process's: {sorted(available)}")
+    require_page_place(options.html)
     setup.build_needed(plan.allocators, quick=plan.quick)
     session = Session(plan)
     sound = session.run()
@@ -104,6 +108,16 @@ def measure(options: argparse.Namespace) -> int:
         return EXIT_BAD
     show_report([folder], options, baseline=options.baseline)
     return EXIT_OK if sound else EXIT_BAD
+
+
+def require_page_place(page: Path | None) -> None:
+    """BenchError when the page of --html could not be written."""
+    if page is None:
+        return
+    if not page.absolute().parent.is_dir():
+        raise BenchError(f"--html {page}: there is no directory {page.parent}")
+    if page.is_dir():
+        raise BenchError(f"--html {page}: is a directory")
 
 
 def show_report(
@@ -123,6 +137,7 @@ def show_report(
 
 def report(options: argparse.Namespace) -> int:
     """`hakmem bench report`: derives everything from raw rows again."""
+    require_page_place(options.html)
     show_report(options.folders, options, baseline=options.baseline)
     return EXIT_OK
 

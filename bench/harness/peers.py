@@ -116,6 +116,13 @@ def read_own(entry: str) -> Allocator:
     )
 
 
+def require_own(extra: Sequence[str]) -> None:
+    """BenchError unless each of the user's own is a file."""
+    for own in map(read_own, extra):
+        if not own.library.is_file():
+            raise BenchError(f"--allocator {own.name}: there is no file {own.library}")
+
+
 def choose(
     names: Sequence[str] | None, extra: Sequence[str], *, quick: bool = False
 ) -> tuple[list[Allocator], list[Allocator]]:

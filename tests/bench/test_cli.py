@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from hakmem.cli import make_parser
+from harness import cli, setup
 from harness.peers import locate
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -44,6 +46,30 @@ def test_list_names_everything(bench: Bench) -> None:
     assert not allocators["hakmem_research"]["default"]
     text = bench("list").stdout
     assert all(f"{name} " in text for name in [*workloads, *allocators])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--allocator", "mine=/no/such/lib.so"), "mine: there is no file /no/such/lib.so"),
+        (("--cpu", "100000"), "--cpu 100000 is none of this process's"),
+        (("--html", "/no/such/folder/page.html"), "there is no directory /no/such/folder"),
+        (("--html", "/tmp"), "--html /tmp: is a directory"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    def build_nothing(*_: object, **__: object) -> None:
+        raise AssertionError("it began to build")
+
+    monkeypatch.setattr(setup, "build_needed", build_nothing)
+    options = make_parser().parse_args(["bench", "--allocators", "glibc", *arguments])
+    assert cli.run_bench(options) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
