@@ -98,6 +98,13 @@ def test_new_processes_are_found() -> None:
     assert [view.pid for view in sampler.look()] == [10, 12]
 
 
+def test_process_that_ends_before_its_first_look_is_shown_to_who_named_it() -> None:
+    for given in (True, False):
+        sessions = {10: MadeUpSession(10, looks_max=0), 11: MadeUpSession(11)}
+        views = made_up_sampler(sessions, given=given).look()
+        assert [view.pid for view in views] == ([10, 11] if given else [11])
+
+
 def test_found_process_is_forgotten_a_while_after_its_end() -> None:
     clock = Clock()
     sessions = {10: MadeUpSession(10, looks_max=1), 11: MadeUpSession(11)}

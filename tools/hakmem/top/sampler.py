@@ -124,6 +124,11 @@ class Sampler:
             is_selected = selected in (None, watched.pid)
             if is_selected or now - watched.looked_s >= OTHERS_INTERVAL_S:
                 self._look_at(watched, freeze=freeze and is_selected)
+        if self._find is not None:
+            # Those that ended before their first look, which nobody asked for: of them is nothing.
+            for watched in list(self._watched.values()):
+                if watched.ended and watched.snapshot is None:
+                    del self._watched[watched.pid]
         return tuple(watched.view() for watched in self._watched.values())
 
     def _forget(self, now: float) -> None:
