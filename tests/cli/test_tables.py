@@ -143,6 +143,12 @@ def test_help_has_examples(verb: str | None) -> None:
     assert outcome.stderr == ""
 
 
+def test_version_as_an_option() -> None:
+    outcome = call([*HAKMEM, "--version"])
+    (line, *_) = call([*HAKMEM, "version"]).stdout.splitlines()
+    assert (outcome.status, outcome.stdout, outcome.stderr) == (0, line + b"\n", "")
+
+
 def test_wrong_use_of_other_verbs_is_2() -> None:
     for words in ([], ["dance"], ["options", "--nonsense"], ["version", "extra"]):
         outcome = call([*HAKMEM, *words])

@@ -200,6 +200,19 @@ def test_diff_of_files(tmp_path: Path) -> None:
     assert found["live"]["count_growth"] == 1000
 
 
+def test_the_later_picture_as_the_first(tmp_path: Path) -> None:
+    """Nothing grew, it says of what grew: it is refused, except between two processes."""
+    first = make_snapshot()
+    later = replace(grown(first, 1000), taken_ns=first.taken_ns + 10**9)
+    a, b = written(tmp_path / "a.json", first), written(tmp_path / "b.json", later)
+    outcome = diff(b, a, "--fail-above", "1K")
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert f"A is of process {first.pid} later than B" in outcome.stderr
+    assert diff(a, b).status == 0
+    other = written(tmp_path / "other.json", replace(later, pid=later.pid + 1))
+    assert diff(other, a).status == 0
+
+
 def test_names_cannot_move_the_cursor(tmp_path: Path) -> None:
     made = make_snapshot()
     heaps = tuple(replace(heap, thread_name="\x1b[2Jx\r\n") for heap in made.heaps)

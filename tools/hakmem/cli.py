@@ -27,6 +27,7 @@ from hakmem.commands import (
 )
 from hakmem.commands import set as set_
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
+from hakmem.project import find_project
 
 EXAMPLES = """\
 examples:
@@ -82,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"hakmem {find_project().version}")
     commands = parser.add_subparsers(metavar="VERB", required=True)
     for command in COMMANDS:
         command.add(commands)

@@ -99,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     from hakmem.report import growth, growthtext
 
     before, after = _pair(options.before, options.after)
+    if growth.is_turned_round(before, after):
+        raise UsageError(f"A is of process {before.pid} later than B: what grew is from B to A")
     found = growth.compare(before, after)
     limits = growth.Limits(options.fail_above, options.fail_above_percent)
     if options.json:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hakmem.inspect.model import PAGE_BYTES, Heap, Snapshot, Table
+from hakmem.inspect.model import PAGE_BYTES, Heap, Origin, Snapshot, Table
 
 SCHEMA = "hakmem.diff/1"
 PASSED, GREW, INCONCLUSIVE = 0, 1, 3
@@ -95,6 +95,13 @@ def is_same_process(before: Snapshot, after: Snapshot) -> bool:
     meanwhile changes nothing."""
     one, other = (snapshot.exe.removesuffix(REPLACED) for snapshot in (before, after))
     return before.pid == after.pid and (one == other or not one or not other)
+
+
+def is_turned_round(before: Snapshot, after: Snapshot) -> bool:
+    """Whether both are of one process that was looked at, the second one first. Of a core or a
+    snapshot only the time of the file is known."""
+    looked = before.origin is after.origin is Origin.PROCESS
+    return looked and is_same_process(before, after) and before.taken_ns > after.taken_ns
 
 
 def _heap_key(heap: Heap, *, is_same_process: bool) -> object:
