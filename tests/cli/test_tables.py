@@ -143,6 +143,21 @@ def test_help_has_examples(verb: str | None) -> None:
     assert outcome.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["set", "1", "=1"], "'=1': write it as NAME=VALUE"),
+        (["set", "1", "research"], "'research': write it as NAME=VALUE"),
+        (["soak", "--minutes", "x"], "x is not a positive number"),
+        (["soak", "--threads", "x"], "x is not a positive number"),
+    ],
+)
+def test_wrong_words_are_told_in_a_sentence(words: list[str], said: str) -> None:
+    outcome = call([*HAKMEM, *words])
+    assert outcome.status == 2
+    assert said in outcome.stderr and "_positive" not in outcome.stderr
+
+
 def test_version_as_an_option() -> None:
     outcome = call([*HAKMEM, "--version"])
     (line, *_) = call([*HAKMEM, "version"]).stdout.splitlines()

@@ -82,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
         f", {outcome.unreadable:,} more could not be read" if outcome.unreadable else ""
     )  # fmt: skip
     ahead = "\n" if sys.stderr.isatty() else ""
-    sys.stderr.write(
-        f"{ahead}hakmem: {name}: {outcome.written:,} snapshots{unreadable}; {outcome.reason}\n"
-    )
+    count = f"{outcome.written:,} snapshot{'' if outcome.written == 1 else 's'}"
+    sys.stderr.write(f"{ahead}hakmem: {name}: {count}{unreadable}; {outcome.reason}\n")
     return 0 if outcome.written or lines.is_unread else EXIT_USAGE

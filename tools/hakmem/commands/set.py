@@ -64,7 +64,9 @@ def parse(wishes: list[str], table: OptionTable) -> dict[str, int]:
     """The numbers by name, all of them valid; UsageError otherwise."""
     parsed: dict[str, int] = {}
     for wish in wishes:
-        name, _, value = wish.partition("=")
+        name, equals, value = wish.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{wish!r}: write it as NAME=VALUE")
         name = name.lower().removeprefix("hakmem_")
         if name == PURGE and value == NOW:
             parsed[name] = 1

@@ -23,14 +23,17 @@ Exit status: 0 all thresholds hold, 1 one does not, 2 wrong usage, 3 too noisy t
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 100_000:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isascii() and text.isdecimal() else 0
     if not 0 < value < 10_000_000:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
@@ -47,7 +50,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=_positive, default=10.0, metavar="N", help="how long")
+    parser.add_argument(
+        "--minutes", type=_positive, default=10.0, metavar="N", help="how long (10)"
+    )
     parser.add_argument(
         "--allocator", default="hakmem", metavar="NAME", help="of `hakmem bench list`, or NAME=PATH"
     )
