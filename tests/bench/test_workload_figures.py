@@ -217,7 +217,7 @@ def test_latency_of_a_heap_that_shrinks(built: Path) -> None:
     live, kept = extra(row, "live_bytes"), extra(row, "kept_bytes")
     assert 0.27 * live < kept < 0.33 * live
     assert 0.95 * 550 * 2000 < live < 1.05 * 550 * 2000
-    # Of the slots that are filled again each visit takes a block, of the others none; all were full.
+    # Of the slots that are filled again each visit takes a block, of the others none.
     mallocs, frees = (row["latency"][call]["count"] for call in ("malloc", "free"))
     assert 0.27 * 20000 < mallocs < 0.33 * 20000
     assert mallocs + 0.99 * 1400 < frees <= mallocs + 1400
