@@ -65,7 +65,7 @@ void page_map_set(uintptr_t start, size_t page_count, uint64_t entry) {
 // The part that lies in whole pages of the machine goes back and reads as zero from then on, which is no entry. The system puts the zero
 // page, or nothing, where the page was: a reader sees one or the other, and each who writes a later entry there comes behind
 // this call, as behind a store.
-void page_map_clear(uintptr_t start, size_t page_count) {
+SLOW_PATH void page_map_clear_long(uintptr_t start, size_t page_count) {
     const size_t per_page = os_page_bytes() / sizeof *page_map_flat;
     const size_t first = start >> PAGE_SHIFT;
     const size_t end = first + page_count;

@@ -114,7 +114,15 @@ void page_map_set(uintptr_t start, size_t page_count, uint64_t entry);
 
 // Sets the entries of a range, that may be a long one, to PAGE_ENTRY_NONE, and gives the memory of the flat map that holds no others
 // back to the system. Who reads meanwhile sees the old entry or none. The range must be covered.
-void page_map_clear(uintptr_t start, size_t page_count);
+void page_map_clear_long(uintptr_t start, size_t page_count);
+static inline void page_map_clear(uintptr_t start, size_t page_count) {
+    // Fewer pages cannot have two machine pages of entries to themselves, of which less is not worth the call.
+    if (unlikely(page_count >= 2 * os_page_bytes() / sizeof(page_entry_atomic))) {
+        page_map_clear_long(start, page_count);
+    } else {
+        page_map_set(start, page_count, PAGE_ENTRY_NONE);
+    }
+}
 
 // Sets one entry to PAGE_ENTRY_NONE if it is `expected`; false when it is not. Of two threads that
 // free one block, one succeeds. The range must be covered.
