@@ -429,7 +429,9 @@ static void a_crash_writes_one_and_ends_the_process(void **state) {
 #if defined(__x86_64__)
     const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
 #else
-    const int signals[] = {SIGSEGV, SIGBUS};
+    // The emulator that runs this repeats an ignored SIGBUS for ever, where the kernel ends the process.
+    assert_int_equal(snapshots_of_child(SIGBUS, SIG_DFL, false), 1);
+    const int signals[] = {SIGSEGV};
 #endif
     for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
         assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, false), 1);
