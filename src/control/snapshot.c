@@ -26,8 +26,9 @@
 // Acquire on taking pairs with the release of the last writer: the buffer is free.
 static _Atomic(bool) busy;
 static char buffer[STEP_BYTES];
-// A thread that crashed writes one: the first, and the process ends then. Acquire pairs with the release in the child of a fork.
-static _Atomic(bool) crashing;
+// The process a thread of which crashed: the first writes one, and the process ends then. A number, since the child of a vfork may
+// crash in this process's memory. Acquire exchange: a thread that finds another's number pairs with nothing.
+static _Atomic(uint32_t) crashing;
 
 struct writer {
     int descriptor;
@@ -221,7 +222,6 @@ int snapshot_write(int descriptor) {
 
 void snapshot_fork_child(void) {
     atomic_store_release(&busy, false);
-    atomic_store_release(&crashing, false);
 }
 
 // ---- On a signal
@@ -292,7 +292,8 @@ static bool comes_again(int signal, const siginfo_t *info) {
 // One snapshot, and the process ends as it would without: what was installed before is there again when the instruction
 // runs again. Of threads that crash meanwhile each tries again until the first one has its snapshot.
 static void on_crash(int signal, const siginfo_t *info) {
-    if (atomic_exchange_acquire(&crashing, true)) {
+    const uint32_t self = (uint32_t)os_process_id();
+    if (atomic_exchange_acquire(&crashing, self) == self) {
         os_yield();
         return;
     }

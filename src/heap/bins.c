@@ -1,5 +1,7 @@
 #include "heap/bins.h"
 
+#include <limits.h>
+
 #include "base/bits.h"
 #include "config/options.h"
 #include "heap/heap_purge.h"
@@ -154,10 +156,14 @@ bool heap_use_spare(struct heap *heap, uint64_t class_index) {
     return true;
 }
 
-// Destroys empty slabs of a class beyond `keep`, but for spare ones. Most are at the end of the list.
-static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
+// A slab that empties takes so many more with it, those for which no budget was left: a flush is not to pay for all of them.
+#define RELEASED_BESIDE 2
+
+// Destroys empty slabs of a class beyond `keep`, `most` of them, but for spare ones. Most are at the end of the list.
+static void release_empty(struct heap *heap, struct bin *bin, unsigned keep, unsigned most) {
     struct list *link = bin->partial.previous;
-    while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0) {
+    while (bin->empty_count > keep && link != &bin->partial && heap->budget_bytes != 0 &&
+           most != 0) {
         struct run *slab = CONTAINER_OF(link, struct run, bin_link);
         link = link->previous;
         if (slab_is_empty(slab)) {
@@ -165,7 +171,14 @@ static void release_empty(struct heap *heap, struct bin *bin, unsigned keep) {
                 break;
             }
             destroy_slab(heap, slab);
+            most--;
         }
+    }
+}
+
+void heap_release_unkept(struct heap *heap) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        release_empty(heap, &heap->bins[i], kept_of(heap, i), UINT_MAX);
     }
 }
 
@@ -178,9 +191,7 @@ void heap_decay_spares(struct heap *heap) {
     // What is kept in any case is no spare that was not needed.
     const uint32_t idle = spares->low - (uint32_t)least_u64(spares->low, retained_count(heap));
     spares->most -= (uint32_t)least_u64(spares->most, idle);
-    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        release_empty(heap, &heap->bins[i], kept_of(heap, i));
-    }
+    heap_release_unkept(heap);
     spares->released = 0;
     spares->low = spares->count;
     heap_tell_bytes(heap);
@@ -190,7 +201,8 @@ void heap_release_empty(struct heap *heap, unsigned keep) {
     heap->spares.most = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (unlikely(heap->bins[i].empty_count != 0)) {
-            release_empty(heap, &heap->bins[i], (unsigned)least_u64(keep, kept_of(heap, i)));
+            release_empty(heap, &heap->bins[i], (unsigned)least_u64(keep, kept_of(heap, i)),
+                          UINT_MAX);
         }
     }
     heap->spares.released = 0;
@@ -224,7 +236,7 @@ static void note_retained(struct heap *heap, uint8_t class_index) {
     }
     const uint8_t oldest = heap->retained[heap->retained_next];
     if (oldest != SIZE_CLASS_COUNT) {
-        release_empty(heap, &heap->bins[oldest], 0);
+        release_empty(heap, &heap->bins[oldest], 0, RELEASED_BESIDE);
     }
     heap->retained[heap->retained_next] = class_index;
     heap->retained_next = (uint8_t)((heap->retained_next + 1) % RETAINED_CLASSES);
@@ -241,7 +253,7 @@ MIDDLE_PATH void bin_file_empty(struct heap *heap, struct run *slab) {
     }
     destroy_slab(heap, slab);
     if (likely(heap->spares.most == 0)) {
-        release_empty(heap, bin, keep);  // those for which no budget was left
+        release_empty(heap, bin, keep, RELEASED_BESIDE);
     }
 }
 

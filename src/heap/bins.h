@@ -61,6 +61,9 @@ static inline bool heap_wants_slab(const struct heap *heap, uint64_t class_index
 // Makes a slab of the class, which has none with blocks, of a spare one of another class. False when there is none.
 bool heap_use_spare(struct heap *heap, uint64_t class_index);
 
+// Gives up the empty slabs of which none is to be kept, as far as the budget goes.
+void heap_release_unkept(struct heap *heap);
+
 // A decay interval is over: gives up spare slabs that it did without.
 void heap_decay_spares(struct heap *heap);
 

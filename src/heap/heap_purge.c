@@ -50,9 +50,10 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count) {
 }
 
 // What budgets count in bytes is time: a page given back takes 0.3 microseconds, a call of the system as long as so many bytes, a look
-// at a slab as long as a page.
+// at a slab as long as a page, the search for its free stretches some nanosecond for a block.
 #define CALL_COST_BYTES (16 * KIB)
 #define LOOK_COST_BYTES (4 * KIB)
+#define BLOCK_COST_BYTES 8
 
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
@@ -62,7 +63,8 @@ static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
     const struct slab_given_back purged = slab_purge(slab, bytes_min);
     slab->purged = (uint8_t)why;
     heap_count_in(heap, slab);
-    heap_spend(heap, purged.bytes + purged.calls * CALL_COST_BYTES);
+    heap_spend(heap, purged.bytes + purged.calls * CALL_COST_BYTES +
+                         slab->block_count * BLOCK_COST_BYTES);
     return least_u64(purged.bytes, most_bytes);
 }
 
@@ -192,9 +194,10 @@ void heap_purge_excess(struct heap *heap) {
         trim_runs(heap);
     }
     if (heap->budget_bytes == 0) {
-        // Slabs may have become sparse with nobody to purge them: whoever has a budget looks for them, at all.
+        // Slabs may have become sparse with nobody to purge them: whoever has a budget looks for them, at all, and once more where a
+        // walk is past them.
         heap->excess.accepted_bytes = 0;
-        heap->excess_walk.link = NULL;
+        heap->excess_again = heap->excess_walk.link != NULL;
         return;
     }
     if (likely(heap->excess_walk.link == NULL)) {
@@ -202,10 +205,11 @@ void heap_purge_excess(struct heap *heap) {
             return;
         }
         walk_begin(heap, &heap->excess_walk);
+        heap->excess_again = false;
         heap->excess_seen_bytes = heap->loose_bytes;
     }
     end_purge(heap, go_excess_walk(heap, excess_rest(bound_bytes)), bound_bytes);
-    if (heap->excess_walk.link == NULL && heap->loose_bytes > bound_bytes) {
+    if (heap->excess_walk.link == NULL && heap->loose_bytes > bound_bytes && !heap->excess_again) {
         excess_accept(&heap->excess, heap->loose_bytes);
     }
     heap_tell_bytes(heap);

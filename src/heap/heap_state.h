@@ -64,7 +64,9 @@ struct heap {
     struct spares spares;
     struct slab_round round;
     struct slab_walk excess_walk;  // for sparse slabs, until little enough is loose
-    uint64_t excess_seen_bytes;    // loose_bytes after its last part
+    uint64_t
+        excess_seen_bytes;  // loose_bytes after the last part of it that the heap's own thread did
+    bool excess_again;      // slabs behind it became sparse with no budget for them
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
@@ -78,7 +80,7 @@ struct heap {
     bool put_since_early;  // or an early one
     bool wants_visit;      // who collected for the idle heap left empty slabs to its next visitor
     // What may go to the arena and to the system before the lock is released: without end for the heap's own thread but in
-    // its rounds by age, little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
+    // its rounds, where it collects, and where slabs keep too much, little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;
     // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
     struct counters counters;
@@ -90,7 +92,8 @@ struct heap {
     // Of the slabs on that list, about. Relaxed: who pushes adds, who collects begins anew; what gets lost in between tells of
     // too little once. Pairs with nothing.
     _Atomic(uint64_t) waiting_bytes;
-    // Where this heap's thread sent blocks of late, and too much waits to be collected. The thread's own.
+    // Where this heap's thread sent blocks of late, and too much waits to be collected; or the heap itself, where a collect left
+    // empty slabs. The thread's own.
     struct heap *overfull;
 };
 

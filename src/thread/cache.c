@@ -123,6 +123,7 @@ void cache_collect(struct thread_cache *cache) {
     if (unlikely(heap->budget_bytes == 0) && heap->overfull == NULL) {
         heap->overfull = heap;
     }
+    heap->wants_visit |= heap->budget_bytes == 0;
     heap->budget_bytes = budget_bytes;
 }
 

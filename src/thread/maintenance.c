@@ -74,8 +74,10 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
         heap->wants_visit = heap_has_more(heap);
         cleaned = true;
     }
-    const bool wants_all = heap->put_since_purge || heap_round_goes_on(heap, false);
-    const bool wants_early = heap->put_since_early || heap_round_goes_on(heap, true);
+    // With no budget left the next visit goes on where this one ended.
+    const bool may_purge = heap->budget_bytes != 0;
+    const bool wants_all = may_purge && (heap->put_since_purge || heap_round_goes_on(heap, false));
+    const bool wants_early = may_purge && (heap->put_since_early || heap_round_goes_on(heap, true));
     if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
         give_back(heap, 0);
         heap_purge_slabs(heap, true);
@@ -102,7 +104,7 @@ static void relieve(struct thread_cache *cache) {
     }
 }
 
-// A visit's worth of what waits at a heap. False when that was all, or there was nothing to give back.
+// A visit's worth of what waits at a heap. False when that was all, or nothing of it could be given back.
 static bool relieve_part(struct heap *heap) {
     if (!lock_try_acquire(&heap->lock)) {
         return true;  // whoever has it may collect, or the next slow path does
@@ -121,9 +123,21 @@ void maintenance_relieve(struct heap *heap) {
     relieve_part(heap);
 }
 
+// Of the empty slabs that a collect left in the thread's own heap; what it keeps for its next blocks stays.
+static bool relieve_own(struct heap *heap) {
+    lock_acquire(&heap->lock);
+    heap->budget_bytes = HEAP_BUDGET_CALL;
+    heap_release_unkept(heap);
+    const bool goes_on = heap->budget_bytes == 0;
+    heap->budget_bytes = HEAP_BUDGET_ALL;
+    lock_release(&heap->lock);
+    return goes_on;
+}
+
 // Where this thread's frees go, or its own heap, and too much of it waits: a part in each slow path, until the rest may stay.
 static void relieve_overfull(struct thread_cache *cache) {
-    if (!relieve_part(cache->heap.overfull)) {
+    struct heap *heap = cache->heap.overfull;
+    if (!(heap == &cache->heap ? relieve_own(heap) : relieve_part(heap))) {
         cache->heap.overfull = NULL;
     }
 }
@@ -293,8 +307,9 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache, uint64_t passed_
     lifecycle_empty_overdue(now_ms);
     purge_due(now_ms, budget_bytes);
     follow_control();
+    // Without a delay a purge is due as long as there is a page that the system refuses.
     if (unlikely(cache->own_round != OWN_ROUND_NONE || left_bytes == 0 ||
-                 arena_purge_is_due(now_ms))) {
+                 (arena_purge_is_due(now_ms) && option_live(purge_delay_ms) != 0))) {
         cache->pace_ticks -= OS_TICKS_PACE - OS_TICKS_PACE / HURRY_PART;
     }
 }

@@ -134,8 +134,6 @@ def test_whole_library_is_not_refused(bench: Bench, tmp_path: Path, compile_c: C
     assert done.returncode == 0, done.stderr
 
 
-
-
 def test_library_that_does_not_load_is_refused(bench: Bench, tmp_path: Path) -> None:
     ghost = tmp_path / "ghost.so"
     ghost.write_text("no library")

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/stats.h"
+#include "fake_os.h"
 #include "heap/heap_purge.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
@@ -89,9 +90,56 @@ static void test_a_refill_gives_back_a_part_of_what_came_home(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+static pthread_barrier_t barrier;
+
+static void *allocate_all_and_sleep(void *unused) {
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return unused;
+}
+
+// Of each slab of a heap asleep one block stays, so that none is empty, and more must be looked at than one visit does: the visits end,
+// and leave no more than may stay.
+static void test_visits_of_a_heap_with_sparse_slabs_end(void **state) {
+    (void)state;
+    start();
+    options.excess_bytes = 4 * MIB;
+    options.decay_interval_ms = 100;
+    options.slab_purge_delay_ms = 1000;
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_all_and_sleep, NULL), 0);
+    pthread_barrier_wait(&barrier);
+    const unsigned per_slab = size_classes[size_class_index(MANY_BYTES)].block_count;
+    for (unsigned i = 0; i < MANY; i++) {
+        if (i % per_slab != 0) {
+            hakmem_dealloc(many[i]);
+        }
+    }
+    cache_empty(thread_cache);
+    struct heap *heap = &lifecycle_caches()->heap;
+    heap = heap == &thread_cache->heap ? &lifecycle_caches()->next_all->heap : heap;
+    unsigned ticks = 0;
+    do {
+        fake_os_pass_ms(1200);
+        thread_cache->pace_ticks = os_ticks() - OS_TICKS_PACE;
+        assert_true(maintenance_tick(thread_cache));
+        assert_in_range(++ticks, 0, 1000);
+    } while (os_ticks() - thread_cache->pace_ticks >= OS_TICKS_PACE / 2 ||
+             heap->loose_bytes > 4 * MIB);
+    assert_false(heap_has_more(heap));
+    assert_int_equal(check_all(), 0);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_freed_late_is_bounded),
+        cmocka_unit_test(test_visits_of_a_heap_with_sparse_slabs_end),
         cmocka_unit_test(test_a_refill_gives_back_a_part_of_what_came_home),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
