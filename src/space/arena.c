@@ -602,7 +602,7 @@ void arena_purge_small(uint64_t most_bytes) {
     }
 }
 
-// What one call purges where too much is dirty, and where runs are freed twice that.
+// What one call purges where too much is dirty; or twice as much as it freed, where that is more.
 #define CALL_EXCESS_BYTES MIB
 
 static void purge_excess(uint64_t bound_bytes, uint64_t freed_bytes) {

@@ -26,7 +26,8 @@ struct excess {
     uint64_t accepted_bytes;  // what stays beyond it, since it cannot be given back at once
 };
 
-// Beyond the bound memory goes until this part of it is left, so that not every free comes here; where that is much, in parts.
+// Beyond the bound memory goes until this part of it is left, in parts: those of slabs go on below the bound, a free of runs gives
+// one part back, and the next beyond the bound another.
 static inline uint64_t excess_rest(uint64_t bound_bytes) {
     return bound_bytes / 2;
 }

@@ -15,7 +15,8 @@ static void *page_start(const struct superslab *superslab, unsigned place) {
     return (char *)superslab->start + place * PAGE_BYTES;
 }
 
-// The system stops at a page that the program has locked: all but that one are to go. Huge pages were split for the whole stretch.
+// The system stops at a page that the program has locked: all but that one are to go. Huge pages were split for
+// the whole stretch already, so that os_purge() will do.
 SLOW_PATH static uint64_t purge_one_by_one(const struct superslab *superslab, uint64_t stretch) {
     uint64_t purged = 0;
     if (atomic_load_relaxed(&all_refused)) {

@@ -18,7 +18,8 @@ uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     return now_ms > cache->activity_ms ? now_ms - cache->activity_ms : 0;
 }
 
-// `now_ms` may be 0, before the first look at the clock, or of a look long ago: ticks alone, which have just looked, note the time.
+// `now_ms` may be 0, before the first look at the clock, or of a look long ago: noted as the time at which the cache
+// moved it would make a busy heap look asleep. Ticks alone, which have just looked at the clock, note it (migration_idle_ms()).
 static bool is_idle(struct thread_cache *cache, uint64_t now_ms) {
     return atomic_load_relaxed(&cache->state) != CACHE_IN_USE ||
            (atomic_load_relaxed(&cache->activity) == cache->activity_seen &&
