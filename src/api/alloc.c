@@ -227,6 +227,15 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes) {
     return alloc_aligned(alignment, bytes);
 }
 
+void alloc_resized(void) {
+    struct thread_cache *cache = lifecycle_attach();
+    if (likely(cache != NULL)) {
+        const bool was_entered = cache_enter(cache);
+        tick(cache);
+        cache_leave(cache, was_entered);
+    }
+}
+
 // ---- Free ----
 
 static void free_checked(struct run *slab, void *block) {

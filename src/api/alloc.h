@@ -20,6 +20,8 @@ void *alloc_slow(size_t bytes);
 // The same for who can do without: a failure leaves errno and is not counted as one.
 void *alloc_attempt(size_t bytes);
 void *alloc_aligned_slow(size_t alignment, size_t bytes);
+// A large or huge block was resized where it lies: a slow path as well, for a program that has no other. May change errno.
+void alloc_resized(void);
 void free_slow(void *block);
 void free_sized_slow(void *block, size_t alignment, size_t bytes);
 

@@ -197,6 +197,9 @@ SLOW_PATH static void *resize_slowest(void *block, size_t bytes) {
     }
     const int saved_errno = errno;
     const bool done = resize_in_place(&place, bytes, &block);
+    if (done && place.kind != PLACE_SMALL) {
+        alloc_resized();
+    }
     errno = saved_errno;
     return done ? block : resize_by_copying(block, place.usable_bytes, bytes);
 }

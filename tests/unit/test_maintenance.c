@@ -219,6 +219,30 @@ static void check_sparse(void) {
     }
 }
 
+// All that a program may do for hours is to resize what it has.
+static void test_resizing_in_place_ticks(void **state) {
+    (void)state;
+    start();
+    options.purge_delay_ms = 500;
+    char *large = hakmem_alloc(256 * KIB);
+    char *huge = hakmem_alloc(8 * MIB);
+    void *spike = hakmem_alloc(5 * MIB);
+    hakmem_dealloc(hakmem_alloc(MIB));
+    hakmem_dealloc(spike);
+    for (unsigned i = 0; i < 3; i++) {
+        fake_os_pass_ms(500);
+        thread_cache->pace_ticks = 0;
+        assert_ptr_equal(hakmem_resize(large, (i % 2 == 0 ? 128 : 256) * KIB), large);
+    }
+    assert_in_range(gauge(GAUGE_dirty_bytes), 0, 128 * KIB);
+    assert_false(huge_has_kept());
+    const uint64_t ticks = counted(COUNTER_ticks);
+    thread_cache->pace_ticks = 0;
+    assert_ptr_equal(hakmem_resize(huge, 7 * MIB), huge);
+    assert_int_equal(counted(COUNTER_ticks), ticks + 1);
+    assert_int_equal(check_all(), 0);
+}
+
 static void test_tick_purges_sparse_slabs(void **state) {
     (void)state;
     start();
@@ -731,6 +755,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_tick_collects_what_was_freed_of_the_late_heap),
         cmocka_unit_test(test_tick_purges_runs_that_are_due),
         cmocka_unit_test(test_tick_purges_kept_mappings),
+        cmocka_unit_test(test_resizing_in_place_ticks),
         cmocka_unit_test(test_tick_purges_sparse_slabs),
         cmocka_unit_test(test_the_learner_purges_sparse_slabs_sooner),
         cmocka_unit_test(test_the_learner_pays_for_a_short_delay_once),
