@@ -4,34 +4,63 @@
 #include "os/os.h"
 #include "space/huge_pages.h"
 
-// Of so many pages refused one by one, and none taken, the others are taken to be refused too.
-#define REFUSED_PAGES_MOST 8
+// Of so many pieces refused, and none taken, the others are taken to be refused too. They lie apart: what is locked may be the first
+// half, and the rest to go.
+#define REFUSED_PIECES_MOST 8
 
-// A stretch was refused page by page, and none was taken since: everything is locked in memory, or the call forbidden. Relaxed: more
-// or fewer calls; pairs with nothing.
+// Of a stretch no piece was taken, and nothing else was since: everything is locked in memory, or the call forbidden. One of eight stretches
+// is tried then, with one piece, for all may not be so. Relaxed: more or fewer calls; pairs with nothing.
 static _Atomic(bool) all_refused;
+#define TRIED_PART_LOG2 3
 
-static void *page_start(const struct superslab *superslab, unsigned place) {
-    return (char *)superslab->start + place * PAGE_BYTES;
+// Runs through all parts of 2^32 without a period: its value decides whether a stretch is tried, and with which piece first. Relaxed: any value will
+// do; pairs with nothing.
+static _Atomic(uint32_t) turn;
+#define TURN_STEP UINT32_C(0x9e3779b9)
+
+static uint32_t next_turn(void) {
+    const uint32_t now = atomic_load_relaxed(&turn);
+    atomic_store_relaxed(&turn, now + TURN_STEP);
+    return now;
+}
+
+static unsigned tries_most(uint32_t now) {
+    if (likely(!atomic_load_relaxed(&all_refused))) {
+        return REFUSED_PIECES_MOST;
+    }
+    return now >> (32 - TRIED_PART_LOG2) == 0 ? 1 : 0;
 }
 
 // The system stops at a page that the program has locked: all but that one are to go. Huge pages were split for
-// the whole stretch already, so that os_purge() will do.
-SLOW_PATH static uint64_t purge_one_by_one(const struct superslab *superslab, uint64_t stretch) {
+// the whole stretch already, so that os_purge() will do. Returns a bit for each piece that is gone.
+SLOW_PATH static uint64_t purge_one_by_one(char *start, size_t bytes, size_t piece_bytes) {
+    const unsigned count = (unsigned)((bytes + piece_bytes - 1) / piece_bytes);
+    const unsigned step = (count + REFUSED_PIECES_MOST - 1) / REFUSED_PIECES_MOST;
+    const uint32_t now = next_turn();
+    const unsigned most = tries_most(now);
+    const unsigned first = (unsigned)((uint64_t)(now << TRIED_PART_LOG2) * count >> 32);
     uint64_t purged = 0;
-    if (atomic_load_relaxed(&all_refused)) {
-        return 0;
-    }
-    unsigned refused_count = 0;
-    for (; stretch != 0 && (purged != 0 || refused_count < REFUSED_PAGES_MOST);
-         stretch &= stretch - 1) {
-        const unsigned place = bit_lowest(stretch);
-        const bool is_purged = os_purge(page_start(superslab, place), PAGE_BYTES);
-        purged |= is_purged ? bit(place) : 0;
-        refused_count += !is_purged;
+    unsigned tries = 0;
+    for (unsigned column = 0; column < step; column++) {
+        for (unsigned i = column; i < count && (purged != 0 || tries < most); i += step) {
+            const unsigned piece = (i + first) % count;
+            const size_t offset = piece * piece_bytes;
+            const bool is_gone = os_purge(start + offset, least_u64(piece_bytes, bytes - offset));
+            purged |= is_gone ? bit(piece) : 0;
+            tries++;
+        }
     }
     atomic_store_relaxed(&all_refused, purged == 0);
     return purged;
+}
+
+// Whether a whole stretch is gone.
+static bool purge_whole(char *start, size_t bytes) {
+    const bool is_gone = huge_pages_purge(start, bytes);
+    if (is_gone && unlikely(atomic_load_relaxed(&all_refused))) {
+        atomic_store_relaxed(&all_refused, false);
+    }
+    return is_gone;
 }
 
 uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
@@ -40,13 +69,11 @@ uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
         const unsigned first = bit_lowest(mask);
         const unsigned count = bit_stretch_length(mask, first);
         const uint64_t stretch = bit_range(first, count);
-        if (likely(huge_pages_purge(page_start(superslab, first), count * PAGE_BYTES))) {
+        char *start = (char *)superslab->start + first * PAGE_BYTES;
+        if (likely(purge_whole(start, count * PAGE_BYTES))) {
             purged |= stretch;
-            if (unlikely(atomic_load_relaxed(&all_refused))) {
-                atomic_store_relaxed(&all_refused, false);
-            }
         } else if (count != 1) {
-            purged |= purge_one_by_one(superslab, stretch);
+            purged |= purge_one_by_one(start, count * PAGE_BYTES, PAGE_BYTES) << first;
         }
         mask &= ~stretch;
     }

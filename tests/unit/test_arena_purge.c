@@ -228,6 +228,42 @@ static void test_where_all_is_refused_few_calls_are_made(void **state) {
     assert_int_equal(dirty_bytes(), 40 * PAGE_BYTES);
 }
 
+// A locked block at the start of a stretch, freed as it was: the rest goes.
+static void test_behind_many_locked_pages_the_rest_goes(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *run = take_plain(40);
+    take_plain(1);
+    arena_give(run);
+    fake_os_lock((void *)run->start, 12 * PAGE_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 28 * PAGE_BYTES);
+    assert_int_equal(dirty_bytes(), 12 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+    fake_os_lock(NULL, 0);
+}
+
+// A stretch that is locked as a whole does not keep another one, with one locked page.
+static void test_beside_a_locked_stretch_others_go(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *locked = take_plain(16);
+    take_plain(1);
+    struct run *run = take_plain(16);
+    take_plain(1);
+    char *start = (char *)run->start;
+    arena_give(locked);
+    fake_os_lock((void *)locked->start, 16 * PAGE_BYTES);
+    assert_int_equal(arena_purge(os_clock_ms(), ARENA_PURGE_ALL), 0);
+    arena_give(run);
+    fake_os_lock((void *)locked->start, (size_t)(start + PAGE_BYTES - (char *)locked->start));
+    for (unsigned i = 0; i < 32; i++) {
+        arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
+    }
+    assert_int_equal(dirty_bytes(), 17 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+    fake_os_lock(NULL, 0);
+}
+
 // Another thread's tick, in the middle of a purge of everything: once.
 static bool ticked;
 
@@ -408,6 +444,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_delay_purges_at_once),
         cmocka_unit_test(test_refused_purge_is_tried_again),
         cmocka_unit_test(test_a_locked_page_stays_alone),
+        cmocka_unit_test(test_behind_many_locked_pages_the_rest_goes),
+        cmocka_unit_test(test_beside_a_locked_stretch_others_go),
         cmocka_unit_test(test_where_all_is_refused_few_calls_are_made),
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),

@@ -191,7 +191,8 @@ static void test_refused_purges_are_not_tried_at_every_free(void **state) {
         arena_give(runs[i]);
     }
     assert_int_equal(dirty_bytes(), RUN_COUNT * (SUPERSLAB_PAGES - 1) * PAGE_BYTES);
-    assert_true(fake_os_calls(OS_MADVISE) < 8 * RUN_COUNT);
+    // With one call more for one of eight, for a part of it (space/purge_pages.c).
+    assert_true(fake_os_calls(OS_MADVISE) < 9 * RUN_COUNT);
 }
 
 // ---- The slabs of a heap ----
