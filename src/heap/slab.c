@@ -5,9 +5,9 @@
 #include "config/options.h"
 #include "os/events.h"
 #include "os/os.h"
-#include "space/huge_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
+#include "space/purge_pages.h"
 
 // Both bitmaps of a slab, and what options ask for besides, in one piece; 0: in the descriptor.
 static size_t bitmap_piece_bytes(const struct run *slab) {
@@ -235,8 +235,7 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
         if (start < stop && stop - start >= bytes_min) {
-            purged.bytes += huge_pages_purge((void *)start, stop - start) ? stop - start : 0;
-            purged.calls++;
+            purged.bytes += purge_part((void *)start, stop - start, &purged.calls);
         }
         index = next_index(slab, end, limit, true);
     }

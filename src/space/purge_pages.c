@@ -33,7 +33,8 @@ static unsigned tries_most(uint32_t now) {
 
 // The system stops at a page that the program has locked: all but that one are to go. Huge pages were split for
 // the whole stretch already, so that os_purge() will do. Returns a bit for each piece that is gone.
-SLOW_PATH static uint64_t purge_one_by_one(char *start, size_t bytes, size_t piece_bytes) {
+SLOW_PATH static uint64_t purge_one_by_one(char *start, size_t bytes, size_t piece_bytes,
+                                           unsigned *calls) {
     const unsigned count = (unsigned)((bytes + piece_bytes - 1) / piece_bytes);
     const unsigned step = (count + REFUSED_PIECES_MOST - 1) / REFUSED_PIECES_MOST;
     const uint32_t now = next_turn();
@@ -50,6 +51,7 @@ SLOW_PATH static uint64_t purge_one_by_one(char *start, size_t bytes, size_t pie
             tries++;
         }
     }
+    *calls += tries;
     atomic_store_relaxed(&all_refused, purged == 0);
     return purged;
 }
@@ -73,9 +75,27 @@ uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
         if (likely(purge_whole(start, count * PAGE_BYTES))) {
             purged |= stretch;
         } else if (count != 1) {
-            purged |= purge_one_by_one(start, count * PAGE_BYTES, PAGE_BYTES) << first;
+            unsigned calls = 0;
+            purged |= purge_one_by_one(start, count * PAGE_BYTES, PAGE_BYTES, &calls) << first;
         }
         mask &= ~stretch;
     }
     return purged;
+}
+
+// A part of a slab may have more of the machine's pages than there are bits.
+SLOW_PATH static size_t purge_part_in_pieces(char *start, size_t bytes, unsigned *calls) {
+    const size_t piece_bytes = align_up((bytes + 63) / 64, os_page_bytes());
+    if (piece_bytes >= bytes) {
+        return 0;
+    }
+    const uint64_t purged = purge_one_by_one(start, bytes, piece_bytes, calls);
+    const size_t last_bytes = (bytes - 1) % piece_bytes + 1;
+    const bool is_last_gone = (purged & bit((unsigned)((bytes - 1) / piece_bytes))) != 0;
+    return bit_count(purged) * piece_bytes - (is_last_gone ? piece_bytes - last_bytes : 0);
+}
+
+size_t purge_part(void *start, size_t bytes, unsigned *calls) {
+    ++*calls;
+    return likely(purge_whole(start, bytes)) ? bytes : purge_part_in_pieces(start, bytes, calls);
 }

@@ -315,11 +315,31 @@ static void test_refused_purge(void **state) {
     take(slab, 30);
     memset((void *)slab->start, 1, 30 * 4096);
     put(slab, 0, bit_range(0, 8));
-    fake_os_fail(OS_MADVISE, 1, false);
+    fake_os_fail(OS_MADVISE, 1, true);
     assert_int_equal(slab_purge(slab, 0).bytes, 0);
+    fake_os_mend();
     compare(slab);
     for (unsigned i = 8; i < 30; i++) {
         check_contents(slab, i, 1);
+    }
+}
+
+// A block that was freed while its page was locked in memory: the others go.
+static void test_purge_around_a_locked_page(void **state) {
+    (void)state;
+    start();
+    struct run *slab = create(SIZE_CLASS_4096);
+    take(slab, 16);
+    memset((void *)slab->start, 1, 16 * 4096);
+    put(slab, 0, bit_range(0, 12));
+    fake_os_lock((void *)(slab->start + 3 * 4096), 4096);
+    const struct slab_given_back purged = slab_purge(slab, 0);
+    fake_os_lock(NULL, 0);
+    assert_int_equal(purged.bytes, 11 * 4096);
+    assert_int_equal(purged.calls, 1 + 12);
+    compare(slab);
+    for (unsigned i = 0; i < 16; i++) {
+        check_contents(slab, i, i == 3 || i >= 12 ? 1 : 0);
     }
 }
 
@@ -408,6 +428,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_purge_of_every_class),
         cmocka_unit_test(test_purge_on_a_machine_with_larger_pages),
         cmocka_unit_test(test_refused_purge),
+        cmocka_unit_test(test_purge_around_a_locked_page),
         cmocka_unit_test(test_no_memory_for_the_run),
         cmocka_unit_test(test_no_memory_for_the_bitmaps),
         cmocka_unit_test(test_guard_behind_a_slab),

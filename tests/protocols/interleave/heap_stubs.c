@@ -5,6 +5,7 @@
 #include "main.h"
 #include "os/os.h"
 #include "space/page_map.h"
+#include "space/purge_pages.h"
 
 void page_map_set(uintptr_t start, size_t page_count, uint64_t entry) {
     (void)start;
@@ -35,10 +36,10 @@ uint64_t os_clock_ms_locked(void) {
     return 0;
 }
 
-bool huge_pages_purge(void *start, size_t bytes) {
+size_t purge_part(void *start, size_t bytes, unsigned *calls) {
     (void)start;
-    (void)bytes;
-    return true;
+    ++*calls;
+    return bytes;
 }
 
 bool huge_pages_may_back(const void *start) {
