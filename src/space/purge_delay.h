@@ -28,7 +28,7 @@ struct purge_delay {
 
 static inline uint64_t purge_delay_learned_ms(const struct purge_delay *delay, unsigned early_part,
                                               uint64_t most_ms) {
-    return delay->ms == 0 ? greatest_u64(most_ms / early_part, 1) : delay->ms;
+    return delay->ms == 0 ? least_u64(greatest_u64(most_ms / early_part, 1), most_ms) : delay->ms;
 }
 
 // What may be brought back that was given back early, of a thread or a process that had a processor for so long. A page that

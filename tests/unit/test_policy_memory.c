@@ -411,7 +411,10 @@ static void test_delay_follows_the_option(void **state) {
     assert_int_equal(delay.ms, 2 * LEAST_MS);
     assert_true(look(LEAST_MS, 0, 0));
     assert_int_equal(delay.ms, LEAST_MS);
-    look(0, 0, 0);
+    assert_true(look(0, 0, 0));
+    assert_int_equal(delay.ms, 0);
+    // That is no change.
+    assert_false(look(0, 0, MIB));
     assert_int_equal(delay.ms, 0);
     look(1, 0, 0);
     assert_int_equal(delay.ms, 1);
