@@ -694,6 +694,7 @@ bool arena_extend(struct run *run, unsigned page_count) {
     const bool is_free = (superslab->free & mask) == mask;
     if (is_free) {
         const uint64_t new_pages = bit_count(superslab->zero & mask);
+        runs_delay_needed(&arena.delay, new_pages * PAGE_BYTES);
         claim_pages(superslab, mask);
         count_used(more, new_pages);
         run->page_count = (uint8_t)page_count;

@@ -84,6 +84,17 @@ static void test_early_rounds(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// What a run grows by costs as much as another run.
+static void test_what_a_run_grows_by_is_wanted_again(void **state) {
+    (void)state;
+    start_early();
+    struct run *run = take_plain(1);
+    assert_int_equal(arena_purge(10100, 8 * MIB), 7 * PAGE_BYTES);
+    assert_true(arena_extend(run, 4));
+    assert_int_equal(asked_of->refault_bytes, 3 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
 static void test_what_is_wanted_late_was_given_back_rightly(void **state) {
     (void)state;
     start_early();
@@ -435,6 +446,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_purge_by_the_clock),
         cmocka_unit_test(test_early_rounds),
+        cmocka_unit_test(test_what_a_run_grows_by_is_wanted_again),
         cmocka_unit_test(test_what_is_wanted_late_was_given_back_rightly),
         cmocka_unit_test(test_no_early_rounds_where_nothing_may_come_back),
         cmocka_unit_test(test_early_rounds_leave_huge_pages_whole),
