@@ -77,7 +77,7 @@ static void trim_kept(void) {
 static void follow_arena(void) {
     const uint32_t peak_pages = atomic_load_relaxed(&arena_peak_pages);
     const uint64_t grown_bytes = (uint64_t)(peak_pages - table.arena_peak_pages) * PAGE_BYTES;
-    const uint64_t kept_bytes = atomic_load_relaxed(&table.kept_bytes);
+    const uint64_t kept_bytes = kept_unrefused_bytes();
     table.arena_peak_pages = peak_pages;
     kept_trim(kept_bytes - least_u64(grown_bytes, kept_bytes));
 }
@@ -498,6 +498,8 @@ size_t huge_check(void) {
                table.peak_bytes, table.live_bytes);
     check_equal(&check, "kept_bytes == bytes on the kept list",
                 atomic_load_relaxed(&table.kept_bytes), kept_bytes);
+    check_that(&check, huge_refused_bytes <= kept_bytes, "refused_bytes <= kept_bytes",
+               huge_refused_bytes, kept_bytes);
     check_equal(&check, "each descriptor is on one list", live + kept + leaving + unused,
                 table.chunk_count * (uint64_t)HUGE_CHUNK_COUNT);
     lock_release(&table.lock);

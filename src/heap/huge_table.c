@@ -3,6 +3,7 @@
 #include "space/metadata.h"
 
 struct huge_table huge_table_state = {.lock = LOCK_INITIAL(LOCK_RANK_HUGE)};
+uint64_t huge_refused_bytes;
 _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];  // release and acquire: see huge_table.h
 
 struct huge *huge_numbered(uint32_t number) {
@@ -54,12 +55,14 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
     switch (state) {
     case HUGE_LIVE:
         huge->emptied = 0;
+        huge->refused = 0;
         list_push_front(&huge_table_state.live, &huge->link);
         break;
     case HUGE_KEPT:
         list_push_front(&huge_table_state.kept, &huge->link);
         break;
     case HUGE_LEAVING:
+        huge->refused = 0;
         list_push_back(&huge_table_state.leaving, &huge->link);
         break;
     case HUGE_UNUSED:
@@ -67,6 +70,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
         huge->immovable = 0;
         huge->uncleared = 0;
         huge->emptied = 0;
+        huge->refused = 0;
         huge->asked = HUGE_ASKED_NOT;
         huge->may_have_huge_pages = 0;
         list_push_back(&huge_table_state.unused, &huge->link);
@@ -75,12 +79,16 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
     huge->state = (uint8_t)state;
 }
 
-void huge_count_kept(int64_t bytes) {
+void huge_count_kept(const struct huge *huge, int64_t bytes) {
     atomic_bump_owned(&huge_table_state.kept_bytes, (uint64_t)bytes);
+    if (unlikely(huge->refused)) {
+        huge_refused_bytes += (uint64_t)bytes;
+    }
 }
 
 void huge_keep_again(struct huge *huge) {
-    huge_count_kept((int64_t)huge->mapped_bytes);
+    huge->refused = 1;
+    huge_count_kept(huge, (int64_t)huge->mapped_bytes);
     huge->freed_ms = huge_table_state.seen_ms;
     huge_move_to(huge, HUGE_KEPT);
 }

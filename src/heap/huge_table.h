@@ -43,6 +43,7 @@ struct huge {
     uint8_t uncleared;
     // 1: the system refused to unmap it since it was freed, and took the memory behind it, or that was cleared.
     uint8_t emptied;
+    uint8_t refused;  // 1: HUGE_KEPT, and the system refused to unmap it
     struct list link;
     uintptr_t seams[HUGE_PIECES_MAX - 1];  // where the second piece and later ones start, ascending
 };
@@ -98,6 +99,9 @@ struct huge_table {
 };
 extern struct huge_table huge_table_state;  // for control/inspect.c as well
 
+// Of the kept bytes, those in mappings that the system refused to unmap. Under the table's lock, and apart from it: hardly ever written.
+extern uint64_t huge_refused_bytes;
+
 // Apart from the table, which starts with a value: this way only what is used of it is resident.
 // Release when a chunk is published under the lock, acquire on looking a number up.
 extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
@@ -114,8 +118,8 @@ struct huge *huge_unused(void);
 // To the list of a state. The bytes of lists are the caller's to keep.
 void huge_move_to(struct huge *huge, enum huge_state state);
 
-// Adds to the bytes of kept mappings.
-void huge_count_kept(int64_t bytes);
+// Adds to the bytes of kept mappings, of which this is one, or is about to be.
+void huge_count_kept(const struct huge *huge, int64_t bytes);
 
 // What the system refused to unmap is kept again, as if it were freed now: it is not tried again until then.
 void huge_keep_again(struct huge *huge);

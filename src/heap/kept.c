@@ -20,7 +20,7 @@ static bool has_guard(const struct huge *huge) {
 
 // The end of a kept mapping is no longer its own.
 static void shorten(struct huge *huge, size_t bytes) {
-    huge_count_kept(-(int64_t)bytes);
+    huge_count_kept(huge, -(int64_t)bytes);
     if (bytes == huge->mapped_bytes) {
         huge_move_to(huge, HUGE_UNUSED);
         return;
@@ -43,6 +43,7 @@ static bool cut(struct huge *huge, size_t bytes) {
     rest->freed_ms = huge->freed_ms;
     rest->immovable = huge->immovable;
     rest->asked = huge->asked;
+    rest->refused = huge->refused;
     rest->may_have_huge_pages = huge->may_have_huge_pages;
     for (unsigned i = 0; i < huge->seam_count; i++) {
         if (huge->seams[i] > rest->start) {
@@ -85,7 +86,7 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
     if (!is_cut && surplus_bytes > mapped_bytes / 4) {
         return NULL;
     }
-    huge_count_kept(-(int64_t)huge->mapped_bytes);
+    huge_count_kept(huge, -(int64_t)huge->mapped_bytes);
     return huge;
 }
 
@@ -93,7 +94,7 @@ void kept_add(struct huge *huge, uint64_t now_ms) {
     huge_table_state.seen_ms = greatest_u64(huge_table_state.seen_ms, now_ms);
     huge->freed_ms = now_ms;
     huge->immovable = 0;
-    huge_count_kept((int64_t)huge->mapped_bytes);
+    huge_count_kept(huge, (int64_t)huge->mapped_bytes);
     huge_move_to(huge, HUGE_KEPT);
 }
 
@@ -166,23 +167,31 @@ static size_t drop(struct huge *huge, size_t kept_bytes) {
     if (kept_bytes != 0 && cut(huge, kept_bytes)) {
         leaving = CONTAINER_OF(huge->link.previous, struct huge, link);
     }
-    huge_count_kept(-(int64_t)leaving->mapped_bytes);
+    huge_count_kept(leaving, -(int64_t)leaving->mapped_bytes);
     leaving_add(leaving);
     return leaving->mapped_bytes;
+}
+
+uint64_t kept_unrefused_bytes(void) {
+    const uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
+    return kept_bytes - huge_refused_bytes;
 }
 
 uint64_t kept_trim(uint64_t bytes_max) {
     const struct list *head = &huge_table_state.kept;
     uint64_t dropped_bytes = 0;
-    for (;;) {
-        const uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
-        if (kept_bytes <= bytes_max) {
-            return dropped_bytes;
+    for (const struct list *link = head->previous;
+         link != head && kept_unrefused_bytes() > bytes_max;) {
+        struct huge *oldest = CONTAINER_OF(link, struct huge, link);
+        link = link->previous;
+        if (unlikely(oldest->refused)) {
+            continue;
         }
-        struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
-        const uint64_t surplus_bytes = least_u64(kept_bytes - bytes_max, oldest->mapped_bytes);
+        const uint64_t surplus_bytes =
+            least_u64(kept_unrefused_bytes() - bytes_max, oldest->mapped_bytes);
         dropped_bytes += drop(oldest, align_down(oldest->mapped_bytes - surplus_bytes, PAGE_BYTES));
     }
+    return dropped_bytes;
 }
 
 void kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {

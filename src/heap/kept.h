@@ -21,7 +21,11 @@ void kept_add(struct huge *huge, uint64_t now_ms);
 // came; what follows them is still untouched.
 size_t kept_fill(struct huge *huge, size_t from_bytes);
 
-// Takes kept memory beyond `bytes_max` off, the oldest first, for the caller to unmap (heap/leaving.h). Returns the bytes.
+// Of kept mappings, without those that the system refused to unmap: these wait until they are old enough to be tried again, and
+// are beyond no bound meanwhile.
+uint64_t kept_unrefused_bytes(void);
+
+// Takes such memory beyond `bytes_max` off, the oldest first, for the caller to unmap (heap/leaving.h). Returns the bytes.
 uint64_t kept_trim(uint64_t bytes_max);
 
 // The same for kept mappings freed at least `age_ms` before now_ms, up to the first younger one: they lie in the order

@@ -194,6 +194,32 @@ static void test_refused_unmap_is_not_tried_at_each_tick(void **state) {
     assert_int_equal(huge_purge(start_ms + 500, false), 4 * 3 * MIB);
 }
 
+// Nor all of them by each block that is freed, where they are more than may be kept: that block alone.
+static void test_refused_unmap_is_not_tried_at_each_free(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 500;
+    options.huge_cache_bytes = 6 * MIB;
+    char *blocks[20];
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = make(3 * MIB);
+    }
+    fake_os_fail(OS_MUNMAP, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MUNMAP);
+    for (unsigned i = 0; i < ARRAY_COUNT(blocks); i++) {
+        drop(blocks[i]);
+    }
+    assert_in_range(fake_os_calls(OS_MUNMAP) - calls, 1, ARRAY_COUNT(blocks));
+    for (unsigned i = 0; i < 100; i++) {
+        drop(make(3 * MIB));
+    }
+    assert_in_range(fake_os_calls(OS_MUNMAP) - calls, 1, ARRAY_COUNT(blocks) + 100);
+    assert_int_equal(huge_check(), 0);
+    fake_os_mend();
+    assert_int_equal(huge_purge(os_clock_ms() + 500, false), 20 * 3 * MIB);
+    assert_int_equal(huge_refused_bytes, 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_of_an_allocation_refused),
@@ -205,6 +231,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_unmap_and_purge),
         cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
+        cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_free),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
