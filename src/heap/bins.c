@@ -51,6 +51,9 @@ static void join(struct heap *heap, struct run *slab) {
 
 static void destroy_slab(struct heap *heap, struct run *slab) {
     require_nothing_remote(slab);
+    if (unlikely(slab->purged != SLAB_PURGED_LONG_AGO)) {
+        heap_note_gone(heap, slab);
+    }
     leave(heap, slab);
     heap->spares.released += bin_may_be_spare(slab);
     heap_spend(heap, slab->page_count * PAGE_BYTES);
@@ -219,6 +222,9 @@ struct run *bin_slab_with_blocks(struct heap *heap, uint64_t class_index) {
     struct run *slab = slab_create(heap, heap->id, class_index);
     if (slab != NULL) {
         note_made(heap, slab);
+        if (unlikely(heap->gone_kib != 0) && slab->tail_dirty) {
+            heap_note_again(heap, slab);
+        }
         join(heap, slab);
         heap_count(heap, COUNTER_slabs_created, 1);
     }

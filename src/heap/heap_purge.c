@@ -49,6 +49,22 @@ void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count) {
     }
 }
 
+void heap_note_gone(struct heap *heap, const struct run *slab) {
+    if (slab->purged == SLAB_PURGED_EXCESS) {
+        const uint64_t bytes =
+            (uint64_t)slab->clean_count * size_classes[slab->class_index].block_bytes;
+        heap->gone_kib = (uint32_t)least_u64(heap->gone_kib + bytes / KIB, UINT32_MAX);
+    }
+}
+
+// No more of it than is remembered at all.
+void heap_note_again(struct heap *heap, const struct run *slab) {
+    const uint64_t gone_kib = least_u64(heap->gone_kib, heap->excess.dropped_bytes / KIB);
+    const uint64_t kib = least_u64(slab->page_count * PAGE_BYTES / KIB, gone_kib);
+    heap->gone_kib = (uint32_t)(gone_kib - kib);
+    excess_needed(&heap->excess, kib * KIB);
+}
+
 // What budgets count in bytes is time: a page given back takes 0.3 microseconds, a call of the system as long as so many bytes, a look
 // at a slab as long as a page, the search for its free stretches some nanosecond for a block.
 #define CALL_COST_BYTES (16 * KIB)

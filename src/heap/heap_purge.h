@@ -40,6 +40,10 @@ static inline void heap_spend(struct heap *heap, size_t bytes) {
 // So many of a slab's clean blocks, which were purged, are handed out.
 void heap_note_wanted(struct heap *heap, struct run *slab, unsigned count);
 
+// A slab goes whose blocks were purged in part, and a new one comes of a run that was used before: the former is taken for that run.
+void heap_note_gone(struct heap *heap, const struct run *slab);
+void heap_note_again(struct heap *heap, const struct run *slab);
+
 // A slab has become sparse while the heap keeps too much.
 void heap_purge_sparse(struct heap *heap, struct run *slab);
 

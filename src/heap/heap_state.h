@@ -74,6 +74,9 @@ struct heap {
     uint64_t told_used_bytes, told_loose_bytes;  // what heap_sums counts of these
     struct excess excess;
     struct purge_delay purge_delay;
+    // In slabs that went to the arena with it: what was purged inside of them for being too much, and not handed out since. The arena does
+    // not know, and gives such runs out as it does any.
+    uint32_t gone_kib;
     bool keeps_too_much;  // loose_bytes came above their bound, and not down to excess_rest() since
     bool
         put_since_purge;  // blocks came back since a round began that purges whatever has aged or not

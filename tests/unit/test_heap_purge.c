@@ -103,6 +103,27 @@ static unsigned half_a_slab(void **blocks) {
     return half;
 }
 
+// Slabs that are purged in part, then go to the arena and come back, cost what they cost: the arena does not know.
+static void test_what_went_by_way_of_the_arena_counts_as_wanted(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    options.retain_slabs = 0;
+    const uint64_t bytes = heap_purge_slabs(&heap, true);
+    assert_int_equal(bytes, half * 4096);
+    // As if for being too much.
+    slab_find((uintptr_t)blocks[0])->purged = SLAB_PURGED_EXCESS;
+    excess_dropped(&heap.excess, bytes, 0);
+    heap_put(&heap, blocks, half);
+    heap_release_empty(&heap, 0);
+    assert_int_equal(heap.bins[SIZE_CLASS_4096].slab_count, 0);
+    assert_int_equal(heap.gone_kib, bytes / KIB);
+    take_one(&heap, SIZE_CLASS_4096);
+    assert_int_equal(heap.gone_kib, 0);
+    assert_int_equal(heap.excess.dropped_bytes, 0);
+    check();
+}
+
 static void test_what_was_given_back_before_does_not_count_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -220,6 +241,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_age_before_they_are_purged),
         cmocka_unit_test(test_a_slab_on_used_memory_is_told_of),
+        cmocka_unit_test(test_what_went_by_way_of_the_arena_counts_as_wanted),
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
