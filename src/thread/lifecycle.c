@@ -22,6 +22,7 @@
 #include "thread/holder.h"
 #include "thread/knobs.h"
 #include "thread/migration.h"
+#include "thread/relief.h"
 #include "thread/research.h"
 
 extern char **environ;
@@ -395,6 +396,9 @@ void lifecycle_detach(void) {
         }
     }
     cache_empty(cache);
+    if (unlikely(cache->heap.overfull != NULL)) {
+        relief_at_end(cache, cache->capacity_bytes);
+    }
     tidy(&cache->heap, os_thread_cpu_ns());
     give_back(cache, CACHE_UNUSED);
 }

@@ -10,6 +10,7 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/migration.h"
+#include "thread/relief.h"
 #include "thread/research.h"
 
 // A heap whose thread took no slow path for a decay interval is idle: its remote frees are collected, its empty slabs
@@ -23,20 +24,10 @@
 // reading: the reader follows the cache's next_all.
 static _Atomic(struct thread_cache *) harvest_cursor;
 
-// What an earlier visit had no budget for goes first: collecting purges the free pages of sparse slabs, and empty ones
-// are better given up whole.
-static void give_back(struct heap *heap, unsigned keep) {
-    heap_release_empty(heap, keep);
-    heap_collect(heap);
-    heap_release_empty(heap, keep);
-    heap_count(heap, COUNTER_harvests, 1);
-    event_record(EVENT_harvest, heap->id, 0);
-}
-
 // Returns the bytes of pages inside slabs; whole slabs are the arena's to give back.
 static size_t give_back_everything(struct heap *heap) {
     heap_end_quarantine(heap);
-    give_back(heap, 0);
+    relief_give_back(heap, 0);
     return heap_purge_slabs(heap, true);
 }
 
@@ -47,7 +38,7 @@ static void visit_late_heap(void) {
         if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap) ||
             heap_round_goes_on(heap, false)) {
             heap->budget_bytes = HEAP_BUDGET_SELDOM;
-            give_back(heap, 0);
+            relief_give_back(heap, 0);
             heap_purge_slabs(heap, true);
             heap->wants_visit = heap_has_more(heap);
             heap->budget_bytes = HEAP_BUDGET_ALL;
@@ -70,7 +61,7 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     const uint64_t decay_ms = option_live(decay_interval_ms);
     if ((heap->wants_visit && idle_ms >= least_u64(MIGRATION_IDLE_MS, decay_ms)) ||
         (heap_has_remote(heap) && idle_ms >= decay_ms)) {
-        give_back(heap, (unsigned)option_live(retain_slabs));
+        relief_give_back(heap, (unsigned)option_live(retain_slabs));
         heap->wants_visit = heap_has_more(heap);
         cleaned = true;
     }
@@ -79,11 +70,11 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     const bool wants_all = may_purge && (heap->put_since_purge || heap_round_goes_on(heap, false));
     const bool wants_early = may_purge && (heap->put_since_early || heap_round_goes_on(heap, true));
     if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
-        give_back(heap, 0);
+        relief_give_back(heap, 0);
         heap_purge_slabs(heap, true);
         cleaned = true;
     } else if (wants_early && idle_ms >= heap_purge_delay_ms(heap)) {
-        give_back(heap, 0);
+        relief_give_back(heap, 0);
         heap->put_since_purge |= heap_purge_early(heap, true);
         cleaned = true;
     }
@@ -97,49 +88,15 @@ static void relieve(struct thread_cache *cache) {
     cache->to_relieve = NULL;
     if (lock_try_acquire(&heap->lock)) {
         heap->budget_bytes = MIGRATION_RELIEF_BYTES;
-        give_back(heap, (unsigned)option_live(retain_slabs));
+        relief_give_back(heap, (unsigned)option_live(retain_slabs));
         heap->wants_visit = heap_has_more(heap);
         heap->budget_bytes = HEAP_BUDGET_ALL;
         lock_release(&heap->lock);
     }
 }
 
-// A visit's worth of what waits at a heap. False when that was all, or nothing of it could be given back.
-static bool relieve_part(struct heap *heap) {
-    if (!lock_try_acquire(&heap->lock)) {
-        return true;  // whoever has it may collect, or the next slow path does
-    }
-    heap->budget_bytes = HEAP_BUDGET_CALL;
-    const uint64_t loose_bytes = heap->loose_bytes;
-    give_back(heap, (unsigned)option_live(retain_slabs));
-    heap->wants_visit = heap_has_more(heap);
-    const bool goes_on = heap->wants_visit && heap->loose_bytes != loose_bytes;
-    heap->budget_bytes = HEAP_BUDGET_ALL;
-    lock_release(&heap->lock);
-    return goes_on;
-}
-
 void maintenance_relieve(struct heap *heap) {
-    relieve_part(heap);
-}
-
-// Of the empty slabs that a collect left in the thread's own heap; what it keeps for its next blocks stays.
-static bool relieve_own(struct heap *heap) {
-    lock_acquire(&heap->lock);
-    heap->budget_bytes = HEAP_BUDGET_CALL;
-    heap_release_unkept(heap);
-    const bool goes_on = heap->budget_bytes == 0;
-    heap->budget_bytes = HEAP_BUDGET_ALL;
-    lock_release(&heap->lock);
-    return goes_on;
-}
-
-// Where this thread's frees go, or its own heap, and too much of it waits: a part in each slow path, until the rest may stay.
-static void relieve_overfull(struct thread_cache *cache) {
-    struct heap *heap = cache->heap.overfull;
-    if (!(heap == &cache->heap ? relieve_own(heap) : relieve_part(heap))) {
-        cache->heap.overfull = NULL;
-    }
+    relief_part(heap);
 }
 
 // Returns what is left of the budget: none where there may be more to do.
@@ -335,7 +292,7 @@ bool maintenance_tick(struct thread_cache *cache) {
         relieve(cache);
     }
     if (unlikely(cache->heap.overfull != NULL)) {
-        relieve_overfull(cache);
+        relief_overfull(cache);
     }
     if (unlikely(cache->slabs_wanted >= SLABS_PER_DECAY)) {
         cache_decay(cache);

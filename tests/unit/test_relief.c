@@ -136,11 +136,47 @@ static void test_visits_of_a_heap_with_sparse_slabs_end(void **state) {
     pthread_join(thread, NULL);
 }
 
+// The blocks of one thread of those that follow one another, as many as its cache holds.
+enum { ENDING_THREADS = 10, ENDING_BLOCKS = MANY / ENDING_THREADS };
+
+static void *free_and_end(void *first) {
+    for (unsigned i = 0; i < ENDING_BLOCKS; i++) {
+        hakmem_dealloc(((void **)first)[i]);
+    }
+    lifecycle_detach();
+    return NULL;
+}
+
+// Threads that free by hits alone and end: what they had in their caches comes to a heap asleep when no slow path follows.
+static void test_what_ending_threads_send_is_bounded(void **state) {
+    (void)state;
+    enum { EXCESS = 512 * KIB, CACHE = 2 * ENDING_BLOCKS * MANY_BYTES };
+    options.excess_bytes = EXCESS;
+    options.cache_start_bytes = options.cache_class_bytes = options.cache_heap_bytes = CACHE;
+    options.decay_interval_ms = 3600000;
+    start();
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    cache_empty(thread_cache);
+    for (unsigned i = 0; i < ENDING_THREADS; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, free_and_end, many + i * ENDING_BLOCKS), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    const struct heap *heap = &thread_cache->heap;
+    const uint64_t kept_bytes =
+        heap->loose_bytes + atomic_load_relaxed(&((struct heap *)(uintptr_t)heap)->waiting_bytes);
+    assert_in_range(kept_bytes, 0, EXCESS_HEAPS * EXCESS + ENDING_BLOCKS * MANY_BYTES);
+    assert_int_equal(check_all(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_freed_late_is_bounded),
         cmocka_unit_test(test_visits_of_a_heap_with_sparse_slabs_end),
         cmocka_unit_test(test_a_refill_gives_back_a_part_of_what_came_home),
+        cmocka_unit_test(test_what_ending_threads_send_is_bounded),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -1,0 +1,54 @@
+#include "thread/relief.h"
+
+#include "config/options.h"
+#include "heap/heap_purge.h"
+#include "os/events.h"
+
+// What an earlier visit had no budget for goes first: collecting purges the free pages of sparse slabs, and empty ones
+// are better given up whole.
+void relief_give_back(struct heap *heap, unsigned keep) {
+    heap_release_empty(heap, keep);
+    heap_collect(heap);
+    heap_release_empty(heap, keep);
+    heap_count(heap, COUNTER_harvests, 1);
+    event_record(EVENT_harvest, heap->id, 0);
+}
+
+bool relief_part(struct heap *heap) {
+    if (!lock_try_acquire(&heap->lock)) {
+        return true;  // whoever has it may collect, or the next slow path does
+    }
+    heap->budget_bytes = HEAP_BUDGET_CALL;
+    const uint64_t loose_bytes = heap->loose_bytes;
+    relief_give_back(heap, (unsigned)option_live(retain_slabs));
+    heap->wants_visit = heap_has_more(heap);
+    const bool goes_on = heap->wants_visit && heap->loose_bytes != loose_bytes;
+    heap->budget_bytes = HEAP_BUDGET_ALL;
+    lock_release(&heap->lock);
+    return goes_on;
+}
+
+// Of the empty slabs that a collect left in the thread's own heap; what it keeps for its next blocks stays.
+static bool relieve_own(struct heap *heap) {
+    lock_acquire(&heap->lock);
+    heap->budget_bytes = HEAP_BUDGET_CALL;
+    heap_release_unkept(heap);
+    const bool goes_on = heap->budget_bytes == 0;
+    heap->budget_bytes = HEAP_BUDGET_ALL;
+    lock_release(&heap->lock);
+    return goes_on;
+}
+
+void relief_overfull(struct thread_cache *cache) {
+    struct heap *heap = cache->heap.overfull;
+    if (!(heap == &cache->heap ? relieve_own(heap) : relief_part(heap))) {
+        cache->heap.overfull = NULL;
+    }
+}
+
+void relief_at_end(struct thread_cache *cache, uint64_t sent_bytes) {
+    const uint64_t parts = 1 + 2 * sent_bytes / HEAP_BUDGET_CALL;
+    for (uint64_t i = 0; i < parts && cache->heap.overfull != NULL; i++) {
+        relief_overfull(cache);
+    }
+}
