@@ -110,9 +110,31 @@ void cache_adjust(struct thread_cache *cache) {
     }
 }
 
+// An option may have been made less while the thread ran.
+static void fit_to_options(struct thread_cache *cache) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct magazine *magazine = &cache->magazines[i];
+        if (magazine->node == NULL) {
+            continue;
+        }
+        const uint32_t most = capacity_most(i, magazine->limit);
+        if (unlikely(magazine->capacity > most)) {
+            magazine->capacity =
+                capacity_lower(&cache->capacity_bytes, i, magazine->capacity, most);
+            fit_to_capacity(cache, i);
+        }
+        bytes += (magazine->capacity - 1) * (uint64_t)size_classes[i].block_bytes;
+    }
+    if (unlikely(bytes > capacity_most_bytes(cache->budget_bytes))) {
+        close_magazines(cache);
+    }
+}
+
 void cache_decay(struct thread_cache *cache) {
     cache->slabs_wanted = 0;
     cache_adjust(cache);
+    fit_to_options(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
         if (magazine->node == NULL) {

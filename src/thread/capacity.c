@@ -86,6 +86,15 @@ uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) 
     return (uint32_t)(limit == 0 ? most : least_u64(limit, most));
 }
 
+uint32_t capacity_most(uint64_t class_index, uint32_t limit) {
+    const uint64_t most = capacity_limit(option_live(cache_heap_bytes), class_index, limit);
+    return (uint32_t)greatest_u64(most, greatest_u64(1, knobs_prewarm(class_index)));
+}
+
+uint64_t capacity_most_bytes(uint64_t budget) {
+    return (budget == 0 ? 1 : CAPACITY_BUDGET_FACTOR) * option_live(cache_heap_bytes);
+}
+
 static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, uint32_t capacity) {
     const uint64_t more = capacity_cost(class_index, capacity) - capacity_cost(class_index, before);
     atomic_add_relaxed(&capacity_total, more);

@@ -73,6 +73,12 @@ uint64_t capacity_allowed(uint64_t budget);
 // within cache_class_bytes and cap_max_*; 0: nothing, cache_class_bytes then counts, in proportion to the thread's share.
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit);
 
+// Blocks that a class may have by what the options say now, whatever the thread's share: more only where one was changed since.
+uint32_t capacity_most(uint64_t class_index, uint32_t limit);
+
+// The same of all classes together, but for the first block of each, in bytes.
+uint64_t capacity_most_bytes(uint64_t budget);
+
 // The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `budget` and
 // `limit` are the learned ones.
 

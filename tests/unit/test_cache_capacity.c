@@ -256,6 +256,41 @@ static void test_a_cache_beyond_its_share_starts_anew(void **state) {
     assert_in_range(cache->capacity_bytes, 1, 32 * MIB / 100);
 }
 
+// An option that is made less while a thread runs counts at its next decay, also where the thread has its whole share.
+static void test_less_than_before_is_followed(void **state) {
+    (void)state;
+    options.learn = 0;
+    options.cache_class_bytes = 256 * KIB;
+    start();
+    churn(SIZE_CLASS_1024, 300, 30);
+    churn(SIZE_CLASS_64, 300, 30);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 256);
+    const uint32_t before = capacity(SIZE_CLASS_64);
+    cache_decay(cache);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 256);
+    options.cache_class_bytes = 16 * KIB;
+    cache_decay(cache);
+    assert_int_equal(capacity(SIZE_CLASS_1024), 16);
+    assert_in_range(cache_block_count(cache, SIZE_CLASS_1024), 0, 16);
+    assert_int_equal(capacity(SIZE_CLASS_64), before < 256 ? before : 256);
+    check();
+    options.cache_class_bytes = 256 * KIB;
+    for (uint64_t i = 0; i < SIZE_CLASS_4096; i++) {
+        churn(i, 300, 10);
+    }
+    cache_decay(cache);
+    assert_true(cache->capacity_bytes > 2 * MIB);
+    options.cache_heap_bytes = 256 * KIB;
+    cache_decay(cache);
+    assert_in_range(cache->capacity_bytes, 0, 256 * KIB);
+    check();
+    options.cache_class_bytes = options.cache_heap_bytes = 0;
+    churn(SIZE_CLASS_64, 300, 10);
+    cache_decay(cache);
+    assert_in_range(capacity(SIZE_CLASS_64), 0, 1);
+    check();
+}
+
 static void test_prewarmed_capacity(void **state) {
     (void)state;
     options.prewarm = 100;
@@ -516,6 +551,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_all_caches_of_a_large_machine),
         cmocka_unit_test(test_shares_of_what_is_used_up),
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
+        cmocka_unit_test(test_less_than_before_is_followed),
         cmocka_unit_test(test_prewarmed_capacity),
         cmocka_unit_test(test_refill_size),
         cmocka_unit_test(test_flush_size),
