@@ -397,12 +397,16 @@ bool huge_resize(struct huge *huge, size_t bytes) {
 size_t huge_purge(uint64_t now_ms, bool everything) {
     lock_acquire(&table.lock);
     huge_table_prepare();
-    table.seen_ms = greatest_u64(table.seen_ms, now_ms);
-    if (!everything && now_ms >= table.decay_due_ms) {
-        table.decay_due_ms = now_ms + option_live(purge_delay_ms);
+    if (!everything) {
+        huge_note_time(now_ms);
+    }
+    const uint64_t delay_ms = option_live(purge_delay_ms);
+    if (!everything && (now_ms >= table.decay_due_ms ||
+                        os_clock_went_back(table.decay_due_ms, now_ms + delay_ms))) {
+        table.decay_due_ms = now_ms + delay_ms;
         excess_decay(&table.excess);
     }
-    kept_drop_aged(now_ms, everything ? 0 : option_live(purge_delay_ms));
+    kept_drop_aged(now_ms, everything ? 0 : delay_ms);
     return leaving_unmap_and_unlock();
 }
 

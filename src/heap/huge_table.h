@@ -121,6 +121,14 @@ void huge_move_to(struct huge *huge, enum huge_state state);
 // Adds to the bytes of kept mappings, of which this is one, or is about to be.
 void huge_count_kept(const struct huge *huge, int64_t bytes);
 
+// The lock is held.
+static inline void huge_note_time(uint64_t now_ms) {
+    if (now_ms > huge_table_state.seen_ms ||
+        unlikely(os_clock_went_back(huge_table_state.seen_ms, now_ms))) {
+        huge_table_state.seen_ms = now_ms;
+    }
+}
+
 // What the system refused to unmap is kept again, as if it were freed now: it is not tried again until then.
 void huge_keep_again(struct huge *huge);
 

@@ -91,7 +91,7 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
 }
 
 void kept_add(struct huge *huge, uint64_t now_ms) {
-    huge_table_state.seen_ms = greatest_u64(huge_table_state.seen_ms, now_ms);
+    huge_note_time(now_ms);
     huge->freed_ms = now_ms;
     huge->immovable = 0;
     huge_count_kept(huge, (int64_t)huge->mapped_bytes);
@@ -199,7 +199,8 @@ void kept_drop_aged(uint64_t now_ms, uint64_t age_ms) {
     while (!list_is_empty(head)) {
         struct huge *oldest = CONTAINER_OF(head->previous, struct huge, link);
         // Another thread's clock may be ahead of what this one read.
-        if (age_ms != 0 && now_ms < oldest->freed_ms + age_ms) {
+        if (age_ms != 0 && now_ms < oldest->freed_ms + age_ms &&
+            !os_clock_went_back(oldest->freed_ms, now_ms)) {
             break;
         }
         drop(oldest, 0);

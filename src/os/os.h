@@ -124,6 +124,15 @@ uint64_t os_clock_ms(void);
 // A program that fakes the time sees other figures here: they compare with each other alone.
 uint64_t os_clock_ms_locked(void);
 
+// Two threads' looks at the clock may be so far apart.
+#define OS_CLOCKS_APART_MS 1000
+
+// Whether the clock has gone back since a time was noted, as in the child of a fork whose namespace has a time of its own: what was
+// noted says nothing then.
+static inline bool os_clock_went_back(uint64_t noted_ms, uint64_t now_ms) {
+    return noted_ms > now_ms && noted_ms - now_ms > OS_CLOCKS_APART_MS;
+}
+
 // The processor's own counter: no system call, unknown unit of 0.1 to 10 ns, for pacing and for
 // research timing only.
 static inline uint64_t os_ticks(void);

@@ -327,13 +327,11 @@ uint64_t arena_purge_due(void) {
     return atomic_load_relaxed(&arena.purge_due_ms);
 }
 
-// A thread's clock may be so much older than that of the one that set the time, and is no sign of a delay made shorter.
-#define CLOCKS_APART_MS 1000
-
+// A thread's clock may be older than that of the one that set the time, which is no sign of a delay made shorter.
 bool arena_purge_is_due(uint64_t now_ms) {
     const uint64_t due_ms = arena_purge_due();
     return now_ms >= due_ms || (due_ms != UINT64_MAX &&
-                                due_ms - now_ms > option_live(purge_delay_ms) + CLOCKS_APART_MS);
+                                due_ms - now_ms > option_live(purge_delay_ms) + OS_CLOCKS_APART_MS);
 }
 
 static bool lift_guard(const struct superslab *superslab, unsigned place) {

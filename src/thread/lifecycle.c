@@ -408,6 +408,12 @@ void lifecycle_detach(void) {
 // What may go to the system of each meanwhile, as in a visit to an idle heap.
 #define EMPTYING_BYTES (8 * MIB)
 
+// Whether it was given back at that time, or before the clock went back.
+static bool is_kept_since(const struct thread_cache *cache, uint64_t before_ms) {
+    return cache->kept_ms <= before_ms ||
+           os_clock_went_back(cache->kept_ms, before_ms + option_live(decay_interval_ms));
+}
+
 // One that keeps blocks since `before_ms` or longer; it counts as in use: the calling thread has it beside its own. NULL
 // when there is none, and in a tick also while others start or end threads: another tick comes.
 static struct thread_cache *take_kept(uint64_t before_ms, bool is_tick) {
@@ -417,7 +423,7 @@ static struct thread_cache *take_kept(uint64_t before_ms, bool is_tick) {
         return NULL;
     }
     struct thread_cache **link = &registry.kept;
-    while (*link != NULL && (*link)->kept_ms > before_ms) {
+    while (*link != NULL && !is_kept_since(*link, before_ms)) {
         link = &(*link)->next_unused;
     }
     struct thread_cache *cache = *link;

@@ -1,5 +1,6 @@
 #include "thread/migration.h"
 
+#include "os/os.h"
 #include "space/superslab.h"
 
 // Heaps looked at before a slab is made after all.
@@ -10,7 +11,7 @@
 
 uint64_t migration_idle_ms(struct thread_cache *cache, uint64_t now_ms) {
     const uint32_t activity = atomic_load_relaxed(&cache->activity);
-    if (activity != cache->activity_seen) {
+    if (activity != cache->activity_seen || os_clock_went_back(cache->activity_ms, now_ms)) {
         cache->activity_seen = activity;
         cache->activity_ms = now_ms;
     }

@@ -320,6 +320,26 @@ static void test_reused_block_is_zero_when_asked(void **state) {
     assert_int_equal(fake_os_refused(), 1);
 }
 
+// As in the child of a fork whose namespace has a time of its own.
+static void test_kept_no_longer_where_the_clock_goes_back(void **state) {
+    (void)state;
+    page_map_init();
+    options.purge_delay_ms = 500;
+    fake_os_pass_ms(1000000);
+    char *first = make(5 * MIB);
+    char *second = make(6 * MIB);
+    drop(first);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 0);
+    fake_os_pass_ms(-UINT64_C(900000));
+    drop(second);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 5 * MIB);
+    fake_os_pass_ms(500);
+    assert_int_equal(huge_purge(os_clock_ms(), false), 6 * MIB);
+    assert_in_range(huge_table_state.seen_ms, os_clock_ms(), os_clock_ms());
+    assert_in_range(huge_table_state.decay_due_ms, os_clock_ms(), os_clock_ms() + 500);
+    assert_int_equal(huge_check(), 0);
+}
+
 static void test_kept_until_the_delay_has_passed(void **state) {
     (void)state;
     page_map_init();
@@ -638,6 +658,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_by_a_page_takes_no_kept_pages),
         cmocka_unit_test(test_reused_block_is_zero_when_asked),
         cmocka_unit_test(test_kept_until_the_delay_has_passed),
+        cmocka_unit_test(test_kept_no_longer_where_the_clock_goes_back),
         cmocka_unit_test(test_not_kept_beyond_the_limit_or_without_delay),
         cmocka_unit_test(test_kept_mappings_make_room),
         cmocka_unit_test(test_cleared_when_freed),

@@ -501,6 +501,23 @@ static void test_what_emptied_in_a_heap_asleep_is_released_sooner(void **state) 
     end_idle(&idle);
 }
 
+// As in the child of a fork whose namespace has a time of its own.
+static void test_idle_heap_is_cleaned_up_where_the_clock_goes_back(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    fake_os_pass_ms(1000000);
+    struct idle idle;
+    begin_idle(&idle);
+    tick_after(1);
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    tick_after(-UINT64_C(900000));
+    assert_int_equal(counted(COUNTER_harvests), 0);
+    tick_after(1000);
+    assert_int_equal(counted(COUNTER_harvests), 1);
+    end_idle(&idle);
+}
+
 static void test_busy_heap_is_left_alone(void **state) {
     (void)state;
     start();
@@ -764,6 +781,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_the_learner_cleans_up_an_idle_heap_sooner),
         cmocka_unit_test(test_remote_frees_to_an_idle_heap_are_collected),
         cmocka_unit_test(test_what_emptied_in_a_heap_asleep_is_released_sooner),
+        cmocka_unit_test(test_idle_heap_is_cleaned_up_where_the_clock_goes_back),
         cmocka_unit_test(test_busy_heap_is_left_alone),
         cmocka_unit_test(test_many_idle_heaps_are_cleaned_up_in_turn),
         cmocka_unit_test(test_a_visit_is_bounded),

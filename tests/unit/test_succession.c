@@ -303,6 +303,19 @@ static void test_a_tick_empties_what_nobody_took(void **state) {
     check();
 }
 
+// As in the child of a fork whose namespace has a time of its own.
+static void test_a_tick_empties_what_was_left_before_the_clock_went_back(void **state) {
+    (void)state;
+    start();
+    fake_os_pass_ms(1000000);
+    tick_after(1);
+    struct thread_cache *cache = leave_blocks();
+    tick_after(-UINT64_C(900000));
+    assert_int_equal(atomic_load_relaxed(&cache->state), CACHE_UNUSED);
+    assert_int_equal(cached(cache), 0);
+    check();
+}
+
 // Two threads at once, of which the second ends 60 ms after the first. A machine that lets one wait for too long gets
 // another try.
 static void leave_two(struct thread_cache *caches[2]) {
@@ -414,6 +427,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_all_together_keep_what_one_thread_may),
         cmocka_unit_test(test_kept_bytes_count_in_the_total),
         cmocka_unit_test(test_a_tick_empties_what_nobody_took),
+        cmocka_unit_test(test_a_tick_empties_what_was_left_before_the_clock_went_back),
         cmocka_unit_test(test_a_tick_leaves_what_is_fresh),
         cmocka_unit_test(test_a_tick_empties_a_few),
         cmocka_unit_test(test_a_tick_leaves_the_heap_to_visits),
