@@ -40,12 +40,16 @@ static void do_default(int signal, bool is_fault) {
     }
 }
 
+static bool is_ignored(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) == 0 && action->sa_handler == SIG_IGN;
+}
+
 static void pass_on(struct sigaction *action, int signal, siginfo_t *info, void *context) {
     const bool is_fault = info->si_code > 0;
-    const bool is_ignored = action->sa_handler == SIG_IGN;
-    if ((action->sa_flags & SA_SIGINFO) == 0 && (action->sa_handler == SIG_DFL || is_ignored)) {
+    const bool has_handler = (action->sa_flags & SA_SIGINFO) != 0 || action->sa_handler != SIG_DFL;
+    if (!has_handler || is_ignored(action)) {
         // The kernel lets nobody ignore a fault.
-        if (is_fault || !is_ignored) {
+        if (is_fault || !is_ignored(action)) {
             do_default(signal, is_fault);
         }
         return;
@@ -73,6 +77,11 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
     pass_on(&earlier[signal == SIGSEGV ? 0 : 1], signal, info, context);
 }
 
+// A call of the system that a signal interrupts, which somebody sent, goes on as it would without this handler.
+static int flags_of(const struct sigaction *before) {
+    return is_ignored(before) ? (int)SA_RESTART : before->sa_flags & (int)(SA_NODEFER | SA_RESTART);
+}
+
 bool os_fault_catch(bool (*handler)(const struct os_fault *fault)) {
     see_fault = handler;
     for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
@@ -82,7 +91,7 @@ bool os_fault_catch(bool (*handler)(const struct os_fault *fault)) {
         struct sigaction action = {.sa_sigaction = on_fault};
         // The earlier handler runs within this one, under its own mask.
         action.sa_mask = earlier[i].sa_mask;
-        action.sa_flags = SA_SIGINFO | SA_ONSTACK | (earlier[i].sa_flags & SA_NODEFER);
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | flags_of(&earlier[i]);
         if (sigaction(signals[i], &action, NULL) != 0) {
             return false;
         }

@@ -225,6 +225,42 @@ static void test_mended_faults_go_on(void **state) {
     assert_int_equal(run_scenario(mended_faults_go_on, NULL), 5);
 }
 
+// The child of a fork sends the signal while its parent waits in a call of the system.
+static bool is_read_restarted(int signal_number, void (*earlier)(int), int flags) {
+    install(signal_number, earlier, flags);
+    require(os_fault_catch(not_mine));
+    int ends[2];
+    require(pipe(ends) == 0);
+    const pid_t child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        for (unsigned i = 0; i < 10; i++) {
+            usleep(20000);
+            kill(getppid(), signal_number);
+        }
+        usleep(20000);
+        _exit(write(ends[1], "x", 1) != 1);
+    }
+    char byte;
+    const bool is_read = read(ends[0], &byte, 1) == 1;
+    require(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    return is_read;
+}
+
+static void count_earlier(int signal_number) {
+    (void)signal_number;
+    earlier_count++;
+}
+
+static void test_calls_are_restarted_as_before(void **state) {
+    (void)state;
+    assert_true(is_read_restarted(SIGBUS, SIG_IGN, 0));
+    assert_int_equal(earlier_count, 0);
+    assert_true(is_read_restarted(SIGBUS, count_earlier, SA_RESTART));
+    assert_in_range(earlier_count, 1, 10);
+    assert_false(is_read_restarted(SIGSEGV, count_earlier, 0));
+}
+
 static void test_later_handlers_replace(void **state) {
     (void)state;
     assert_int_equal(run_scenario(later_handlers_replace, NULL), MINE);
@@ -309,6 +345,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_the_default_follows),
         cmocka_unit_test(test_the_earlier_handler_follows),
         cmocka_unit_test(test_mended_faults_go_on),
+        cmocka_unit_test(test_calls_are_restarted_as_before),
         cmocka_unit_test(test_later_handlers_replace),
         cmocka_unit_test(test_stacks),
         cmocka_unit_test(test_the_stack_of_a_fault),
