@@ -51,14 +51,16 @@ static bool open_tables(struct thread_cache *cache) {
 
 void research_follow(struct thread_cache *cache) {
     const bool wanted = option_live(research) != 0;
-    if (likely(wanted == (cache->researched != 0))) {
+    const bool diverts = wanted || cache->checked;
+    // Both: a cache that is made meanwhile is diverted before it has tables.
+    if (likely(wanted == (cache->researched != 0) && diverts == cache_is_diverted(cache))) {
         return;
     }
     if (wanted && (!open_lives() || !open_tables(cache))) {
         return;
     }
     cache->researched = wanted;
-    cache_divert(cache, wanted || cache->checked);
+    cache_divert(cache, diverts);
 }
 
 // ---- Counting

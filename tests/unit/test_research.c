@@ -208,6 +208,23 @@ static void without_memory_for_tables_nothing_changes(void **state) {
     assert_true(thread_cache->researched);
 }
 
+static void a_cache_that_never_had_tables_is_not_diverted_for_good(void **state) {
+    (void)state;
+    set_research("1");
+    void *room = metadata_alloc(sizeof(struct thread_cache));
+    assert_non_null(room);
+    fake_os_fail(OS_MMAP, 1, true);
+    while (metadata_alloc(16 * KIB) != NULL) {
+    }
+    metadata_free(room, sizeof(struct thread_cache));
+    assert_non_null(lifecycle_attach());
+    assert_true(!thread_cache->researched && cache_is_diverted(thread_cache));
+    fake_os_mend();
+    set_research("0");
+    tick();
+    assert_false(cache_is_diverted(thread_cache));
+}
+
 // ---- Threads
 
 static void *shared[300];
@@ -287,6 +304,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(switching_often_loses_no_block),
         cmocka_unit_test(hardened_stays_diverted),
         cmocka_unit_test(without_memory_for_tables_nothing_changes),
+        cmocka_unit_test(a_cache_that_never_had_tables_is_not_diverted_for_good),
         cmocka_unit_test(flow_goes_from_thread_to_heap),
         cmocka_unit_test(other_threads_may_look_meanwhile),
     };
