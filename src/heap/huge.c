@@ -166,6 +166,41 @@ static char *map_destination(const struct huge *huge, size_t usable_bytes, size_
     return destination;
 }
 
+// Entries for wherever the system is likely to put a block that moves and grows: below where it is, where mappings come to lie, or in what it
+// leaves.
+static bool cover_likely_places(const struct huge *huge, size_t usable_bytes) {
+    const uintptr_t below = least_u64(huge->start, 2 * (usable_bytes + PAGE_BYTES));
+    return page_map_cover(huge->start - below, below + huge->usable_bytes) &&
+           page_map_hold(usable_bytes);
+}
+
+// Where the system has no addresses for a second place as long as the block. Of one piece alone: others move one by one.
+SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
+    const size_t before = huge->usable_bytes;
+    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    if (huge->seam_count != 0 || !cover_likely_places(huge, usable_bytes)) {
+        return false;
+    }
+    page_map_clear(huge->start, pages);
+    const uintptr_t start =
+        (uintptr_t)os_move_anywhere((void *)huge->start, before, usable_bytes, PAGE_BYTES);
+    if (start == 0) {
+        page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
+        return false;
+    }
+    if (unlikely(!page_map_cover_held(start, usable_bytes))) {
+        // There is no way back: where it was may be another thread's mapping by now.
+        static const char line[] = "hakmem: the system refused memory for a block that has moved\n";
+        os_write(2, line, sizeof line - 1);
+        os_abort();
+    }
+    whole_store(&huge->start, start);
+    table.live_bytes -= huge->mapped_bytes;
+    settle(huge, usable_bytes, 0);
+    count_event(COUNTER_huge_moves, 1);
+    return true;
+}
+
 static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     const size_t before = huge->usable_bytes;
     // Page tables of huge pages move as a whole only there.
@@ -173,7 +208,7 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
         block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
     char *destination = map_destination(huge, usable_bytes, alignment);
     if (destination == NULL) {
-        return false;
+        return grow_anywhere(huge, usable_bytes);
     }
     if (!page_map_cover((uintptr_t)destination, usable_bytes)) {
         os_unmap(destination, usable_bytes);

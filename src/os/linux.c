@@ -328,6 +328,39 @@ enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t n
     return OS_MOVED;
 }
 
+static char *lengthen(void *start, size_t old_bytes, size_t new_bytes) {
+    const long result = counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
+                                     (long)new_bytes, MREMAP_MAYMOVE, 0, 0);
+    follow_former_users();
+    return is_error(result) ? NULL : (char *)result;
+}
+
+// The system alone knows where there is room, and does not ask for a multiple: so much more is taken that one lies within.
+void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t alignment) {
+    size_t wide_bytes = new_bytes + alignment - os_page_bytes();
+    char *wide = lengthen(start, old_bytes, wide_bytes);
+    if (wide == NULL) {
+        return NULL;
+    }
+    if (!is_aligned(wide, alignment)) {
+        // Mappings usually grow downward: so long that it starts at a multiple where it comes to lie directly below.
+        const size_t odd_bytes = ((uintptr_t)wide - wide_bytes) & (alignment - 1);
+        const size_t more_bytes = odd_bytes != 0 ? odd_bytes : alignment;
+        char *below = lengthen(wide, wide_bytes, wide_bytes + more_bytes);
+        wide = below != NULL ? below : wide;
+        wide_bytes += below != NULL ? more_bytes : 0;
+    }
+    char *aligned = (char *)align_up((uintptr_t)wide, alignment);
+    if (aligned != wide) {
+        __builtin_memmove(aligned, wide, old_bytes);
+        os_unmap(wide, (size_t)(aligned - wide));
+    }
+    if (aligned + new_bytes != wide + wide_bytes) {
+        os_unmap(aligned + new_bytes, (size_t)(wide + wide_bytes - (aligned + new_bytes)));
+    }
+    return aligned;
+}
+
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
     counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, 0, 0, 0);
 }

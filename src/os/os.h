@@ -99,6 +99,11 @@ enum os_moved { OS_MOVED, OS_MOVE_REFUSED, OS_DESTINATION_LOST };
 enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes,
                       bool writable);
 
+// Lengthens a mapping of one piece and moves it to wherever the system has room at a multiple of `alignment`: of a limited address
+// space this takes what is new and two alignments, where os_move() wants a place for the whole beside it. May copy. What is
+// behind old_bytes reads as zero. Returns the new start; NULL, and the mapping is as it was, when the system refuses.
+void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t alignment);
+
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
 void os_futex_wake_one(_Atomic(uint32_t) *word);

@@ -15,20 +15,30 @@ void page_map_init(void) {
     page_map_flat = os_reserve(PAGE_MAP_BYTES);
 }
 
-static bool open_window(size_t index) {
+// Windows without a place, for page_map_cover_held().
+#define HELD_MAX 8
+static struct window *held_windows[HELD_MAX];
+static size_t held_count;
+
+static struct window *new_window(void) {
     struct window *window = metadata_alloc(sizeof *window);
+    if (window != NULL && page_map_flat == NULL) {
+        window->entries = metadata_alloc(WINDOW_BYTES);
+        if (window->entries == NULL) {
+            metadata_free(window, sizeof *window);
+            return NULL;
+        }
+    }
+    return window;
+}
+
+static bool open_window(size_t index, struct window *window) {
     if (window == NULL) {
         return false;
     }
     if (page_map_flat != NULL) {
         window->entries = page_map_flat + index * WINDOW_PAGES;
         if (!os_commit(window->entries, WINDOW_BYTES)) {
-            metadata_free(window, sizeof *window);
-            return false;
-        }
-    } else {
-        window->entries = metadata_alloc(WINDOW_BYTES);
-        if (window->entries == NULL) {
             metadata_free(window, sizeof *window);
             return false;
         }
@@ -44,10 +54,38 @@ bool page_map_cover(uintptr_t start, size_t bytes) {
     for (size_t i = first; covered && i <= last; i++) {
         if (unlikely(atomic_load_acquire(&page_map_windows[i]) == NULL)) {
             lock_acquire(&page_map_lock);
-            covered = atomic_load_acquire(&page_map_windows[i]) != NULL || open_window(i);
+            covered =
+                atomic_load_acquire(&page_map_windows[i]) != NULL || open_window(i, new_window());
             lock_release(&page_map_lock);
         }
     }
+    return covered;
+}
+
+bool page_map_hold(size_t bytes) {
+    const size_t wanted = bytes / ((size_t)1 << WINDOW_SHIFT) + 2;
+    lock_acquire(&page_map_lock);
+    while (wanted <= HELD_MAX && held_count < wanted) {
+        struct window *window = new_window();
+        if (window == NULL) {
+            break;
+        }
+        held_windows[held_count++] = window;
+    }
+    const bool holds = held_count >= wanted;
+    lock_release(&page_map_lock);
+    return holds;
+}
+
+bool page_map_cover_held(uintptr_t start, size_t bytes) {
+    bool covered = true;
+    lock_acquire(&page_map_lock);
+    for (size_t i = start >> WINDOW_SHIFT; i <= (start + bytes - 1) >> WINDOW_SHIFT; i++) {
+        if (atomic_load_acquire(&page_map_windows[i]) == NULL) {
+            covered = open_window(i, held_windows[--held_count]) && covered;
+        }
+    }
+    lock_release(&page_map_lock);
     return covered;
 }
 

@@ -109,6 +109,13 @@ void page_map_init(void);
 // Makes the entries of a range writable. False when the system has no memory.
 bool page_map_cover(uintptr_t start, size_t bytes);
 
+// For who learns only later where a range of so many bytes is, and then cannot do without: holds what page_map_cover_held() takes. False
+// when the system has no memory, or the range is longer than some gigabytes.
+bool page_map_hold(size_t bytes);
+
+// page_map_cover() of such a range. False only when the system refuses to make entries of the flat map writable.
+bool page_map_cover_held(uintptr_t start, size_t bytes);
+
 // The range must be covered.
 void page_map_set(uintptr_t start, size_t page_count, uint64_t entry);
 

@@ -524,6 +524,23 @@ enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t n
     return answer(done) ? OS_MOVED : OS_MOVE_REFUSED;
 }
 
+void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t alignment) {
+    enter();
+    const bool may_move =
+        !refuse(OS_MREMAP) && check_request("os_move_anywhere", new_bytes, alignment) &&
+        within_one_piece("os_move_anywhere", (uintptr_t)start, old_bytes, 1u << FAKE_WRITABLE) &&
+        may_map(new_bytes - old_bytes);
+    const uintptr_t place = may_move ? find_room(new_bytes, alignment) : 0;
+    if (place != 0) {
+        const enum os_huge_pages wish = machine.ranges[first_above((uintptr_t)start)].wish;
+        insert_mapping(place, new_bytes, FAKE_WRITABLE);
+        make_piece(place, new_bytes, wish);
+        memcpy((void *)place, start, old_bytes);
+        remove_ranges((uintptr_t)start, old_bytes);
+    }
+    return answer_place((void *)place);
+}
+
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
     atomic_add_relaxed(&os_call_counters.calls[OS_FUTEX], 1);
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);

@@ -127,6 +127,49 @@ static void test_refused_growth_leaves_the_block_intact(void **state) {
     assert_true(huge_resize(huge, 9 * MIB));
 }
 
+// Where the addresses for a second place are not to be had a block moves all the same, as long as what it lacks is.
+static void grow_without_a_second_place(void) {
+    char *block = make(40 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 40 * MIB, 1);
+    fake_os_block_behind(block);
+    const size_t mapped = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE) +
+                          fake_os_bytes(FAKE_READABLE);
+    fake_os_limit_bytes(mapped + 30 * MIB);
+    assert_true(huge_resize(huge, 60 * MIB));
+    assert_int_not_equal(huge->start, (uintptr_t)block);
+    assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+    check_entries(block, 40 * MIB, false);
+    check_entries((char *)huge->start, 60 * MIB, true);
+    check_marked((char *)huge->start, 40 * MIB, 1);
+    check_marked((char *)huge->start + 40 * MIB, 20 * MIB, 0);
+    assert_int_equal(huge_check(), 0);
+    // Nor what it lacks.
+    assert_false(huge_resize(huge, 90 * MIB));
+    assert_int_equal(huge->usable_bytes, 60 * MIB);
+    check_entries((char *)huge->start, 60 * MIB, true);
+    check_marked((char *)huge->start, 40 * MIB, 1);
+    assert_int_equal(huge_check(), 0);
+    fake_os_limit_bytes(0);
+    drop((char *)huge->start);
+    huge_purge(0, true);
+}
+
+static void test_growth_without_a_second_place(void **state) {
+    (void)state;
+    page_map_init();
+    assert_non_null(page_map_flat);
+    grow_without_a_second_place();
+}
+
+static void test_growth_without_a_second_place_or_flat_map(void **state) {
+    (void)state;
+    fake_os_fail(OS_MMAP, 1, false);
+    page_map_init();
+    assert_null(page_map_flat);
+    grow_without_a_second_place();
+}
+
 // The system unmapped where a block was to move, refused to move it, and another thread's mapping came there: the block
 // stays as it was, that mapping too, and what else was mapped for the block goes.
 static void test_a_place_lost_to_another_is_left_alone(void **state) {
@@ -226,6 +269,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_piece_comes_as_new_memory),
         cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
         cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
+        cmocka_unit_test(test_growth_without_a_second_place),
+        cmocka_unit_test(test_growth_without_a_second_place_or_flat_map),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
         cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
         cmocka_unit_test(test_refused_unmap_and_purge),

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -169,6 +170,46 @@ static bool refuse_moves(void) {
     return obey(code, ARRAY_COUNT(code));
 }
 
+static uint64_t mapped_pages(void) {
+    char text[128] = "";
+    const int file = open("/proc/self/statm", O_RDONLY);
+    assert_true(read(file, text, sizeof text - 1) > 0);
+    close(file);
+    return strtoull(text, NULL, 10);
+}
+
+// A mapping grows by moving to wherever there is room. Another one lies behind it, or one of a few pages on either side, which turn
+// the multiples away from where the system would put it.
+static void test_move_anywhere(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    const uint64_t before_pages = mapped_pages();
+    for (size_t alignment = page; alignment <= 1024 * page; alignment *= 4) {
+        for (size_t odd_pages = 0; odd_pages < 8; odd_pages++) {
+            const size_t bytes = (100 + odd_pages) * page;
+            char *behind = os_map(page, page);
+            char *start = os_map(bytes, page);
+            char *before = os_map((1 + odd_pages) * page, page);
+            memset(start, 3, bytes);
+            char *moved = os_move_anywhere(start, bytes, bytes + 50 * page, alignment);
+            assert_non_null(moved);
+            assert_int_equal((uintptr_t)moved % alignment, 0);
+            for (size_t i = 0; i < bytes + 50 * page; i += 64) {
+                assert_int_equal(moved[i], i < bytes ? 3 : 0);
+            }
+            assert_true(os_unmap(moved, bytes + 50 * page));
+            assert_true(os_unmap(behind, page));
+            assert_true(os_unmap(before, (1 + odd_pages) * page));
+            // Nothing else stays of it.
+            assert_int_equal(mapped_pages(), before_pages);
+        }
+    }
+    char *start = os_map(4 * page, page);
+    memset(start, 5, 4 * page);
+    assert_null(os_move_anywhere(start, 4 * page, (size_t)1 << 60, 64 * page));
+    assert_int_equal(start[4 * page - 1], 5);
+}
+
 // What became of the place that a block was to move to, when the system refuses.
 static void test_place_of_a_refused_move(void **state) {
     (void)state;
@@ -269,6 +310,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
+        cmocka_unit_test(test_move_anywhere),
         cmocka_unit_test(test_place_of_a_refused_move),
         cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_processors_are_those_of_the_process),
