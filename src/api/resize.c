@@ -184,6 +184,24 @@ static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
     return moved;
 }
 
+// A huge block for which there was no room. A copy wants more than the block itself: what was given back for it in vain may be enough
+// to lengthen the block.
+SLOW_PATH static void *grow_huge(const struct place *place, void *block, size_t bytes) {
+    void *moved = alloc_attempt(bytes);
+    if (moved == NULL) {
+        if (resize_in_place(place, bytes, &block)) {
+            return block;
+        }
+        moved = alloc_slow(bytes);  // for the error
+        if (moved == NULL) {
+            return NULL;
+        }
+    }
+    __builtin_memcpy(moved, block, place->usable_bytes);
+    dealloc(block);
+    return moved;
+}
+
 // A block that is not small, one that looks free, or one that is not to be had by live_small_bytes().
 SLOW_PATH static void *resize_slowest(void *block, size_t bytes) {
     const struct place place = place_find_live((uintptr_t)block, MISUSE_INVALID_REALLOC);
@@ -201,7 +219,12 @@ SLOW_PATH static void *resize_slowest(void *block, size_t bytes) {
         alloc_resized();
     }
     errno = saved_errno;
-    return done ? block : resize_by_copying(block, place.usable_bytes, bytes);
+    if (done) {
+        return block;
+    }
+    return place.kind == PLACE_HUGE && bytes > place.usable_bytes
+               ? grow_huge(&place, block, bytes)
+               : resize_by_copying(block, place.usable_bytes, bytes);
 }
 
 static void *resize_live(void *block, size_t usable_bytes, size_t bytes) {
