@@ -535,6 +535,7 @@ size_t huge_check(void) {
     check_equal(&check, "live_bytes == bytes on the live list", table.live_bytes, live_bytes);
     check_that(&check, table.peak_bytes >= table.live_bytes, "peak_bytes >= live_bytes",
                table.peak_bytes, table.live_bytes);
+    check_equal(&check, "kept_count == mappings on the kept list", table.kept_count, kept);
     check_equal(&check, "kept_bytes == bytes on the kept list",
                 atomic_load_relaxed(&table.kept_bytes), kept_bytes);
     check_that(&check, huge_refused_bytes <= kept_bytes, "refused_bytes <= kept_bytes",

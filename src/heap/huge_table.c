@@ -52,6 +52,7 @@ struct huge *huge_unused(void) {
 
 void huge_move_to(struct huge *huge, enum huge_state state) {
     list_remove(&huge->link);
+    huge_table_state.kept_count -= huge->state == HUGE_KEPT;
     switch (state) {
     case HUGE_LIVE:
         huge->emptied = 0;
@@ -60,6 +61,7 @@ void huge_move_to(struct huge *huge, enum huge_state state) {
         break;
     case HUGE_KEPT:
         list_push_front(&huge_table_state.kept, &huge->link);
+        huge_table_state.kept_count++;
         break;
     case HUGE_LEAVING:
         huge->refused = 0;

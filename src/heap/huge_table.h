@@ -96,6 +96,7 @@ struct huge_table {
     uint32_t waiting_count;   // threads that wait for it
     uint32_t forking_count;   // of them, those that are to fork
     uint64_t leaving_number;  // of the latest that came to the list `leaving`
+    uint32_t kept_count;      // mappings on the list `kept`
 };
 extern struct huge_table huge_table_state;  // for control/inspect.c as well
 

@@ -13,6 +13,8 @@
 // And a seam: where less than this is missing, as in a block that grows page by page, it comes from the system
 // (docs/decisions/0038-thresholds-of-mremap.md).
 #define FILLED_BYTES_MIN (64 * KIB)
+// All of them are looked at for each block. Blocks of a page that are aligned to megabytes are huge ones as well.
+#define KEPT_MOST 1024
 
 static bool has_guard(const struct huge *huge) {
     return huge->mapped_bytes != huge->usable_bytes;
@@ -57,6 +59,7 @@ static bool cut(struct huge *huge, size_t bytes) {
     list_remove(&rest->link);
     list_push_back(&huge->link, &rest->link);
     rest->state = HUGE_KEPT;
+    huge_table_state.kept_count++;
     return true;
 }
 
@@ -88,14 +91,6 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
     }
     huge_count_kept(huge, -(int64_t)huge->mapped_bytes);
     return huge;
-}
-
-void kept_add(struct huge *huge, uint64_t now_ms) {
-    huge_note_time(now_ms);
-    huge->freed_ms = now_ms;
-    huge->immovable = 0;
-    huge_count_kept(huge, (int64_t)huge->mapped_bytes);
-    huge_move_to(huge, HUGE_KEPT);
 }
 
 // Where the next `bytes` come from: the mapping that is only just long enough, else the longest.
@@ -175,6 +170,17 @@ static size_t drop(struct huge *huge, size_t kept_bytes) {
 uint64_t kept_unrefused_bytes(void) {
     const uint64_t kept_bytes = atomic_load_relaxed(&huge_table_state.kept_bytes);
     return kept_bytes - huge_refused_bytes;
+}
+
+void kept_add(struct huge *huge, uint64_t now_ms) {
+    huge_note_time(now_ms);
+    huge->freed_ms = now_ms;
+    huge->immovable = 0;
+    huge_count_kept(huge, (int64_t)huge->mapped_bytes);
+    huge_move_to(huge, HUGE_KEPT);
+    if (unlikely(huge_table_state.kept_count > KEPT_MOST)) {
+        drop(CONTAINER_OF(huge_table_state.kept.previous, struct huge, link), 0);
+    }
 }
 
 uint64_t kept_trim(uint64_t bytes_max) {

@@ -126,6 +126,27 @@ static void test_shortest_kept_mapping_that_is_long_enough(void **state) {
     assert_int_equal(totals().live_bytes_max, 42 * MIB);
 }
 
+// Each block that comes looks at all of them.
+static void test_kept_mappings_are_few(void **state) {
+    (void)state;
+    enum { MORE = 1100, MOST = 1024 };
+    static char *blocks[MORE];
+    page_map_init();
+    for (int i = 0; i < MORE; i++) {
+        blocks[i] = make(4096);
+    }
+    for (int i = 0; i < MORE; i++) {
+        drop(blocks[i]);
+        assert_int_equal(totals().kept_bytes, (i < MOST ? i + 1 : MOST) * 4096);
+    }
+    // The oldest went.
+    assert_int_equal(fake_os_state(blocks[MORE - MOST - 1]), FAKE_UNMAPPED);
+    assert_int_equal(fake_os_state(blocks[MORE - MOST]), FAKE_WRITABLE);
+    huge_purge(0, true);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(huge_check(), 0);
+}
+
 // A guard cannot be cut off: such a mapping serves as a whole or not at all.
 static void test_kept_mapping_with_a_guard_is_not_cut(void **state) {
     (void)state;
@@ -647,6 +668,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_many_descriptors),
         cmocka_unit_test(test_kept_mapping_is_used_again),
         cmocka_unit_test(test_shortest_kept_mapping_that_is_long_enough),
+        cmocka_unit_test(test_kept_mappings_are_few),
         cmocka_unit_test(test_kept_mapping_with_a_guard_is_not_cut),
         cmocka_unit_test(test_pages_of_kept_mappings_move),
         cmocka_unit_test(test_only_what_is_needed_moves),
