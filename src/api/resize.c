@@ -164,40 +164,45 @@ static size_t with_room_to_grow(size_t usable_bytes, size_t bytes) {
                : bytes;
 }
 
+// Whether a block that was to shrink still serves: not if free_sized would take it for a wrong one.
+static bool may_keep(const struct place *place, size_t usable_bytes, size_t bytes) {
+    return bytes <= usable_bytes && (!options.immediate_double_free ||
+                                     (place->kind != PLACE_SMALL && place->kind != PLACE_GUARDED &&
+                                      !is_small(bytes, BLOCK_ALIGN)));
+}
+
+// There is no memory for a copy. What was given back for it in vain may be enough to lengthen a huge block, which wants less.
+SLOW_PATH static void *resize_refused(void *block, size_t usable_bytes, size_t bytes) {
+    const struct place place = place_find((uintptr_t)block);
+    if (may_keep(&place, usable_bytes, bytes)) {
+        if (place.kind == PLACE_LARGE && !is_small(bytes, BLOCK_ALIGN)) {
+            large_keep(place.run, bytes);
+        }
+        return block;
+    }
+    const int saved_errno = errno;
+    const bool done = place.kind == PLACE_HUGE && resize_in_place(&place, bytes, &block);
+    errno = saved_errno;
+    if (done) {
+        return block;
+    }
+    // Without the room, or for the error.
+    void *moved = alloc_slow(bytes);
+    if (moved != NULL) {
+        __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
+        dealloc(block);
+    }
+    return moved;
+}
+
 static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
     const size_t roomy = with_room_to_grow(usable_bytes, bytes);
     void *moved = alloc_hit(roomy);
     moved = likely(moved != NULL) ? moved : alloc_attempt(roomy);
     if (unlikely(moved == NULL)) {
-        // A block that was to shrink still serves, unless free_sized would take it for a wrong one, as it does not take a huge one.
-        if (bytes <= usable_bytes && (!options.immediate_double_free || bytes > LARGE_BYTES_MAX)) {
-            return block;
-        }
-        // Without the room, or for the error.
-        moved = alloc_slow(bytes);
-        if (moved == NULL) {
-            return NULL;
-        }
+        return resize_refused(block, usable_bytes, bytes);
     }
     __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
-    dealloc(block);
-    return moved;
-}
-
-// A huge block for which there was no room. A copy wants more than the block itself: what was given back for it in vain may be enough
-// to lengthen the block.
-SLOW_PATH static void *grow_huge(const struct place *place, void *block, size_t bytes) {
-    void *moved = alloc_attempt(bytes);
-    if (moved == NULL) {
-        if (resize_in_place(place, bytes, &block)) {
-            return block;
-        }
-        moved = alloc_slow(bytes);  // for the error
-        if (moved == NULL) {
-            return NULL;
-        }
-    }
-    __builtin_memcpy(moved, block, place->usable_bytes);
     dealloc(block);
     return moved;
 }
@@ -219,12 +224,7 @@ SLOW_PATH static void *resize_slowest(void *block, size_t bytes) {
         alloc_resized();
     }
     errno = saved_errno;
-    if (done) {
-        return block;
-    }
-    return place.kind == PLACE_HUGE && bytes > place.usable_bytes
-               ? grow_huge(&place, block, bytes)
-               : resize_by_copying(block, place.usable_bytes, bytes);
+    return done ? block : resize_by_copying(block, place.usable_bytes, bytes);
 }
 
 static void *resize_live(void *block, size_t usable_bytes, size_t bytes) {

@@ -85,6 +85,13 @@ static void clear_rest(struct run *run, size_t bytes) {
     }
 }
 
+void large_keep(struct run *run, size_t bytes) {
+    if (options.zero_on_free) {
+        clear_rest(run, usable_bytes(bytes));
+    }
+    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
+}
+
 bool large_resize(struct run *run, size_t bytes) {
     const unsigned pages = pages_for(bytes);
     if (run->guarded && pages <= run->page_count / 2) {

@@ -17,5 +17,8 @@ struct run *large_find(uintptr_t address);
 // The block at `address`, whose run large_find() gave. False when another thread freed it first.
 bool large_free(struct run *run, uintptr_t address);
 
-// Grows or shrinks the block where it lies; false when there is no room.
+// Grows or shrinks the block where it lies; false when there is no room, or when it is to be copied so that memory goes back.
 bool large_resize(struct run *run, size_t bytes);
+
+// Shrinks the block and keeps what it had: there is no memory for a copy.
+void large_keep(struct run *run, size_t bytes);

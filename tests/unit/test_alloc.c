@@ -334,6 +334,33 @@ static void test_refused_shrink_keeps_the_block(void **state) {
     check();
 }
 
+// Large and huge blocks, which hardened mode copies where they shrink by much, and of which free_sized knows the length.
+static void test_refused_shrink_in_hardened_mode(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "hardened", 1);
+    setenv("HAKMEM_GUARD_SAMPLE", "0", 1);
+    char *blocks[] = {hakmem_alloc(MIB + 100000), hakmem_alloc(5 * MIB)};
+    fake_os_fail(FAKE_ANY, 1, true);
+    static const size_t until_none[] = {MIB, 300000, 65537};
+    for (size_t i = 0; i < ARRAY_COUNT(until_none); i++) {
+        while (hakmem_alloc(until_none[i]) != NULL) {
+        }
+    }
+    const uint64_t failures = counted(COUNTER_failures);
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        mark(blocks[i], MIB, 3);
+        errno = 4711;
+        assert_ptr_equal(hakmem_resize(blocks[i], 300000), blocks[i]);
+        assert_int_equal(errno, 4711);
+        check_marked(blocks[i], 300000, 3);
+    }
+    assert_int_equal(counted(COUNTER_failures), failures);
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        dealloc_sized(blocks[i], BLOCK_ALIGN, 300000);
+    }
+    check();
+}
+
 // A block that grows bit by bit gets room for more; where there is none, what it asks for.
 static void test_growth_does_without_its_room(void **state) {
     (void)state;
@@ -594,6 +621,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_resize_edge_cases),
         cmocka_unit_test(test_books_are_written_once_for_each_early_slow_path),
         cmocka_unit_test(test_refused_shrink_keeps_the_block),
+        cmocka_unit_test(test_refused_shrink_in_hardened_mode),
         cmocka_unit_test(test_growth_does_without_its_room),
         cmocka_unit_test(test_huge_blocks_grow_without_copying),
         cmocka_unit_test(test_misuse_is_reported_and_ignored),

@@ -217,6 +217,24 @@ static void test_cleared_when_shrunk(void **state) {
     }
 }
 
+// Where there is no memory for a copy the block is shorter all the same.
+static void test_kept_when_shrunk(void **state) {
+    (void)state;
+    options.zero_on_free = 1;
+    options.guard_gaps = 1;
+    start();
+    char *block = make(LARGE_BYTES_MAX, PAGE_BYTES, false);
+    memset(block, 1, LARGE_BYTES_MAX);
+    large_keep(run_of(block), 300000);
+    const size_t rest = usable(block);
+    assert_in_range(rest, 300000, 300000 + PAGE_BYTES);
+    assert_int_equal(block[rest - 1], 1);
+    check_zero(block + rest, LARGE_BYTES_MAX - rest);
+    check_entries(block, LARGE_BYTES_MAX, LARGE_ENTRY);
+    large_free(run_of(block), (uintptr_t)block);
+    check_zero(block, LARGE_BYTES_MAX);
+}
+
 static void test_want_of_memory(void **state) {
     (void)state;
     start();
@@ -290,6 +308,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_cleared_when_freed),
         cmocka_unit_test(test_cleared_when_shrunk),
+        cmocka_unit_test(test_kept_when_shrunk),
         cmocka_unit_test(test_want_of_memory),
         cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_freed_once_by_many),
