@@ -90,7 +90,8 @@ void stats_collect(struct stats *stats) {
         const uint64_t back = least_u64(returning[i], class->live_blocks);
         class->live_blocks -= back;
         class->free_blocks += back;
-        class->cached_blocks = least_u64(class->cached_blocks, class->live_blocks);
+        class->cached_blocks =
+            least_u64(class->cached_blocks + lifecycle_lost_blocks(i), class->live_blocks);
         class->live_blocks -= class->cached_blocks;
         gauge[GAUGE_live_bytes] += class->live_blocks * class->block_bytes;
         gauge[GAUGE_live_blocks] += class->live_blocks;

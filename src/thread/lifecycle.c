@@ -573,6 +573,13 @@ size_t lifecycle_check(void) {
 
 struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
 
+// How many those are, as far as the copies of the magazines tell. Written in a child's only thread, before it goes on.
+static uint64_t lost_blocks[SIZE_CLASS_COUNT];
+
+uint64_t lifecycle_lost_blocks(uint64_t class_index) {
+    return lost_blocks[class_index];
+}
+
 // Of glibc: the lock of its list of streams. fork takes it once all handlers have run, and threads allocate under it, or wait under it for a
 // stream in which another one allocates. So it comes before all locks of the heap. It may be taken several times.
 extern void _IO_list_lock(void) __attribute__((weak));
@@ -671,6 +678,12 @@ void fork_parent(void) {
     unlock_streams();
 }
 
+static void count_lost(const struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        lost_blocks[i] += cache_block_count(cache, i);
+    }
+}
+
 void fork_child(void) {
     if (cache_is_real(thread_cache)) {
         thread_cache->thread_id = os_thread_id();
@@ -685,6 +698,7 @@ void fork_child(void) {
     }
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
+            count_lost(cache);
             atomic_store_relaxed(&cache->state, CACHE_ORPHAN);
             cache->heap.budget_bytes =
                 HEAP_BUDGET_ALL;  // the thread may have emptied it (empty_one)

@@ -72,6 +72,9 @@ struct thread_cache *lifecycle_caches(void);
 // The heap of those without a cache.
 struct heap *late_heap(void);
 
+// Blocks of a size class that forks left in the caches of other threads, for good: the program has freed them.
+uint64_t lifecycle_lost_blocks(uint64_t class_index);
+
 uint32_t lifecycle_count(void);
 uint32_t lifecycle_count_in_use(void);
 

@@ -5,6 +5,7 @@
 //   cached             a thread that ended, and this one, have freed thousands of blocks
 //   remote             blocks of a thread that is gone are freed by this one
 //   running            a thread that still runs holds one block of 1000 bytes
+//   lost               a thread that still runs has freed thousands of blocks; a child ends, and then the parent
 //   late               freed in the destructor of this program
 //   closed             standard error is closed before the end
 //   file:PATH          every descriptor above standard error is closed, and PATH opened up to number 120
@@ -67,6 +68,32 @@ static void *hold(void *argument) {
     }
 }
 
+static void *free_many_and_stay(void *argument) {
+    allocate_and_free_many(argument);
+    require(write(ready[1], "", 1) == 1);
+    for (;;) {
+        pause();
+    }
+}
+
+static void start_and_await(void *(*body)(void *)) {
+    pthread_t thread;
+    char byte;
+    require(pipe(ready) == 0);
+    start_thread(&thread, 0, body, NULL);
+    require(read(ready[0], &byte, 1) == 1);
+}
+
+static void end_child(void) {
+    const pid_t child = fork();
+    if (child == 0) {
+        in_thread(allocate_and_free_many);  // in what the lost thread left
+        exit(7);
+    }
+    int status;
+    require(waitpid(child, &status, 0) == child);
+}
+
 static void *freed_late;
 
 __attribute__((destructor)) static void free_late(void) {
@@ -103,11 +130,10 @@ static void leave(const char *kind) {
         in_thread(allocate_many);
         free_many(NULL);
     } else if (strcmp(kind, "running") == 0) {
-        pthread_t thread;
-        char byte;
-        require(pipe(ready) == 0);
-        start_thread(&thread, 0, hold, NULL);
-        require(read(ready[0], &byte, 1) == 1);
+        start_and_await(hold);
+    } else if (strcmp(kind, "lost") == 0) {
+        start_and_await(free_many_and_stay);
+        end_child();
     } else if (strcmp(kind, "late") == 0) {
         freed_late = malloc(300);
     } else if (strcmp(kind, "closed") == 0) {
