@@ -280,13 +280,14 @@ static struct sigaction earlier;
 // Whether the thread itself did something that it cannot go on after, and nobody sent the signal.
 static bool is_crash(int signal, const siginfo_t *info) {
     return info->si_code > 0 && (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
-                                 signal == SIGFPE || signal == SIGTRAP);
+                                 signal == SIGFPE || signal == SIGTRAP || signal == SIGSYS);
 }
 
-// Whether an instruction that is run again raises the signal again. Not behind a breakpoint, nor where memory that somebody will
-// need was found damaged.
+// Whether an instruction that is run again raises the signal again. Not behind a breakpoint or a system call that a filter refuses, nor
+// where memory that somebody will need was found damaged.
 static bool comes_again(int signal, const siginfo_t *info) {
-    return signal != SIGTRAP && !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
+    return signal != SIGTRAP && signal != SIGSYS &&
+           !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
 }
 
 // One snapshot, and the process ends as it would without: what was installed before is there again when the instruction

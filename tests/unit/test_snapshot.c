@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -355,6 +359,22 @@ static void a_signal_writes_one_to_a_file(void **state) {
     assert_non_null(strstr(stderr_end(), "/nowhere/hakmem."));
 }
 
+#if defined(__x86_64__)
+// Of a filter that ends a process by SIGSYS.
+static void call_what_is_refused(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {ARRAY_COUNT(rules), rules};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+    syscall(SYS_getppid);
+}
+#endif
+
 static void crash(int signal) {
     switch (signal) {
     case SIGSEGV:
@@ -376,6 +396,9 @@ static void crash(int signal) {
         break;
     case SIGTRAP:
         __asm__ volatile("int3");
+        break;
+    case SIGSYS:
+        call_what_is_refused();
         break;
 #endif
     default:
@@ -427,7 +450,7 @@ static void a_crash_writes_one_and_ends_the_process(void **state) {
     fill_heap();
     is_quiet = false;
 #if defined(__x86_64__)
-    const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+    const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
 #else
     // The emulator that runs this repeats an ignored SIGBUS for ever, where the kernel ends the process.
     assert_int_equal(snapshots_of_child(SIGBUS, SIG_DFL, false), 1);
