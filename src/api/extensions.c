@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/alloc.h"
+#include "api/exit_file.h"
 #include "config/options.h"
 #include "control/snapshot.h"
 #include "control/stats.h"
@@ -24,7 +25,13 @@ EXPORTED size_t hakmem_check(void) {
 EXPORTED int hakmem_option_set(const char *name, const char *value) {
     // What the environment says comes first: it must not be loaded over this.
     lifecycle_start();
-    return options_set(name, value) ? 0 : -1;
+    if (!options_set(name, value)) {
+        return -1;
+    }
+    if (option_live(stats_at_exit) || option_live(leaks)) {
+        exit_file_keep();
+    }
+    return 0;
 }
 
 EXPORTED int hakmem_stats_json(int (*write)(void *context, const char *text, size_t bytes),

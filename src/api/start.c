@@ -5,6 +5,7 @@
 
 #include "api/alloc.h"
 #include "api/atfork.h"
+#include "api/exit_file.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "config/profile.h"
@@ -18,40 +19,10 @@
 #include "heap/guarded_report.h"
 #include "heap/huge_table.h"
 #include "heap/quarantine.h"
-#include "os/file.h"
-#include "os/os.h"
 #include "space/arena.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
-
-// Where statistics and leaks go at exit: many programs close standard error before they end. Some close every descriptor, and open
-// files of their own under these numbers: a descriptor is written to as long as it leads to the file that it led to at the start.
-static int exit_descriptor = 2;
-static struct os_file_identity exit_file;
-static bool has_exit_file;  // not where an option is turned on later
-
-static void keep_exit_file(void) {
-    exit_descriptor = os_duplicate(2);
-    has_exit_file = os_file_identify(exit_descriptor, &exit_file);
-    if (!has_exit_file) {
-        exit_descriptor = -1;  // closed from the start
-    }
-}
-
-static bool leads_to_exit_file(int descriptor) {
-    struct os_file_identity file;
-    return os_file_identify(descriptor, &file) && file.device == exit_file.device &&
-           file.number == exit_file.number && file.special_device == exit_file.special_device;
-}
-
-// -1 where nobody is to read: what is written there is lost.
-static int exit_output(void) {
-    if (!has_exit_file || leads_to_exit_file(exit_descriptor)) {
-        return exit_descriptor;
-    }
-    return leads_to_exit_file(2) ? 2 : -1;
-}
 
 // What is not asked for is not called: its code, and the empty string, lie where nothing else does that a start touches.
 static bool is_reported(void) {
@@ -116,7 +87,7 @@ static void start_what_is_asked_for(void) {
         report_start();
     }
     if (option_live(stats_at_exit) || option_live(leaks)) {
-        keep_exit_file();
+        exit_file_keep();
     }
 }
 
@@ -195,7 +166,7 @@ void start_finish(void) {
     }
     // The books first, as the program left them.
     if (option_live(stats_at_exit)) {
-        stats_print(exit_output());
+        stats_print(exit_file_output());
     }
     if (is_reported()) {
         report_finish();
@@ -242,7 +213,7 @@ static void end_with(int status) {
 #endif
 
 static void report_leaks(void) {
-    const struct leaks leaks = leaks_report(exit_output());
+    const struct leaks leaks = leaks_report(exit_file_output());
     const int status = (int)option_live(leaks_exit_status);
     if (status != 0 && leaks.bytes > option_live(leaks_allowed_bytes)) {
         end_with(status);

@@ -99,6 +99,20 @@ def test_files_opened_under_its_numbers_are_left_alone(
     assert (ended.status, ended.err, file.read_bytes()) == (3, "", b"")
 
 
+@pytest.mark.parametrize(
+    ("option", "first"), [("leaks", "hakmem: leaks: process "), ("stats_at_exit", "hakmem statist")]
+)
+def test_so_are_they_where_the_program_turns_an_option_on(
+    run: Run, tmp_path: Path, option: str, first: str
+) -> None:
+    """Its files come over the number that was kept as well: nobody is told anything."""
+    file = tmp_path / "data"
+    ended = run("leaks", f"later:{option}", "small", "closed", f"file:{file}")
+    assert (ended.status, ended.err, file.read_bytes()) == (3, "", b"")
+    ended = run("leaks", f"later:{option}", "small", "closed")
+    assert ended.err.startswith(first)
+
+
 def test_the_exit_status_needs_no_output(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "data"
     ended = run("leaks", "small", "closed", f"file:{file}", leaks=1, leaks_exit_status=23)

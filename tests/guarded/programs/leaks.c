@@ -8,6 +8,7 @@
 //   lost               a thread that still runs has freed thousands of blocks; a child ends, and then the parent
 //   late               freed in the destructor of this program
 //   closed             standard error is closed before the end
+//   later:OPTION       the program turns an option on itself
 //   file:PATH          every descriptor above standard error is closed, and PATH opened up to number 120
 //   fork               a child ends with one more small block; the parent reports after it
 //   text               a line through stdio, without a newline at its end
@@ -100,6 +101,8 @@ __attribute__((destructor)) static void free_late(void) {
     free(freed_late);
 }
 
+extern int hakmem_option_set(const char *name, const char *value) __attribute__((weak));
+
 static void open_files(const char *path) {
     for (int descriptor = 3; descriptor < 1024; descriptor++) {
         close(descriptor);
@@ -138,6 +141,8 @@ static void leave(const char *kind) {
         freed_late = malloc(300);
     } else if (strcmp(kind, "closed") == 0) {
         close(STDERR_FILENO);
+    } else if (strncmp(kind, "later:", 6) == 0) {
+        require(hakmem_option_set != NULL && hakmem_option_set(kind + 6, "1") == 0);
     } else if (strncmp(kind, "file:", 5) == 0) {
         open_files(kind + 5);
     } else if (strcmp(kind, "text") == 0) {
