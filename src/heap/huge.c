@@ -59,11 +59,23 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
     return true;
 }
 
-// The mapping of `huge` now has `usable_bytes`, its start may have changed. The lock is held; the page map has
+static size_t guard_bytes_of(const struct huge *huge) {
+    return huge->mapped_bytes - huge->usable_bytes;
+}
+
+// Behind a live block that has one; what the system refuses is only weaker.
+static void set_guard(const struct huge *huge) {
+    const size_t guard = guard_bytes_of(huge);
+    if (guard != 0 && table.live_count <= HUGE_GUARDS_MOST) {
+        os_guard((void *)(huge->start + huge->usable_bytes), guard);
+    }
+}
+
+// The mapping of `huge` now has `usable_bytes`, and its guard if it has one; its start may have changed. The lock is held; the page map has
 // entries for the first `entered_bytes`, and no others: who grows a block of gigabytes page by page enters each page once.
 static void settle(struct huge *huge, size_t usable_bytes, size_t entered_bytes) {
+    huge->mapped_bytes = usable_bytes + guard_bytes_of(huge);
     whole_store(&huge->usable_bytes, usable_bytes);
-    huge->mapped_bytes = usable_bytes;
     table.live_count--;  // make_live counts it again
     make_live(huge, entered_bytes);
 }
@@ -88,16 +100,23 @@ static void unlock_and_make_room(void) {
     arena_make_room();
 }
 
+// A guard is lengthened with the block, and becomes a part of it.
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
     const uintptr_t piece = huge_last_piece(huge);
     const size_t before = huge->usable_bytes;
+    const size_t guard = guard_bytes_of(huge);
     if (!page_map_cover(huge->start, usable_bytes) ||
-        !os_resize((void *)piece, huge->start + before - piece,
-                   huge->start + usable_bytes - piece)) {
+        (guard != 0 && !os_commit((void *)(huge->start + before), guard))) {
+        return false;
+    }
+    if (!os_resize((void *)piece, huge->start + before + guard - piece,
+                   huge->start + usable_bytes + guard - piece)) {
+        set_guard(huge);
         return false;
     }
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, before);
+    set_guard(huge);
     return true;
 }
 
@@ -109,34 +128,36 @@ static uintptr_t piece_start(const struct huge *huge, unsigned index) {
     return index <= huge->seam_count ? huge->seams[index - 1] : huge->start + huge->usable_bytes;
 }
 
-// How many bytes the first piece has where a block of `usable_bytes` moves to: the last one is lengthened.
-static size_t first_piece_bytes(const struct huge *huge, size_t usable_bytes) {
-    return huge->seam_count == 0 ? usable_bytes : huge->seams[0] - huge->start;
+// How many bytes the first piece has where a block moves to `mapped_bytes`: the last one is lengthened.
+static size_t first_piece_bytes(const struct huge *huge, size_t mapped_bytes) {
+    return huge->seam_count == 0 ? mapped_bytes : huge->seams[0] - huge->start;
 }
 
+// Here and below `mapped_bytes` are those of the new place, a guard included.
+//
 // Moves the first piece to the reservation at `destination`. What is mapped behind it is given up with it when the system
 // refuses.
-static bool move_first_piece(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
-    const size_t moved_bytes = first_piece_bytes(huge, usable_bytes);
+static bool move_first_piece(struct huge *huge, uintptr_t destination, size_t mapped_bytes) {
+    const size_t moved_bytes = first_piece_bytes(huge, mapped_bytes);
     const enum os_moved moved = os_move((void *)huge->start, piece_start(huge, 1) - huge->start,
                                         (void *)destination, moved_bytes, false);
     if (moved == OS_MOVE_REFUSED) {
-        os_unmap((void *)destination, usable_bytes);
-    } else if (moved == OS_DESTINATION_LOST && moved_bytes != usable_bytes) {
-        os_unmap((void *)(destination + moved_bytes), usable_bytes - moved_bytes);
+        os_unmap((void *)destination, mapped_bytes);
+    } else if (moved == OS_DESTINATION_LOST && moved_bytes != mapped_bytes) {
+        os_unmap((void *)(destination + moved_bytes), mapped_bytes - moved_bytes);
     }
     return moved == OS_MOVED;
 }
 
-// Moves the other pieces to `destination`, where the last one is lengthened so that all have `usable_bytes`. Those that the
+// Moves the other pieces to `destination`, where the last one is lengthened so that all have `mapped_bytes`. Those that the
 // system refuses are copied.
-static void move_other_pieces(struct huge *huge, uintptr_t destination, size_t usable_bytes) {
+static void move_other_pieces(struct huge *huge, uintptr_t destination, size_t mapped_bytes) {
     const uintptr_t start = huge->start;
     for (unsigned i = 1; i <= huge->seam_count; i++) {
         const uintptr_t from = piece_start(huge, i);
         const size_t bytes = piece_start(huge, i + 1) - from;
         const uintptr_t to = destination + (from - start);
-        const size_t moved_bytes = i == huge->seam_count ? destination + usable_bytes - to : bytes;
+        const size_t moved_bytes = i == huge->seam_count ? destination + mapped_bytes - to : bytes;
         if (os_move((void *)from, bytes, (void *)to, moved_bytes, true) != OS_MOVED) {
             __builtin_memcpy((void *)to, (void *)from, bytes);
             struct huge *part = leaving_add_part(from, bytes);
@@ -154,13 +175,13 @@ static void move_other_pieces(struct huge *huge, uintptr_t destination, size_t u
 }
 
 // Address space for the first piece, and memory for the others, which may have to be copied. NULL when the system refuses.
-static char *map_destination(const struct huge *huge, size_t usable_bytes, size_t alignment) {
+static char *map_destination(const struct huge *huge, size_t mapped_bytes, size_t alignment) {
     if (huge->seam_count == 0) {
-        return os_reserve_aligned(usable_bytes, alignment);
+        return os_reserve_aligned(mapped_bytes, alignment);
     }
-    char *destination = os_map(usable_bytes, alignment);
-    if (destination != NULL && !os_guard(destination, first_piece_bytes(huge, usable_bytes))) {
-        os_unmap(destination, usable_bytes);
+    char *destination = os_map(mapped_bytes, alignment);
+    if (destination != NULL && !os_guard(destination, first_piece_bytes(huge, mapped_bytes))) {
+        os_unmap(destination, mapped_bytes);
         return NULL;
     }
     return destination;
@@ -203,27 +224,35 @@ SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
 
 static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     const size_t before = huge->usable_bytes;
+    const size_t guard = guard_bytes_of(huge);
+    const uintptr_t guard_start = huge->start + before;
+    const size_t mapped_bytes = usable_bytes + guard;
     // Page tables of huge pages move as a whole only there.
     const size_t alignment =
         block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
-    char *destination = map_destination(huge, usable_bytes, alignment);
+    char *destination = map_destination(huge, mapped_bytes, alignment);
     if (destination == NULL) {
         return grow_anywhere(huge, usable_bytes);
     }
     if (!page_map_cover((uintptr_t)destination, usable_bytes)) {
-        os_unmap(destination, usable_bytes);
+        os_unmap(destination, mapped_bytes);
         return false;
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
     page_map_clear(huge->start, pages);
-    if (!move_first_piece(huge, (uintptr_t)destination, usable_bytes)) {
+    if (!move_first_piece(huge, (uintptr_t)destination, mapped_bytes)) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
         return false;
     }
-    move_other_pieces(huge, (uintptr_t)destination, usable_bytes);
+    move_other_pieces(huge, (uintptr_t)destination, mapped_bytes);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, 0);
+    if (guard != 0) {
+        set_guard(huge);
+        // Refused, it stays as addresses alone: a mapping that nobody may touch is not to be kept for a block.
+        os_unmap((void *)guard_start, guard);
+    }
     count_event(COUNTER_huge_moves, 1);
     return true;
 }
@@ -413,7 +442,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     if (usable_bytes == huge->usable_bytes) {
         return true;
     }
-    if (huge->mapped_bytes != huge->usable_bytes) {
+    if (usable_bytes < huge->usable_bytes && guard_bytes_of(huge) != 0) {
         return false;  // a guard lies behind it: the caller copies
     }
     bool done = true;

@@ -540,7 +540,6 @@ static void test_guard(void **state) {
     assert_int_equal(fake_os_state(block + usable), FAKE_INACCESSIBLE);
     assert_int_equal(totals().usable_bytes, usable);
     assert_int_equal(totals().live_bytes, usable + PAGE_BYTES);
-    assert_false(huge_resize(huge_of(block), 5 * MIB));
     drop(block);
     assert_ptr_equal(make(3 * MIB), block);
     drop(block);
@@ -553,6 +552,42 @@ static void test_guard(void **state) {
     drop(block);
     huge_purge(0, true);
     assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
+}
+
+// A block that grows takes its guard along, where it lies or to another place, and copies nothing.
+static void test_guard_of_a_block_that_grows(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    page_map_init();
+    char *block = make(3 * MIB);
+    struct huge *huge = huge_of(block);
+    for (unsigned moves = 0; moves <= 1; moves++) {
+        const size_t usable = (5 + moves) * MIB;
+        block[0] = 7;
+        if (moves != 0) {
+            fake_os_fail(OS_MREMAP, 1, false);
+        }
+        assert_true(huge_resize(huge, usable));
+        block = (char *)huge->start;
+        assert_int_equal(block[0], 7);
+        assert_int_equal(fake_os_state(block + usable - 1), FAKE_WRITABLE);
+        assert_int_equal(fake_os_state(block + usable), FAKE_INACCESSIBLE);
+        assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), PAGE_BYTES);
+        assert_int_equal(totals().usable_bytes, usable);
+        assert_int_equal(totals().live_bytes, usable + PAGE_BYTES);
+        assert_int_equal(huge_check(), 0);
+    }
+    // Nothing can be had: it is as before.
+    fake_os_fail(OS_MMAP, 1, true);
+    fake_os_fail(OS_MREMAP, 1, true);
+    assert_false(huge_resize(huge, 8 * MIB));
+    assert_int_equal(fake_os_state(block + 6 * MIB), FAKE_INACCESSIBLE);
+    assert_int_equal(totals().live_bytes, 6 * MIB + PAGE_BYTES);
+    // One that shrinks is the caller's to copy.
+    assert_false(huge_resize(huge, 4 * MIB));
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
 }
 
 // Blocks beyond so many have none.
@@ -689,6 +724,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_shrink),
         cmocka_unit_test(test_growth_over_a_window_of_the_page_map),
         cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_guard_of_a_block_that_grows),
         cmocka_unit_test(test_guards_are_bounded),
         cmocka_unit_test(test_huge_page_wishes),
         cmocka_unit_test(test_freed_once_by_many),
