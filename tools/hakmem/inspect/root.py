@@ -221,10 +221,14 @@ def _text(raw: bytes) -> str:
 
 
 def find(source: MemorySource, *, files_only: bool = False) -> Root:
-    """The root of the library that serves the target; NoHakmemError when there is none.
-    `files_only`: a quick look, where a living process has it."""
+    """The root of the library that serves the target; NoHakmemError when there is none. Of several
+    (one preloaded and one linked, or loaded by dlmopen) that with most metadata: the others are
+    idle, or serve a part. `files_only`: a quick look, where a living process has it; any does."""
     refusal: InspectError | None = None
+    found: list[Root] = []
     for area, address in _candidates(source, files_only):
+        if found and not area.is_file:
+            break
         try:
             root = _read(source, area, address)
         except UnreadableError:
@@ -234,10 +238,23 @@ def find(source: MemorySource, *, files_only: bool = False) -> Root:
             refusal = refusal or error
             continue
         if root is not None:
-            return root
+            found.append(root)
+            if files_only:
+                break
+    if len(found) > 1:
+        return max(found, key=lambda root: _metadata_bytes(source, root))
+    if found:
+        return found[0]
     if refusal is not None:
         raise refusal
     raise NoHakmemError(f"{describe(source)} does not use hakmem")
+
+
+def _metadata_bytes(source: MemorySource, root: Root) -> int:
+    try:
+        return int(root.read_global(source, "metadata")[0]["bytes"])
+    except (InspectError, LookupError, ValueError):
+        return 0
 
 
 def describe(source: MemorySource) -> str:
