@@ -24,7 +24,7 @@ class NoHakmemError(InspectError):
 
 
 class GoneError(InspectError):
-    """The process ended while it was being read."""
+    """The process ended while it was being read, or became another program by exec."""
 
 
 class KernelError(InspectError):

@@ -86,6 +86,7 @@ class ProcessSource(MemorySource):
         if not self._is_there():
             raise GoneError(f"process {pid} ({self.name}) has ended")
         self._pagemap: int | None = None
+        self._writable: int | None = None
         self._memory = self._open("mem", os.O_RDONLY)
         try:
             self.exe = os.fsencode((self.place / "exe").readlink()).decode(errors="replace")
@@ -179,12 +180,14 @@ class ProcessSource(MemorySource):
         done = 0
         while done < count:
             at = address + done
+            part = b""
             try:
-                part = os.pread(self._memory, count - done, at) if 0 <= at <= ADDRESS_MAX else b""
+                if 0 <= at <= ADDRESS_MAX:
+                    part = os.pread(self._memory, count - done, at)
+                    self._require_memory(len(part))
             except OSError as error:
                 if error.errno not in (errno.EIO, errno.EFAULT):
                     raise self._refusal(error) from None
-                part = b""
             if not part:
                 if not self.is_alive():
                     raise self._gone_or_kernel()
@@ -195,17 +198,35 @@ class ProcessSource(MemorySource):
             done += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _require_memory(self, count: int) -> None:
+        """Nothing was read or written, and without an error: the memory that was opened is gone."""
+        if count:
+            return
+        if self.is_alive():
+            raise GoneError(f"process {self.pid} ({self.name}) runs another program since (exec)")
+        raise self._gone_or_kernel()
+
     def write(self, address: int, data: bytes) -> None:
         """All of it, with one call; InspectError when that is not permitted."""
-        memory = self._open("mem", os.O_RDWR)
+        if self._writable is None:
+            self._writable = self._open_writable(address)
         try:
-            written = os.pwrite(memory, data, address)
+            written = os.pwrite(self._writable, data, address)
         except OSError as error:
             raise self._refusal(error) from None
-        finally:
-            os.close(memory)
+        self._require_memory(written)
         if written != len(data):
-            raise self._gone_or_kernel()
+            raise UnreadableError(f"process {self.pid} has no memory at {address:#x} to write to")
+
+    def _open_writable(self, address: int) -> int:
+        """The memory that is read, and not that of another program, if it became one meanwhile."""
+        memory = self._open("mem", os.O_RDWR)
+        try:
+            self.read(address, 1)
+        except InspectError:
+            os.close(memory)
+            raise
+        return memory
 
     def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
         if len(addresses) * count > GATHER_BYTES_MAX:
@@ -345,3 +366,6 @@ class ProcessSource(MemorySource):
         if self._pagemap is not None:
             os.close(self._pagemap)
             self._pagemap = None
+        if self._writable is not None:
+            os.close(self._writable)
+            self._writable = None

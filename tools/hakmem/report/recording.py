@@ -24,7 +24,7 @@ from typing import Any
 from hakmem import watch
 from hakmem.errors import EXIT_FAILURE, HakmemError
 from hakmem.inspect import jsonform
-from hakmem.inspect.errors import InspectError
+from hakmem.inspect.errors import GoneError, InspectError
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.reading import Session
 from hakmem.report import series
@@ -133,7 +133,8 @@ def record(
     session: Session, lines: Lines, stop: Stop, *, every_s: float, for_s: float | None,
     progress: Callable[[Outcome, Snapshot], None],
 ) -> Outcome:  # fmt: skip
-    """Writes a series until it is told to stop, the time is up, or the process has ended.
+    """Writes a series until it is told to stop, the time is up, or the process has ended or become
+    another program.
 
     The first snapshot must succeed: its InspectError is the caller's. The last one, when the
     process still lives, has every block, for the map of a report."""
@@ -146,9 +147,12 @@ def record(
         is_last = for_s is not None and time.monotonic() - begin > for_s - every_s / 2
         try:
             snapshot = session.take()
-        except InspectError:
+        except InspectError as error:
             if not outcome.written and watch.is_alive(pid):
                 raise
+            if isinstance(error, GoneError) and watch.is_alive(pid):
+                outcome.reason = str(error)
+                return outcome
             if not watch.is_alive(pid):
                 outcome.reason = f"process {pid} ended"
                 return outcome

@@ -14,7 +14,7 @@ from elftools.elf.segments import NoteSegment
 
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
-from hakmem.inspect.errors import InspectError
+from hakmem.inspect.errors import GoneError, InspectError
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
@@ -178,6 +178,8 @@ def record_command(command: Command, timeout_s: float) -> tuple[Recording, execu
 def _switch_off(control: Control) -> None:
     try:
         control.set_option("research", 0)
+    except GoneError:
+        return
     except InspectError:
         if is_alive(control.source.pid):
             raise
@@ -198,8 +200,9 @@ def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Rec
                 began = time.monotonic()
                 try:
                     subject.look()
-                except InspectError:
-                    if is_alive(pid) or subject.last is None:
+                except InspectError as error:
+                    is_gone = isinstance(error, GoneError) or not is_alive(pid)
+                    if not is_gone or subject.last is None:
                         raise
                     break  # what was seen before it ended stands
                 if wait(max(PAUSE_LONG_S, time.monotonic() - began)):
