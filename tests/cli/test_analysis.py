@@ -128,6 +128,19 @@ def test_absent_programs() -> None:
     assert summarise([good], [inner]).absent == ()
 
 
+def test_number_of_another_namespace_is_not_looked_up_here() -> None:
+    """Its 1 is long gone where ours runs on."""
+    facts = analysis.summarise(
+        [report(*GOOD, pid=1, state=1)],
+        [Image(4711, 1, None, "/bin/p", None)],
+        ENDED,
+        program="/bin/p",
+        is_alive=lambda pid: pid == 1,
+        explain=lambda found: "",
+    )
+    assert [process.ending for process in facts.processes] == [analysis.Ending.NO_EXIT]
+
+
 def test_peak_that_the_kernel_tells() -> None:
     """Of the started program alone, and where it is nobody else's."""
     killed = replace(ENDED, code=-9, peak_rss_bytes=80 << 20)

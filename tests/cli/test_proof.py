@@ -230,6 +230,16 @@ def test_program_with_the_archive_is_told_so(
     assert "1 process; 0 proved, 1 NOT proved" in run(program).stderr
 
 
+def test_program_whose_file_goes_while_it_runs(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """As when it is built anew: it is the program that has a report."""
+    nap = build_program("nap.c")
+    facts = summarise("sh", "-c", f"{nap} 900 & sleep 0.4; rm {nap}; wait").facts
+    assert facts["absent"] == []
+    assert facts["verdict"] == "active"
+
+
 def test_exec_of_a_static_program_is_named(summarise: Summarise, build_program: Compile) -> None:
     static = build_program("nap.c", "-static")
     summary = summarise("sh", "-c", f"exec {static} 5000")

@@ -10,7 +10,7 @@ from pathlib import Path
 from hakmem.preload import CARRIES, carries_hakmem
 from hakmem.schema import ProofLine, Report, SizeClass
 from hakmem.spawn import Ended
-from hakmem.watch import Image
+from hakmem.watch import Image, file_name
 
 NOWHERE = "-"
 # Files that every process brings a malloc or the C++ operators with, there to be replaced.
@@ -147,12 +147,12 @@ def books_moved(report: Report) -> bool:
     return any(report.books.get(name, 0) for name in BOOKS_OF_SERVICE)
 
 
+def _is_of(image: Image, report: Report) -> bool:
+    return (image.inner_pid, image.exe) == (report.pid, file_name(report.exe))
+
+
 def _peak_rss(report: Report, images: Iterable[Image]) -> int:
-    seen = [
-        image.peak_rss_bytes
-        for image in images
-        if image.inner_pid == report.pid and image.exe == report.exe
-    ]
+    seen = [image.peak_rss_bytes for image in images if _is_of(image, report)]
     return max([report.peak_rss_bytes, *seen])
 
 
@@ -162,7 +162,7 @@ def _with_kernels_peak(
     """A program that did not come to its exit wrote its peak now and then only; of the one that was
     started the kernel has told it. What it tells is also that of programs that ran before in the
     same process and of children: good if there are none."""
-    known = {(process.report.pid, process.report.exe) for process in processes}
+    known = {(process.report.pid, file_name(process.report.exe)) for process in processes}
     known |= {(image.inner_pid, image.exe) for image in images}
     is_alone = len(known) == 1 and len(programs(processes)) == 1
     return tuple(
@@ -197,7 +197,12 @@ def programs(processes: Sequence[ProcessFacts]) -> tuple[ProcessFacts, ...]:
     )
 
 
-def _ending(report: Report, later: Sequence[Report], is_alive: Callable[[int], bool]) -> Ending:
+def _ending(
+    report: Report,
+    later: Sequence[Report],
+    images: Sequence[Image],
+    is_alive: Callable[[int], bool],
+) -> Ending:
     if report.exited:
         return Ending.EXIT
     if any(
@@ -205,7 +210,9 @@ def _ending(report: Report, later: Sequence[Report], is_alive: Callable[[int], b
         for other in later
     ):
         return Ending.EXEC
-    return Ending.RUNNING if is_alive(report.pid) else Ending.NO_EXIT
+    # Its own number may be another process's here, in another namespace.
+    numbers = [image.pid for image in images if _is_of(image, report)] or [report.pid]
+    return Ending.RUNNING if any(map(is_alive, numbers)) else Ending.NO_EXIT
 
 
 def _facts(
@@ -217,7 +224,7 @@ def _facts(
     verdict, reason = judge_report(report)
     if verdict is Verdict.INACTIVE and carries_hakmem(report.exe):
         reason = CARRIES
-    ending = _ending(report, later, is_alive)
+    ending = _ending(report, later, images, is_alive)
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
     return ProcessFacts(
@@ -244,7 +251,7 @@ def find_absent(
     """A child between vfork and exec runs its parent's program on its parent's heap, and a program
     seen once may have been seen before its loader was done: neither counts as absent unless the
     program differs from its parent's and left no report by the end."""
-    reported = {(report.pid, report.exe) for report in reports}
+    reported = {(report.pid, file_name(report.exe)) for report in reports}
     return tuple(
         Absent(image.pid, image.exe, explain(image))
         for image in images

@@ -21,6 +21,7 @@ INTERVAL_GROWTH = 1.4
 # A look may take this share of the time at most.
 SHARE_MAX = 0.05
 PROCESSES_MAX = 4096
+DELETED = " (deleted)"
 
 
 @dataclass
@@ -108,10 +109,16 @@ def peak_rss_bytes(pid: int | str) -> int:
     return _peak_rss_bytes(status)
 
 
+def file_name(exe: str) -> str:
+    """Of a program as the kernel names it, which adds a word once the file was removed or replaced:
+    what runs is the same program."""
+    return exe.removesuffix(DELETED)
+
+
 def _exe(place: Path) -> str | None:
     """None for a process that has ended, or is not ours to look into."""
     try:
-        return str((place / "exe").readlink())
+        return file_name(str((place / "exe").readlink()))
     except OSError:
         return None
 

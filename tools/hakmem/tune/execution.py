@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 
 from hakmem import preload, schema
 from hakmem.errors import HakmemError, UsageError
-from hakmem.watch import Watch, children_of
+from hakmem.watch import Watch, children_of, file_name
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
 REFUSAL = b"hakmem: profile '"  # what the library says of a profile begins so
@@ -272,7 +272,7 @@ def run(
     if not reports:
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
     peaks = [report.peak_rss_bytes for report in reports]
-    served = {report.exe for report in reports}
+    served = {file_name(report.exe) for report in reports}
     peaks += [image.peak_rss_bytes for image in observer.watch.images() if image.exe in served]
     cpu_s += sum(usage.ru_utime + usage.ru_stime for usage in left)
     minor_faults += sum(usage.ru_minflt for usage in left)
