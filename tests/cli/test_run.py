@@ -285,6 +285,29 @@ def test_signals_to_the_command_reach_the_program(tmp_path: Path) -> None:
     assert count.read_text(encoding="ascii") == "1"
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGWINCH, signal.SIGABRT, signal.SIGPWR, signal.SIGRTMIN, signal.SIGRTMAX]
+)
+def test_seldom_signals_reach_it_too(number: signal.Signals) -> None:
+    """As nginx and containers are told to end; the command outlives its program."""
+    program = (
+        f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(9));"
+        f"signal.alarm({int(HANG_SECONDS)}); print('ready', flush=True); signal.pause()"
+    )
+    words = [*HAKMEM, "run", "--library", str(library()), "--", sys.executable, "-c", program]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()
+    ) as command:
+        assert command.stdout is not None and command.stderr is not None
+        assert command.stdout.readline() == b"ready\n"
+        command.send_signal(number)
+        try:
+            assert command.wait(HANG_SECONDS) == 9
+        finally:
+            command.kill()
+        assert command.stderr.read().startswith(b"hakmem: active")
+
+
 def test_terminal_belongs_to_the_program(tmp_path: Path) -> None:
     """Control-C reaches it once, from the terminal itself, and the command outlives it."""
     count = tmp_path / "count"

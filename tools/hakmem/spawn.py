@@ -16,15 +16,14 @@ from hakmem import watch
 from hakmem.errors import EXIT_SIGNAL, CannotExecuteError, HakmemError, NotFoundError
 from hakmem.watch import Watch
 
-FORWARDED = (
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-)
+# The command's own: what cannot be caught, what stops it and lets it go on, the end of a child, and
+# faults.
+OWN = {
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT,
+    signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
+    signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ,
+}  # fmt: skip
+FORWARDED = tuple(sorted(signal.valid_signals() - OWN))
 # Python ignores these two at its own start; the program gets them as they were.
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 # A signal from the terminal went to the whole group, the program included.
