@@ -13,7 +13,7 @@ import pytest
 from hakmem import elf, preload
 from hakmem.diagnosis import process
 from hakmem.errors import CannotExecuteError, NotFoundError
-from tests.cli.support import Compile, Outcome, Run, library
+from tests.cli.support import Compile, Outcome, Run, clean_environment, library
 
 NOBODY = 65534
 ARCHIVE = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
@@ -140,7 +140,12 @@ def test_script_started_through_env_is_followed(
     run: Run, build_program: Compile, tmp_path: Path
 ) -> None:
     static = build_program("plain.c", "-static")
-    for line in ("/usr/bin/env ", "/usr/bin/env -S A=1 ", "/usr/bin/env -S -i "):
+    for line in (
+        "/usr/bin/env ",
+        "/usr/bin/env -S A=1 ",
+        "/usr/bin/env -S -i ",
+        "/usr/bin/env -S -u A --chdir / -iu B ",
+    ):
         script = make_script(tmp_path / "script", f"#!{line}{static} -x\n".replace(" -x", ""))
         require_refused(run(script), static, "is statically linked")
 
@@ -149,9 +154,12 @@ def test_scripts_run(run: Run, tmp_path: Path) -> None:
     for name, text in {
         "sh": "#!/bin/sh\nexit 21\n",
         "env": "#!/usr/bin/env perl\nexit 21;\n",
+        "option": "#!/usr/bin/env -S -u A perl\nexit 21;\n",
+        "variable": "#!/usr/bin/env -S ${SHELL_OF_TEST}\nexit 21\n",
         "none": "exit 21\n",
     }.items():
-        outcome = run(make_script(tmp_path / name, text))
+        environment = clean_environment(SHELL_OF_TEST="/bin/sh")
+        outcome = run(make_script(tmp_path / name, text), environment=environment)
         assert outcome.status == 21, name
         assert outcome.stderr.startswith("hakmem: active"), name
 

@@ -27,6 +27,8 @@ ROOT_MAGIC = b"hakmem-inspect\0\0"
 CARRIES = (
     "it was linked with libhakmem.a, which serves it whatever is preloaded: start it by itself"
 )
+# Options of env(1) whose value is the next word.
+ENV_WITH_VALUE = re.compile(r"-[0iv]*[uC]|--unset|--chdir")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -125,16 +127,20 @@ def _interpreter(script: str, start: bytes, environment: Mapping[str, str]) -> s
 
 
 def _started_by_env(argument: str) -> str | None:
-    """The program in `#!/usr/bin/env [-S] [NAME=value] program`."""
+    """The program in `#!/usr/bin/env [-S] [OPTIONS] [NAME=value] program`; None where only env
+    itself can tell."""
     words = [argument]
     if argument.startswith("-"):
         try:
             words = shlex.split(re.sub(r"^(-\w*S|--split-string=?)\s*", "", argument))
         except ValueError:
             return None
-    for word in words:
-        if not word.startswith("-") and not ASSIGNMENT.match(word):
-            return word
+    rest = iter(words)
+    for word in rest:
+        if ENV_WITH_VALUE.fullmatch(word):
+            next(rest, None)
+        elif not word.startswith("-") and not ASSIGNMENT.match(word):
+            return None if "$" in word else word
     return None
 
 
