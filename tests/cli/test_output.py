@@ -71,6 +71,12 @@ def test_a_verdict_that_nobody_reads_to_its_end(grown: list[str | Path], unbuffe
         assert done == (1, "")
 
 
+def test_a_page_that_nobody_reads_to_its_end(grown: list[str | Path]) -> None:
+    for more in ([], ["-o", "/dev/stdout"]):
+        with unread_pipe() as pipe:
+            assert call_into(["report", grown[1], *more], pipe) == (0, "")
+
+
 @pytest.mark.parametrize("unbuffered", BUFFERED)
 def test_output_that_is_full(grown: list[str | Path], unbuffered: str) -> None:
     full = os.open("/dev/full", os.O_WRONLY)

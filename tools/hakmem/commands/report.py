@@ -70,6 +70,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     try:
         options.output.write_text(markup, encoding="utf-8")
+    except BrokenPipeError:
+        # As of standard output: who reads it (`-o /dev/stdout | head`) has had enough.
+        return 0
     except OSError as error:
         raise PageError(f"{options.output}: {error.strerror}") from None
     sys.stderr.write(f"hakmem: {options.output}: {len(markup.encode()) / 1024:,.0f} KiB\n")
