@@ -166,6 +166,21 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
     require_documented(facts)
 
 
+def test_a_profile_that_finds_no_room_is_not_lost(demand_program: Path, tmp_path: Path) -> None:
+    words = [str(demand_program), "3000", str(SIZE), "0", "60000"]
+    process = subprocess.Popen(words, env=preloaded(HAKMEM_RESEARCH="1"))
+    try:
+        done = tune("--pid", process.pid, "--for", "300ms", "-o", "/dev/full", cwd=tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    assert done.status == 2, done.stderr
+    assert "/dev/full: No space left on device; the profile is on standard output" in done.stderr
+    (tmp_path / "a.profile").write_bytes(done.stdout)
+    profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
+    assert SIZE in [size for size, _ in profile.size_classes]
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -177,6 +192,7 @@ def test_a_running_process_gets_a_proposal(demand_program: Path, tmp_path: Path)
         (["--for", "soon", "--pid", "1"], "'soon' is no duration"),
         (["-o", "/nowhere/a.profile", "--", "true"], "there is no directory /nowhere"),
         (["-o", ".", "--", "true"], "is a directory"),
+        (["-o", "/proc/a.profile", "--", "true"], "hakmem: /proc/a.profile: "),
         (["--check", "none.profile", "--", "true"], "none.profile"),
         (["--check", "x", "-o", "y", "--", "true"], "takes no --pid and no --output"),
         (["--", "no-such-program"], "no such program in PATH"),

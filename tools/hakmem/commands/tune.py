@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,8 +131,21 @@ def _require_sense(options: argparse.Namespace) -> None:
         )
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise UsageError(f"{options.output}: there is no directory {options.output.parent}")
-    if options.output is not None and options.output.is_dir():
-        raise UsageError(f"{options.output}: is a directory")
+    if options.output is not None:
+        _require_writable(options.output)
+
+
+def _require_writable(output: Path) -> None:
+    """Before hours of measuring. What is not there yet is made in its directory."""
+    if output.is_dir():
+        raise UsageError(f"{output}: is a directory")
+    try:
+        if output.is_file():
+            os.close(os.open(output, os.O_WRONLY | os.O_CLOEXEC))
+        elif not output.exists():
+            tempfile.TemporaryFile(dir=output.absolute().parent).close()
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}") from None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -152,13 +167,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(profile: Profile, options: argparse.Namespace) -> Path | None:
-    """To the file, or to standard output unless JSON goes there."""
+    """To the file, or to standard output unless JSON goes there; None when it is in no file."""
+    from hakmem.tune import session
     from hakmem.tune.profile_file import render
 
-    if options.output is not None:
-        options.output.write_text(render(profile), encoding="utf-8")
-        written: Path = options.output
-        return written
+    output: Path | None = options.output
+    if output is not None:
+        try:
+            output.write_text(render(profile), encoding="utf-8")
+            return output
+        except OSError as error:
+            # What was measured is not lost.
+            session.say(f"{output}: {error.strerror}; the profile is on standard output")
     if not options.json:
         sys.stdout.write(render(profile))
     return None
@@ -234,7 +254,11 @@ def _tune(options: argparse.Namespace, project: Project) -> int:
         session.say(f"no profile is written: {why}")
         return EXIT_NOT_BETTER
     session.say(f"better: the profile is {written if written is not None else 'written'}")
-    return 0
+    return _status(options, written)
+
+
+def _status(options: argparse.Namespace, written: Path | None) -> int:
+    return 0 if written == options.output else EXIT_USAGE
 
 
 def _propose(options: argparse.Namespace, project: Project) -> int:
@@ -268,4 +292,4 @@ def _propose(options: argparse.Namespace, project: Project) -> int:
         "proposed, NOT measured: compare a run with this profile and one without, or run "
         "`hakmem tune -- PROGRAM`"
     )
-    return 0
+    return _status(options, written)
