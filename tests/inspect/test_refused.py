@@ -99,6 +99,18 @@ def test_an_empty_name(words: list[str]) -> None:
     assert "an empty name is no process and no file" in done.stderr
 
 
+def test_core_without_what_could_be_written(core: Path) -> None:
+    """As the kernel writes one by a coredump_filter without private memory."""
+    data = bytearray(core.read_bytes())
+    (rows,) = struct.unpack_from("<H", data, 56)
+    for at in range(64, 64 + rows * 56, 56):
+        kind, flags = struct.unpack_from("<II", data, at)
+        if kind != PT_NOTE and flags & 2:
+            struct.pack_into("<Q", data, at + 32, 0)
+    core.write_bytes(data)
+    require_refusal(inspect(core), "(many) does not use hakmem, or the file lacks the memory")
+
+
 @pytest.mark.parametrize("preload", [None, JEMALLOC])
 def test_process_of_another_allocator(many: Path, preload: Path | None) -> None:
     environment = clean_environment(**({"LD_PRELOAD": str(preload)} if preload else {}))

@@ -49,6 +49,9 @@ class CoreSource(PieceSource):
         super().__init__(
             [(start, view[offset : offset + size]) for start, _, offset, size, _ in segments], path
         )
+        self.is_partial = any(
+            flags & WRITE and size < end - start for start, end, _, size, flags in segments
+        )
         self.files: list[tuple[int, int, str]] = []
         self._take_notes(notes)
         self.name = self.name or path.name

@@ -50,6 +50,7 @@ class MemorySource(ABC):
     exe: str = ""
     changes = False  # it lives: what is read twice may differ
     root_address: int | None = None  # where the inspect root is, if the source knows
+    is_partial = False  # it has not all of the memory that could be written
 
     def taken_ns(self) -> int:
         """When the memory was as it is read, since the epoch."""

@@ -247,7 +247,12 @@ def find(source: MemorySource, *, files_only: bool = False) -> Root:
         return found[0]
     if refusal is not None:
         raise refusal
-    raise NoHakmemError(f"{describe(source)} does not use hakmem")
+    perhaps = (
+        ", or the file lacks the memory that would show it (/proc/PID/coredump_filter)"
+        if source.is_partial
+        else ""
+    )
+    raise NoHakmemError(f"{describe(source)} does not use hakmem{perhaps}")
 
 
 def _metadata_bytes(source: MemorySource, root: Root) -> int:
