@@ -160,6 +160,25 @@ def test_process_of_another_user(process: subprocess.Popen[bytes]) -> None:
     assert f"reading process {process.pid} (many), which runs as user 0, is not permitted" in said
 
 
+@pytest.mark.parametrize(("user", "words"), [(0, "CAP_SYS_PTRACE"), (1000, "or as root it is")])
+def test_who_may_is_said_to_whom_it_helps(
+    monkeypatch: pytest.MonkeyPatch, process: subprocess.Popen[bytes], user: int, words: str
+) -> None:
+    """Root is not told to be root."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "open", refuse)
+        context.setattr(os, "geteuid", lambda: user)
+        with pytest.raises(InspectError, match="not permitted") as refused:
+            ProcessSource(process.pid)
+    said = str(refused.value)
+    assert words in said
+    assert ("as root it is," in said) == (user != 0)
+
+
 def test_process_that_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:
     with Session(ProcessSource(process.pid)) as session:
         session.take()

@@ -71,6 +71,16 @@ def parse_areas(text: str) -> tuple[Area, ...]:
     return tuple(areas)
 
 
+def _who_may() -> str:
+    """Whom it would be permitted to, for one who is refused."""
+    if os.geteuid() != 0:
+        return "as the same user or as root it is,"
+    return (
+        "as root it is with the capability CAP_SYS_PTRACE, which a container may lack or which "
+        "counts in this user namespace alone,"
+    )
+
+
 class ProcessSource(MemorySource):
     """`thread` is the main one, or another when that has ended: in its folder, `place`, /proc tells
     of the memory that all threads of the process share."""
@@ -123,9 +133,8 @@ class ProcessSource(MemorySource):
             owner = self.owner()
             whose = f", which runs as user {owner}," if owner not in (None, os.geteuid()) else ""
             return InspectError(
-                f"reading process {self.pid} ({self.name}){whose} is not permitted; "
-                "as the same user or as root it is, unless the system forbids tracing "
-                "(/proc/sys/kernel/yama/ptrace_scope)"
+                f"reading process {self.pid} ({self.name}){whose} is not permitted; {_who_may()} "
+                "unless the system forbids tracing (/proc/sys/kernel/yama/ptrace_scope)"
             )
         if error.errno in (errno.ENOENT, errno.ESRCH):
             return self._gone_or_kernel()
