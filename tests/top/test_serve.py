@@ -77,6 +77,15 @@ def test_formats() -> None:
         assert "# EOF" not in fetch(url, "text/plain")
 
 
+def test_other_paths_say_where_the_metrics_are() -> None:
+    with serving() as (_, url):
+        assert "hakmem_refills_total" in fetch(url.removesuffix("metrics"))
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            fetch(f"{url}x")
+        assert refused.value.code == 404
+        assert refused.value.read() == b"hakmem: the metrics are at /metrics\n"
+
+
 def test_process_that_ends_is_said_to_be_unreadable() -> None:
     with serving(looks_max="1") as (_, url):
         assert 'hakmem_readable{pid="11"} 1.0' in fetch(url)

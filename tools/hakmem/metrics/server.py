@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from hakmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+# The second for whoever leaves the path away, the last for browsers.
+PATHS = ("/metrics", "/", "/favicon.ico")
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,18 @@ class Address:
         return f"http://{host}:{port}/metrics"
 
 
+def _of_known_paths(application: WSGIApplication) -> WSGIApplication:
+    """The library's own answers every path with the metrics."""
+
+    def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environment["PATH_INFO"] in PATHS:
+            return application(environment, start)
+        start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"hakmem: the metrics are at /metrics\n"]
+
+    return answer
+
+
 def serve(collector: Collector, address: Address) -> None:
     """Returns after SIGINT or SIGTERM."""
     ending = (signal.SIGINT, signal.SIGTERM)
@@ -36,6 +56,9 @@ def serve(collector: Collector, address: Address) -> None:
     except OSError as error:
         where = f"{address.host}:{address.port}"
         raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+    application = server.get_app()
+    assert application is not None
+    server.set_app(_of_known_paths(application))
     sys.stderr.write(f"hakmem: serving {address.url(server.server_port)}\n")
     sys.stderr.flush()
     signal.sigwait(ending)
