@@ -190,6 +190,22 @@ def test_export_of_nothing_is_said() -> None:
     assert outcome.stderr == "hakmem: there is no process 2147483646\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name the format first: openmetrics or json"),
+        (["1"], "name the format first: openmetrics or json"),
+        (["json", "x"], "'x' is not the number of a process"),
+        (["--json", "2147483646"], "there is no process 2147483646"),
+    ],
+)
+def test_words_of_export(words: list[str], complaint: str) -> None:
+    """The format is not asked for a second time, and no PID is."""
+    outcome = call([*HAKMEM, "export", *words])
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert outcome.stderr.splitlines()[-1] == f"hakmem: {complaint}"
+
+
 def test_metrics_are_served(program: Path, tmp_path: Path) -> None:
     with working(program, tmp_path) as process:
         command = [*HAKMEM, "serve-metrics", "--listen", "127.0.0.1:0", str(process.pid)]
