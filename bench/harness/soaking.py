@@ -20,6 +20,8 @@ from .store import Store
 EXIT_STATUS = {soak.PASS: 0, soak.FAIL: 1, soak.INCONCLUSIVE: 3}
 EXIT_USAGE = 2
 CONTROLS = ("leak", "slowdown")
+# Without a terminal.
+LINE_SECONDS_LEAST, LINES_MOST = 60, 20
 
 
 def main(options: argparse.Namespace, command: str) -> int:
@@ -71,13 +73,14 @@ def _main(options: argparse.Namespace, command: str) -> int:
     kept.manifest({"state": "running", **manifest})
 
     turns: list[soak.Sample] = []
+    progress = Progress(allocator.name, seconds)
 
     def keep(which: Allocator, sample: soak.Sample) -> None:
         kept.row({"allocator": which.name, **asdict(sample)}, file="samples.jsonl")
 
     def keep_own(sample: soak.Sample) -> None:
         keep(allocator, sample)
-        _progress(allocator, sample, seconds)
+        progress.show(sample)
 
     def measure_floor(ms: int) -> None:
         length = soak.turn_intervals(options.interval_ms) * options.interval_ms / 1000
@@ -119,13 +122,26 @@ def _main(options: argparse.Namespace, command: str) -> int:
     return EXIT_STATUS[soak.overall(verdicts)]
 
 
-def _progress(allocator: Allocator, sample: soak.Sample, seconds: float) -> None:
-    """A line that rewrites itself, for people only."""
-    if sys.stderr.isatty():
-        left = max(0.0, seconds - sample.ms / 1000)
+class Progress:
+    """A line that rewrites itself on a terminal; elsewhere, as in the log of a CI, a line now and
+    then."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name = name
+        self.seconds = seconds
+        self._due_ms = 0.0
+
+    def show(self, sample: soak.Sample) -> None:
+        is_live = sys.stderr.isatty()
+        if not is_live and sample.ms < self._due_ms:
+            return
+        self._due_ms = sample.ms + 1000 * max(LINE_SECONDS_LEAST, self.seconds / LINES_MOST)
+        left = max(0.0, self.seconds - sample.ms / 1000)
         line = (
-            f"\r{allocator.name}: {left / 60:.1f} min left, {sample.rss_bytes / 2**20:.1f} MiB, "
-            f"{sample.ops_per_second / 1e6:.2f} M/s, {sample.mappings} mappings   "
+            f"{self.name}: {left / 60:.1f} min left, {sample.rss_bytes / 2**20:.1f} MiB, "
+            f"{sample.ops_per_second / 1e6:.2f} M/s, {sample.mappings} mappings"
         )
-        end = "\n" if left == 0 else ""
-        print(line, end=end, file=sys.stderr, flush=True)
+        if is_live:
+            print(f"\r{line}   ", end="\n" if left == 0 else "", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)

@@ -412,3 +412,16 @@ def test_an_unknown_allocator_is_wrong_usage(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 2
     assert "no allocator 'nonesuch'" in done.stderr
+
+
+def test_a_soak_in_a_log_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = soaking.Progress("hakmem", 7200)
+    for sample in samples(count=7200):
+        progress.show(sample)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == soaking.LINES_MOST
+    assert lines[0].startswith("hakmem: 120.0 min left, ")
+    short = soaking.Progress("hakmem", 150)
+    for sample in samples(count=150):
+        short.show(sample)
+    assert len(capsys.readouterr().err.splitlines()) == 3
