@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.layout import offset_of
 from hakmem.inspect.model import RunKind
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
+from hakmem.inspect.root import STRUCTURE, Root
 from hakmem.inspect.targets import take
 from tests.inspect.support.targets import (
     await_line,
@@ -116,3 +118,18 @@ def test_magazine_of_rubbish(victim: Victim) -> None:
     node = victim.place(victim.layout.cache, cache, "magazines")
     victim.write(node, "<Q", 0x7777_0000_0000)
     assert inspect(victim.pid).returncode == 0
+
+
+def test_structures_that_nest_without_end(victim: Victim) -> None:
+    """A chain of thousands, each within the one before."""
+    root = victim.session.root
+    names = [f"s{number}".encode() for number in range(3000)]
+    structures = np.zeros(len(names), root.rows["structures"].dtype)
+    structures["name"], structures["bytes"] = names, 8
+    fields = np.zeros(len(names) - 1, root.rows["fields"].dtype)
+    fields["structure"], fields["name"], fields["target"] = names[:-1], b"within", names[1:]
+    fields["bytes"], fields["count"], fields["kind"] = 8, 1, STRUCTURE
+    rows = {**root.rows, "structures": structures, "fields": fields}
+    damaged = Root(root.address, root.version, root.elf_header, rows, root.area)
+    with pytest.raises(DamagedError):
+        damaged.structure("s0")

@@ -25,6 +25,7 @@ NAME, UNIT = "S32", "S16"
 ROWS_MAX = 1 << 14
 ROW_BYTES_MAX = 1 << 12
 STRUCTURE_BYTES_MAX = 1 << 24
+NESTED_MAX = 16  # structures within structures
 # What is searched for the root at most, in one target: its files' data, not its heap.
 SEARCH_BYTES_MAX = 1 << 30
 CHUNK_BYTES = 4 << 20
@@ -173,7 +174,7 @@ class Root:
         if name in self._types:
             return self._types[name]
         size = self._structures.get(name, 0)
-        if not 0 < size <= STRUCTURE_BYTES_MAX or name in outer:
+        if not 0 < size <= STRUCTURE_BYTES_MAX or name in outer or len(outer) > NESTED_MAX:
             raise DamagedError(f"the inspect tables of the target have no structure {name}")
         names: list[str] = []
         formats: list[Any] = []
