@@ -93,6 +93,15 @@ def test_record_for_a_time(grower: Grower, tmp_path: Path) -> None:
     assert lines(file)[-1]["detail"] == "blocks"
 
 
+def test_record_for_less_than_its_step(grower: Grower, tmp_path: Path) -> None:
+    """It takes as long as it should, and has an end to compare with."""
+    file = tmp_path / "series.jsonl"
+    outcome = call([*HAKMEM, "record", grower.pid, "--every", "1h", "--for", "500ms", "-o", file])
+    assert outcome.status == 0, outcome.stderr
+    _, first, last = lines(file)
+    assert last["taken_ns"] - first["taken_ns"] > 200_000_000
+
+
 def test_record_ends_with_its_process(grower: Grower, tmp_path: Path) -> None:
     file = tmp_path / "series.jsonl"
     recording = start(grower.pid, "--every", "50ms", "-o", file)

@@ -139,6 +139,9 @@ def record(
     The first snapshot must succeed: its InspectError is the caller's. The last one, when the
     process still lives, has every block, for the map of a report."""
     outcome = Outcome()
+    if for_s is not None:
+        # A series has its end too, and that is not its beginning.
+        every_s = min(every_s, for_s)
     pid = session.source.pid
     begin = time.monotonic()
     failures = 0
