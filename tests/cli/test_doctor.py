@@ -315,6 +315,7 @@ def test_process_that_is_served(build_program: Compile) -> None:
         ("HAKMEM_FOO", "1", "there is no such option"),
         ("HAKMEM_PROFILE", "/nonexist", "no such file or directory"),
         ("HAKMEM_PROFILE", "./wrong", "line 1: 'nonsense' is no NAME=VALUE"),
+        ("HAKMEM_PROFILE", "./pipe", "it is not a regular file"),
         ("HAKMEM_CONF", "mode=leen,foo=1", "of 'mode=leen' it has no ':' and value; of 'foo=1'"),
         ("HAKMEM_CONF", "check:1, mode:leen", "of 'mode:leen' the value is not one of"),
         ("HAKMEM_CONF", "check:1,mode:lean,", None),
@@ -329,6 +330,7 @@ def test_setting_that_was_ignored_counts(
     value: str,
     problem: str | None,
 ) -> None:
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "wrong").write_text("nonsense\n", encoding="utf-8")
     (tmp_path / "right").write_text("profile_format=1\nrefill_blocks=9\n", encoding="utf-8")
     nap = build_program("nap.c")

@@ -76,6 +76,9 @@ def _profile_problem(
         return None
     path = root / value.lstrip("/") if value.startswith("/") else directory / value
     try:
+        # A pipe would be waited for.
+        if not path.is_dir() and path.exists() and not path.is_file():
+            return "it is not a regular file"
         with path.open("rb"):
             pass
     except OSError as error:
