@@ -164,6 +164,8 @@ def test_mode_and_options_reach_the_library(summarise: Summarise) -> None:
     [
         ("purge_delay_ms=12x", "is not a number of milliseconds (0..3600000)"),
         ("purge_delay_ms=3600001", "is not a number of milliseconds (0..3600000)"),
+        ("purge_delay_ms=٣", "is not a number of milliseconds (0..3600000)"),
+        ("excess_bytes=٣K", "is not a size (0..68719476736), with K, M or G if you like"),
         ("mode=swift", "is not one of fast, lean, hardened, research"),
         ("no_such=1", "there is no option 'no_such'"),
         ("report=/tmp", "there is no option 'report' to set"),

@@ -65,13 +65,16 @@ class Option:
         """The number that a value stands for, unless it is no value of this option, or text."""
         word = value.strip().lower()
         number: int | None = None
+        if not word.isascii():
+            # Python has more digits than the library.
+            return None
         if self.type == "ENUM":
             return next((choice.number for choice in self.choices if choice.name == word), None)
         if self.type == "BOOL":
             number = BOOL_WORDS.get(word)
         elif self.type == "BYTES" and word[:-1].isdecimal() and word[-1:] in SIZE_SUFFIXES:
             number = int(word[:-1]) * SIZE_SUFFIXES[word[-1]]
-        elif self.type != "STRING" and word.isascii() and word.isdecimal():
+        elif self.type != "STRING" and word.isdecimal():
             number = int(word)
         return number if number is not None and self.min <= number <= self.max else None
 
