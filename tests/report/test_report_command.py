@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,39 @@ def test_wrong_use_is_one_sentence_and_2(tmp_path: Path, arguments: list[str], w
     outcome = report(*(argument.format(json=saved) for argument in arguments))
     assert (outcome.status, outcome.stdout) == (2, b"")
     assert words in outcome.stderr and "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("size_classes", 2, "block_bytes"),
+        ("research", "histograms", 0, "counts", 2),
+    ],
+)
+def test_figures_that_cannot_be_are_one_sentence(
+    tmp_path: Path, place: tuple[str | int, ...]
+) -> None:
+    """Of saved JSON, where each may be anything."""
+    facts: Any = jsonform.encode(make_snapshot(superslab_count=1), "blocks")
+    within = facts
+    for key in place[:-1]:
+        within = within[key]
+    if place[0] == "research":
+        del within[place[-1]]
+    else:
+        within[place[-1]] = 10**30
+    saved = tmp_path / "heap.json"
+    saved.write_text(json.dumps(facts))
+    calls: list[list[str | Path]] = [
+        ["report", saved],
+        ["inspect", saved, "--all"],
+        ["diff", saved, saved],
+    ]
+    for words in calls:
+        outcome = call([*HAKMEM, *words])
+        assert "Traceback" not in outcome.stderr, words
+        assert outcome.status == 0 or len(outcome.stderr.splitlines()) == 1
+    assert call([*HAKMEM, "report", saved]).status in (0, 2)
 
 
 def test_process_of_another_allocator(tmp_path: Path) -> None:

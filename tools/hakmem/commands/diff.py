@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hakmem import render
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
-from hakmem.inspect.files import named
+from hakmem.inspect.files import damage_told, named
 from hakmem.options import SIZE_SUFFIXES
 from hakmem.project import find_project
 
@@ -101,14 +101,15 @@ def run(options: argparse.Namespace) -> int:
     before, after = _pair(options.before, options.after)
     if growth.is_turned_round(before, after):
         raise UsageError(f"A is of process {before.pid} later than B: what grew is from B to A")
-    found = growth.compare(before, after)
     limits = growth.Limits(options.fail_above, options.fail_above_percent)
-    if options.json:
-        facts = growth.as_json(before, after, found, limits)
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
-    else:
-        style = render.environment_style(sys.stdout)
-        sys.stdout.write(
-            growthtext.render(before, after, found, limits, style, everything=options.all)
-        )
-    return growth.judge(found, limits)
+    with damage_told(options.before, *([options.after] if options.after is not None else [])):
+        found = growth.compare(before, after)
+        if options.json:
+            facts = growth.as_json(before, after, found, limits)
+            said = json.dumps(facts, indent=2) + "\n"
+        else:
+            style = render.environment_style(sys.stdout)
+            said = growthtext.render(before, after, found, limits, style, everything=options.all)
+        verdict = growth.judge(found, limits)
+    sys.stdout.write(said)
+    return verdict

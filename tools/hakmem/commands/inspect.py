@@ -10,7 +10,7 @@ from pathlib import Path
 from hakmem import render
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
-from hakmem.inspect.files import named
+from hakmem.inspect.files import damage_told, named
 from hakmem.project import find_project
 
 EXAMPLES = """\
@@ -105,12 +105,14 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write("hakmem: the learner has looked at nothing so far\n")
     elif options.decisions and not snapshot.decisions:
         sys.stderr.write("hakmem: the learner has decided nothing so far\n")
-    if options.signals:
-        sys.stdout.write(learned.recording(snapshot, options.heap))
-    elif options.json:
-        detail = "blocks" if options.blocks else "runs"
-        sys.stdout.write(json.dumps(jsonform.encode(snapshot, detail)) + "\n")
-    else:
-        style = render.environment_style(sys.stdout)
-        sys.stdout.write(text.render(snapshot, style, heap=options.heap, everything=options.all))
+    with damage_told(options.target):
+        if options.signals:
+            said = learned.recording(snapshot, options.heap)
+        elif options.json:
+            detail = "blocks" if options.blocks else "runs"
+            said = json.dumps(jsonform.encode(snapshot, detail)) + "\n"
+        else:
+            style = render.environment_style(sys.stdout)
+            said = text.render(snapshot, style, heap=options.heap, everything=options.all)
+    sys.stdout.write(said)
     return 0

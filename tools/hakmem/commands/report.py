@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError
-from hakmem.inspect.files import named
+from hakmem.inspect.files import damage_told, named
 from hakmem.project import find_project
 
 EXAMPLES = """\
@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
         snapshot = targets.take(target, freeze=options.freeze, events=True, decisions=True)
     if options.series is not None:
         told = series.read(options.series)
-    markup = page.render(snapshot, told)
+    with damage_told(target, *([str(options.series)] if options.series is not None else [])):
+        markup = page.render(snapshot, told)
     if options.output is None:
         sys.stdout.buffer.write(markup.encode())
         return 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from hakmem.inspect.errors import InspectError
+from hakmem.inspect.errors import DamagedError, InspectError
 
 
 def named(text: str) -> str:
@@ -35,3 +37,17 @@ def head(path: Path, count: int) -> bytes:
             return file.read(count)
     except OSError as error:
         raise InspectError(f"{path}: {error.strerror}") from None
+
+
+@contextmanager
+def damage_told(*names: str) -> Iterator[None]:
+    """The last net where snapshots are shown or compared: saved JSON may say of each figure what it
+    likes, and of all together what cannot be. Of processes nothing is caught."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        files = [name for name in names if not name.isdecimal()]
+        if not files:
+            raise
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DamagedError(f"{' or '.join(files)}: is damaged ({words})") from error
