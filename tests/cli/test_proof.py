@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -231,10 +232,10 @@ def test_program_with_the_archive_is_told_so(
 
 
 def test_program_whose_file_goes_while_it_runs(
-    summarise: Summarise, build_program: Compile
+    summarise: Summarise, build_program: Compile, tmp_path: Path
 ) -> None:
     """As when it is built anew: it is the program that has a report."""
-    nap = build_program("nap.c")
+    nap = Path(shutil.copy(build_program("nap.c"), tmp_path / "gone"))
     facts = summarise("sh", "-c", f"{nap} 900 & sleep 0.4; rm {nap}; wait").facts
     assert facts["absent"] == []
     assert facts["verdict"] == "active"
