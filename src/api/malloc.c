@@ -39,7 +39,8 @@ EXPORTED void *reallocarray(void *block, size_t count, size_t bytes) {
         errno = ENOMEM;
         return NULL;
     }
-    // By its name, as below: Valgrind puts itself in the place of what it knows, and then gets what comes from here as well.
+    // By its name: a program may have a realloc of its own and take reallocarray for the C library's, which calls it. And, as below,
+    // Valgrind puts itself in the place of what it knows, and then gets what comes from here as well.
     return realloc(block, product);
 }
 
