@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 extern const char *hakmem_version(void) __attribute__((weak));
 
@@ -40,5 +41,7 @@ int main(void) {
         use(block, bytes);
         use(strdup("text"), 5);
     }
-    return 0;
+    // Valgrind's own memory counts: for addresses that are only reserved it needs none.
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 && usage.ru_maxrss < 1 << 20 ? 0 : 4;
 }
