@@ -27,12 +27,14 @@ enum own_field {
     FIELD_REFRESHED_NS,
     FIELD_PROOF_LINES,
     FIELD_PROOF_LOST,
+    FIELD_UNREPORTED_CHILDREN,
     FIELD_RSS_BYTES,
     FIELD_PEAK_RSS_BYTES,
     OWN_FIELD_COUNT,
 };
 
-#define OWN_FIELD_NAMES "state refreshed_ns proof_lines proof_lost rss_bytes peak_rss_bytes"
+#define OWN_FIELD_NAMES \
+    "state refreshed_ns proof_lines proof_lost unreported_children rss_bytes peak_rss_bytes"
 
 enum { STATE_STARTED = 1, STATE_EXITED = 2 };
 
@@ -430,13 +432,24 @@ static char *continue_in_child(const char *parents) {
     return file;
 }
 
+// Told in the file of the parent, whose memory it is as well: the directory may lie outside of the child's root, or its files be limited.
+static void count_unreported(char *parents) {
+    // Relaxed: children count at the same time, and a reader draws no order from it. Pairs with nothing.
+    _Atomic(uint64_t) *books = (_Atomic(uint64_t) *)(void *)(parents + BOOKS_OFFSET);
+    atomic_add_relaxed(&books[FIELD_UNREPORTED_CHILDREN], 1);
+}
+
 void report_fork_child(void) {
     char *parents = atomic_load_relaxed(&report.file);
     if (parents == NULL) {
         return;
     }
     atomic_store_relaxed(&report.busy, 0);
-    char *file = is_cut(parents) ? NULL : continue_in_child(parents);
+    const bool is_whole = !is_cut(parents);
+    char *file = is_whole ? continue_in_child(parents) : NULL;
+    if (is_whole && file == NULL) {
+        count_unreported(parents);
+    }
     // In its place: a handler that forked may have interrupted who writes there, and the child returns to that.
     if (file != NULL && os_file_put_over(file, parents, REPORT_BYTES)) {
         file = parents;

@@ -173,6 +173,30 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert outcome.status == 0, outcome.stderr
 
 
+CHILDREN_OUT_OF_REACH = """
+import os, sys
+if os.fork() == 0:  # can make a file
+    os._exit(0)
+os.wait()
+os.chroot(sys.argv[1])
+for _ in range(3):
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="chroot wants root")
+def test_children_that_cannot_make_a_file_are_told(summarise: Summarise, tmp_path: Path) -> None:
+    summary = summarise("/usr/bin/python3", "-c", CHILDREN_OUT_OF_REACH, str(tmp_path))
+    assert summary.status == 0
+    assert summary.facts["process_count"] == 2
+    assert summary.facts["unreported_children"] == 3
+    command = ["/usr/bin/python3", "-c", CHILDREN_OUT_OF_REACH, str(tmp_path)]
+    told = call([*HAKMEM, "run", "--", *command])
+    assert "3 forked children left no report, and count nowhere" in told.stderr
+
+
 def test_shell_with_several_programs(summarise: Summarise) -> None:
     summary = summarise("sh", "-c", "ls / | sort | wc -l; perl -e 'exit 3'")
     assert summary.status == 3

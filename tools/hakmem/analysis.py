@@ -89,6 +89,12 @@ class RunFacts:
     top_classes: tuple[SizeClass, ...]
 
     @property
+    def unreported_children(self) -> int:
+        """Children that their parents forked and that could make no file; what these forked in turn
+        nobody counted."""
+        return self.totals.get("unreported_children", 0)
+
+    @property
     def served_nothing(self) -> bool:
         """The program never loaded hakmem, or ran on another malloc altogether."""
         return not self.root_reported or self.verdict is Verdict.INACTIVE

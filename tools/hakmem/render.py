@@ -146,6 +146,14 @@ def _process_line(facts: RunFacts) -> str:
     return text + (f" (proved at their start: {', '.join(endings)})" if endings else "")
 
 
+def _unreported_line(count: int) -> str:
+    children = _plural(count, "forked child", "forked children")
+    return (
+        f"{children} left no report, and count nowhere: no file could be made there"
+        " (a root of its own, a limit of files, a full disk)"
+    )
+
+
 def _book_line(facts: RunFacts) -> str:
     if not any(process.books_moved for process in facts.processes):
         if all(process.ending is Ending.EXIT for process in facts.processes):
@@ -208,6 +216,8 @@ def summary_text(facts: RunFacts, ended: Ended, style: Style) -> str:
         calls = _os_calls(facts.totals)
         listed = " · ".join(f"{name} {count:,}" for name, count in calls) or "none"
         rows.append(("OS calls", listed))
+    if facts.unreported_children:
+        rows.append(("note", _unreported_line(facts.unreported_children)))
     own = dict.fromkeys(
         f"{module} has a malloc of its own"
         for process in facts.processes
@@ -293,6 +303,7 @@ def summary_json(facts: RunFacts, ended: Ended, command: Sequence[str], exit_sta
         "active": facts.verdict is Verdict.ACTIVE,
         "library": facts.library or None,
         "process_count": facts.process_count,
+        "unreported_children": facts.unreported_children,
         "peak_rss_bytes": max(peaks, default=0) or None,
         "os_calls": dict(_os_calls(facts.totals)),
         "processes": [_process_json(process) for process in facts.processes],
