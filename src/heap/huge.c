@@ -195,16 +195,27 @@ static bool cover_likely_places(const struct huge *huge, size_t usable_bytes) {
            page_map_hold(usable_bytes);
 }
 
+// Behind the place that a block has moved to, if it has one. Refused, the old one stays as addresses alone: a mapping that nobody may
+// touch is not to be kept for a block.
+static void take_guard_along(const struct huge *huge, uintptr_t old_guard) {
+    const size_t guard = guard_bytes_of(huge);
+    if (guard != 0) {
+        set_guard(huge);
+        os_unmap((void *)old_guard, guard);
+    }
+}
+
 // Where the system has no addresses for a second place as long as the block. Of one piece alone: others move one by one.
 SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
+    const uintptr_t old_guard = huge->start + before;
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
     if (huge->seam_count != 0 || !cover_likely_places(huge, usable_bytes)) {
         return false;
     }
     page_map_clear(huge->start, pages);
-    const uintptr_t start =
-        (uintptr_t)os_move_anywhere((void *)huge->start, before, usable_bytes, PAGE_BYTES);
+    const uintptr_t start = (uintptr_t)os_move_anywhere(
+        (void *)huge->start, before, usable_bytes + guard_bytes_of(huge), PAGE_BYTES);
     if (start == 0) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
         return false;
@@ -218,15 +229,15 @@ SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
     whole_store(&huge->start, start);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, 0);
+    take_guard_along(huge, old_guard);
     count_event(COUNTER_huge_moves, 1);
     return true;
 }
 
 static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     const size_t before = huge->usable_bytes;
-    const size_t guard = guard_bytes_of(huge);
-    const uintptr_t guard_start = huge->start + before;
-    const size_t mapped_bytes = usable_bytes + guard;
+    const uintptr_t old_guard = huge->start + before;
+    const size_t mapped_bytes = usable_bytes + guard_bytes_of(huge);
     // Page tables of huge pages move as a whole only there.
     const size_t alignment =
         block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
@@ -248,11 +259,7 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     move_other_pieces(huge, (uintptr_t)destination, mapped_bytes);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, 0);
-    if (guard != 0) {
-        set_guard(huge);
-        // Refused, it stays as addresses alone: a mapping that nobody may touch is not to be kept for a block.
-        os_unmap((void *)guard_start, guard);
-    }
+    take_guard_along(huge, old_guard);
     count_event(COUNTER_huge_moves, 1);
     return true;
 }

@@ -162,6 +162,34 @@ static void test_growth_without_a_second_place(void **state) {
     grow_without_a_second_place();
 }
 
+// The guard of one comes along: behind the new place it is the block's own, at the old one it is gone.
+static void test_growth_without_a_second_place_with_a_guard(void **state) {
+    (void)state;
+    options.guard_gaps = 1;
+    page_map_init();
+    const size_t before = fake_os_bytes(FAKE_INACCESSIBLE);
+    char *block = make(40 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 40 * MIB, 1);
+    const size_t mapped = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE) +
+                          fake_os_bytes(FAKE_READABLE);
+    fake_os_limit_bytes(mapped + 30 * MIB);
+    fake_os_fail(OS_MREMAP, 1, false);  // not where it lies
+    assert_true(huge_resize(huge, 60 * MIB));
+    fake_os_limit_bytes(0);
+    assert_int_not_equal(huge->start, (uintptr_t)block);
+    block = (char *)huge->start;
+    check_marked(block, 40 * MIB, 1);
+    assert_int_equal(fake_os_state(block + 60 * MIB - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(block + 60 * MIB), FAKE_INACCESSIBLE);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE) - before, PAGE_BYTES);
+    assert_int_equal(totals().live_bytes, 60 * MIB + PAGE_BYTES);
+    assert_int_equal(huge_check(), 0);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), before);
+}
+
 static void test_growth_without_a_second_place_or_flat_map(void **state) {
     (void)state;
     fake_os_fail(OS_MMAP, 1, false);
@@ -270,6 +298,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
         cmocka_unit_test(test_refused_growth_leaves_the_block_intact),
         cmocka_unit_test(test_growth_without_a_second_place),
+        cmocka_unit_test(test_growth_without_a_second_place_with_a_guard),
         cmocka_unit_test(test_growth_without_a_second_place_or_flat_map),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
         cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
