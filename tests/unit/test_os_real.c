@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,6 +14,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "filter.h"
 #include "os/os.h"
 
 static void test_move_of_a_divided_mapping_is_refused(void **state) {
@@ -133,41 +133,13 @@ static void test_resident_bytes(void **state) {
     assert_true(os_unmap(start, bytes));
 }
 
-// linux/filter.h and linux/seccomp.h: musl-gcc does not find them.
-struct instruction {
-    uint16_t code;
-    uint8_t if_true, if_false;
-    uint32_t k;
-};
-struct program {
-    uint16_t count;
-    const struct instruction *code;
-};
-#define LOAD_WORD 0x20
-#define JUMP_IF_EQUAL 0x15
-#define JUMP_IF_GREATER 0x25
-#define RETURN 0x06
-#define KILL_PROCESS 0x80000000u
-#define FAIL_WITH_ENOMEM (0x00050000u | 12)
-#define ALLOW 0x7fff0000u
-#define MODE_FILTER 2
-#define NUMBER_AT 0
-#define THIRD_ARGUMENT_AT 32
-#define FOURTH_ARGUMENT_AT 40
-
-static bool obey(const struct instruction *code, size_t count) {
-    const struct program program = {(uint16_t)count, code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, MODE_FILTER, &program) == 0;
-}
-
 static bool refuse_moves(void) {
-    const struct instruction code[] = {
+    const struct filter_instruction code[] = {
         {LOAD_WORD, 0, 0, NUMBER_AT},          {JUMP_IF_EQUAL, 0, 3, SYS_mremap},
         {LOAD_WORD, 0, 0, FOURTH_ARGUMENT_AT}, {JUMP_IF_EQUAL, 0, 1, MREMAP_MAYMOVE | MREMAP_FIXED},
         {RETURN, 0, 0, FAIL_WITH_ENOMEM},      {RETURN, 0, 0, ALLOW},
     };
-    return obey(code, ARRAY_COUNT(code));
+    return filter_install(code, ARRAY_COUNT(code));
 }
 
 static uint64_t mapped_pages(void) {
@@ -240,12 +212,12 @@ static void test_place_of_a_refused_move(void **state) {
 }
 
 static bool kill_at_mremap_beyond(uint32_t bytes_max) {
-    const struct instruction code[] = {
+    const struct filter_instruction code[] = {
         {LOAD_WORD, 0, 0, NUMBER_AT},         {JUMP_IF_EQUAL, 0, 3, SYS_mremap},
         {LOAD_WORD, 0, 0, THIRD_ARGUMENT_AT}, {JUMP_IF_GREATER, 0, 1, bytes_max},
         {RETURN, 0, 0, KILL_PROCESS},         {RETURN, 0, 0, ALLOW},
     };
-    return obey(code, ARRAY_COUNT(code));
+    return filter_install(code, ARRAY_COUNT(code));
 }
 
 // Linux up to 5.14 counts as committed, for a moment and for all processes, what a mapping is asked to be lengthened by.

@@ -3,15 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -21,6 +18,7 @@
 #include "api/alloc.h"
 #include "config/options.h"
 #include "control/snapshot.h"
+#include "filter.h"
 #include "hakmem.h"
 #include "hakmem_inspect.h"
 #include "thread/lifecycle.h"
@@ -362,16 +360,15 @@ static void a_signal_writes_one_to_a_file(void **state) {
 #if defined(__x86_64__)
 // Of a filter that ends a process by SIGSYS.
 static void call_what_is_refused(void) {
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    const struct filter_instruction code[] = {
+        {LOAD_WORD, 0, 0, NUMBER_AT},
+        {JUMP_IF_EQUAL, 0, 1, SYS_getppid},
+        {RETURN, 0, 0, RAISE_SIGSYS},
+        {RETURN, 0, 0, ALLOW},
     };
-    const struct sock_fprog filter = {ARRAY_COUNT(rules), rules};
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
-    syscall(SYS_getppid);
+    if (filter_install(code, ARRAY_COUNT(code))) {
+        syscall(SYS_getppid);
+    }
 }
 #endif
 
