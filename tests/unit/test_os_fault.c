@@ -226,7 +226,8 @@ static void test_mended_faults_go_on(void **state) {
 }
 
 #if defined(__x86_64__)
-// Not in the emulator that runs the others: its own handlers of these two signals interrupt, whatever the program's do.
+// Where no emulator runs this: an emulator's own handlers of these two signals interrupt, whatever the program's do.
+//
 // The child of a fork sends the signal while its parent waits in a call of the system.
 static bool is_read_restarted(int signal_number, void (*earlier)(int), int flags) {
     install(signal_number, earlier, flags);

@@ -24,7 +24,7 @@ OWN = {
     signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ,
 }  # fmt: skip
 FORWARDED = tuple(sorted(signal.valid_signals() - OWN))
-# Python ignores these two at its own start; the program gets them as they were.
+# Python ignores these two at its start, and forgets what they were: the program gets the default.
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 # A signal from the terminal went to the whole group, the program included.
 SI_KERNEL = 0x80
