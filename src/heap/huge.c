@@ -191,8 +191,9 @@ static char *map_destination(const struct huge *huge, size_t mapped_bytes, size_
 // leaves.
 static bool cover_likely_places(const struct huge *huge, size_t usable_bytes) {
     const uintptr_t below = least_u64(huge->start, 2 * (usable_bytes + PAGE_BYTES));
-    return page_map_cover(huge->start - below, below + huge->usable_bytes) &&
-           page_map_hold(usable_bytes);
+    // First what refuses a block that is too long: windows that are covered stay.
+    return page_map_hold(usable_bytes) &&
+           page_map_cover(huge->start - below, below + huge->usable_bytes);
 }
 
 // Behind the place that a block has moved to, if it has one. Refused, the old one stays as addresses alone: a mapping that nobody may
@@ -246,8 +247,9 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
         return grow_anywhere(huge, usable_bytes);
     }
     if (!page_map_cover((uintptr_t)destination, usable_bytes)) {
+        // The entries want addresses as well, which the second place took.
         os_unmap(destination, mapped_bytes);
-        return false;
+        return grow_anywhere(huge, usable_bytes);
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;

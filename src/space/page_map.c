@@ -15,8 +15,9 @@ void page_map_init(void) {
     page_map_flat = os_reserve(PAGE_MAP_BYTES);
 }
 
-// Windows without a place, for page_map_cover_held().
-#define HELD_MAX 8
+// Windows without a place, for page_map_cover_held(): enough for blocks of up to 126 GiB. Without the flat map, where each takes 130 KiB of
+// addresses, a limit of these allows a quarter of that.
+#define HELD_MAX 128
 static struct window *held_windows[HELD_MAX];
 static size_t held_count;
 

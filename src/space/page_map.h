@@ -110,7 +110,7 @@ void page_map_init(void);
 bool page_map_cover(uintptr_t start, size_t bytes);
 
 // For who learns only later where a range of so many bytes is, and then cannot do without: holds what page_map_cover_held() takes. False
-// when the system has no memory, or the range is longer than some gigabytes.
+// when the system has no memory, or the range is longer than 126 GiB.
 bool page_map_hold(size_t bytes);
 
 // page_map_cover() of such a range. False only when the system refuses to make entries of the flat map writable.

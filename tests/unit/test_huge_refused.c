@@ -198,6 +198,27 @@ static void test_growth_without_a_second_place_or_flat_map(void **state) {
     grow_without_a_second_place();
 }
 
+// Nor is a second place of use for which the map of pages gets no entries: these want addresses as well.
+static void test_growth_where_the_second_place_gets_no_entries(void **state) {
+    (void)state;
+    fake_os_fail(OS_MMAP, 1, false);
+    page_map_init();
+    assert_null(page_map_flat);
+    char *block = make(40 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 40 * MIB, 1);
+    fake_os_block_behind(block);
+    // Where it lies it would end with a window: whatever lies higher reaches the next one.
+    const size_t usable = 2 * GIB - (uintptr_t)block % GIB;
+    assert_true(page_map_cover((uintptr_t)block, usable));
+    fake_os_fail(OS_MMAP, 2, false);  // the place, then the entries
+    assert_true(huge_resize(huge, usable));
+    assert_int_not_equal(huge->start, (uintptr_t)block);
+    check_marked((char *)huge->start, 40 * MIB, 1);
+    check_entries((char *)huge->start, usable, true);
+    assert_int_equal(huge_check(), 0);
+}
+
 // The system unmapped where a block was to move, refused to move it, and another thread's mapping came there: the block
 // stays as it was, that mapping too, and what else was mapped for the block goes.
 static void test_a_place_lost_to_another_is_left_alone(void **state) {
@@ -291,6 +312,30 @@ static void test_refused_unmap_is_not_tried_at_each_free(void **state) {
     assert_int_equal(huge_refused_bytes, 0);
 }
 
+// Nor another one by each block, where they are more than may be kept.
+static void test_many_refused_are_not_tried_at_each_free(void **state) {
+    (void)state;
+    enum { MANY = 1100 };
+    static char *blocks[MANY];
+    page_map_init();
+    options.purge_delay_ms = 500;
+    options.huge_cache_bytes = 0;
+    for (int i = 0; i < MANY; i++) {
+        blocks[i] = make(4096);
+    }
+    fake_os_fail(OS_MUNMAP, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MUNMAP);
+    for (int i = 0; i < MANY; i++) {
+        drop(blocks[i]);
+    }
+    assert_in_range(fake_os_calls(OS_MUNMAP) - calls, 1, MANY);
+    fake_os_mend();
+    huge_purge(0, true);
+    assert_int_equal(totals().kept_bytes, 0);
+    assert_int_equal(huge_refused_bytes, 0);
+    assert_int_equal(huge_check(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_of_an_allocation_refused),
@@ -300,12 +345,14 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_without_a_second_place),
         cmocka_unit_test(test_growth_without_a_second_place_with_a_guard),
         cmocka_unit_test(test_growth_without_a_second_place_or_flat_map),
+        cmocka_unit_test(test_growth_where_the_second_place_gets_no_entries),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
         cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
         cmocka_unit_test(test_refused_unmap_and_purge),
         cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_free),
+        cmocka_unit_test(test_many_refused_are_not_tried_at_each_free),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

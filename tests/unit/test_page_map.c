@@ -331,6 +331,35 @@ static void test_concurrent_cover(void **state) {
     assert_int_equal(fake_os_calls(OS_MPROTECT), 40);
 }
 
+// Entries for a block of gigabytes whose place is known only when there is no way back: the system has nothing left by then.
+static void check_held(void) {
+    const size_t bytes = 20 * WINDOW_BYTES;
+    const uintptr_t start = 300 * WINDOW_BYTES - PAGE_BYTES;
+    assert_true(page_map_hold(bytes));
+    fake_os_fail(OS_MMAP, 1, true);
+    assert_true(page_map_cover_held(start, bytes));
+    fake_os_mend();
+    for (uintptr_t at = start; at < start + bytes; at += WINDOW_BYTES) {
+        page_map_set(at, 1, 5);
+        assert_int_equal(page_map_get(at), 5);
+        page_map_set(at, 1, PAGE_ENTRY_NONE);
+    }
+    // More than can be held.
+    assert_false(page_map_hold(ADDRESS_END / 2));
+}
+
+static void test_flat_held(void **state) {
+    (void)state;
+    start_flat();
+    check_held();
+}
+
+static void test_fallback_held(void **state) {
+    (void)state;
+    start_fallback();
+    check_held();
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flat),
@@ -346,6 +375,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_fallback_concurrent_claims),
         cmocka_unit_test(test_flat_concurrent_reads_while_cleared),
         cmocka_unit_test(test_concurrent_cover),
+        cmocka_unit_test(test_flat_held),
+        cmocka_unit_test(test_fallback_held),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
