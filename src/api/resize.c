@@ -171,13 +171,20 @@ static bool may_keep(const struct place *place, size_t usable_bytes, size_t byte
                                       !is_small(bytes, BLOCK_ALIGN)));
 }
 
+// Of a large block, which may have kept more than it was told when it shrank.
+static bool has_room(const struct place *place, size_t bytes) {
+    return place->kind == PLACE_LARGE && !is_small(bytes, BLOCK_ALIGN) &&
+           bytes <= place->run->page_count * PAGE_BYTES;
+}
+
 // There is no memory for a copy. What was given back for it in vain may be enough to lengthen a huge block, which wants less.
 SLOW_PATH static void *resize_refused(void *block, size_t usable_bytes, size_t bytes) {
     const struct place place = place_find((uintptr_t)block);
+    if (has_room(&place, bytes)) {
+        large_keep(place.run, bytes);
+        return block;
+    }
     if (may_keep(&place, usable_bytes, bytes)) {
-        if (place.kind == PLACE_LARGE && !is_small(bytes, BLOCK_ALIGN)) {
-            large_keep(place.run, bytes);
-        }
         return block;
     }
     const int saved_errno = errno;

@@ -20,5 +20,5 @@ bool large_free(struct run *run, uintptr_t address);
 // Grows or shrinks the block where it lies; false when there is no room, or when it is to be copied so that memory goes back.
 bool large_resize(struct run *run, size_t bytes);
 
-// Shrinks the block and keeps what it had: there is no memory for a copy.
+// Tells the block its new length, within what its run has: there is no memory for a copy.
 void large_keep(struct run *run, size_t bytes);

@@ -354,9 +354,16 @@ static void test_refused_shrink_in_hardened_mode(void **state) {
         assert_int_equal(errno, 4711);
         check_marked(blocks[i], 300000, 3);
     }
+    // And they grow again within what they kept.
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        errno = 4711;
+        assert_ptr_equal(hakmem_resize(blocks[i], 400000), blocks[i]);
+        assert_int_equal(errno, 4711);
+        check_marked(blocks[i], 300000, 3);
+    }
     assert_int_equal(counted(COUNTER_failures), failures);
     for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
-        dealloc_sized(blocks[i], BLOCK_ALIGN, 300000);
+        dealloc_sized(blocks[i], BLOCK_ALIGN, 400000);
     }
     check();
 }
