@@ -105,6 +105,9 @@ static void note_purge(struct heap *heap, size_t bytes) {
 static void end_purge(struct heap *heap, size_t bytes, uint64_t bound_bytes) {
     if (bytes != 0) {
         excess_dropped(&heap->excess, bytes, bound_bytes);
+        // What is forgotten by now, and what went just now, is not what went with slabs.
+        heap->gone_kib =
+            (uint32_t)least_u64(heap->gone_kib, (heap->excess.dropped_bytes - bytes) / KIB);
     }
     heap->keeps_too_much = heap->loose_bytes > excess_rest(bound_bytes);
     note_purge(heap, bytes);

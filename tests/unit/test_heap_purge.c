@@ -124,6 +124,34 @@ static void test_what_went_by_way_of_the_arena_counts_as_wanted(void **state) {
     check();
 }
 
+// Nor is what went so long ago taken for what is purged now and stays.
+static void test_what_went_long_ago_is_forgotten(void **state) {
+    (void)state;
+    void *blocks[63];
+    void *others[63];
+    const unsigned half = half_a_slab(blocks);
+    options.retain_slabs = 0;
+    assert_int_equal(take(&heap, SIZE_CLASS_8192, 8, others), 8);
+    for (unsigned i = 0; i < 8; i++) {
+        memset(others[i], 1, 8192);
+    }
+    const uint64_t bytes = heap_purge_slabs(&heap, true);
+    assert_int_equal(bytes, half * 4096);
+    slab_find((uintptr_t)blocks[0])->purged = SLAB_PURGED_EXCESS;
+    excess_dropped(&heap.excess, bytes, 0);
+    heap_put(&heap, blocks, half);
+    assert_int_equal(heap.gone_kib, bytes / KIB);
+    fake_os_pass_ms(options.purge_delay_ms + 1);
+    heap_put(&heap, others, 4);
+    heap_purge_sparse(&heap, slab_find((uintptr_t)others[7]));
+    const uint64_t dropped_bytes = heap.excess.dropped_bytes;
+    assert_int_equal(dropped_bytes, 4 * 8192);
+    assert_int_equal(heap.gone_kib, 0);
+    take_one(&heap, SIZE_CLASS_4096);
+    assert_int_equal(heap.excess.dropped_bytes, dropped_bytes);
+    check();
+}
+
 static void test_what_was_given_back_before_does_not_count_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -242,6 +270,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_slabs_age_before_they_are_purged),
         cmocka_unit_test(test_a_slab_on_used_memory_is_told_of),
         cmocka_unit_test(test_what_went_by_way_of_the_arena_counts_as_wanted),
+        cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
