@@ -29,6 +29,11 @@ static inline uint64_t heap_waiting_bound(void) {
     return greatest_u64(EXCESS_HEAPS * option_live(excess_bytes), SUPERSLAB_BYTES);
 }
 
+// What a collect left, for want of budget, waits like what was not collected: who sends more sees to it.
+static inline void heap_wait_with_rest(struct heap *heap) {
+    atomic_add_relaxed(&heap->waiting_bytes, heap->loose_bytes);
+}
+
 // Tells the other heaps what this one has in use and keeps, when that has changed much.
 void heap_tell_bytes(struct heap *heap);
 

@@ -120,10 +120,11 @@ void cache_collect(struct thread_cache *cache) {
     const size_t budget_bytes = heap->budget_bytes;
     heap->budget_bytes = HEAP_BUDGET_CALL;
     heap_collect(heap);
-    if (unlikely(heap->budget_bytes == 0) && heap->overfull == NULL) {
-        heap->overfull = heap;
+    if (unlikely(heap->budget_bytes == 0)) {
+        heap->overfull = heap->overfull == NULL ? heap : heap->overfull;
+        heap->wants_visit = true;
+        heap_wait_with_rest(heap);
     }
-    heap->wants_visit |= heap->budget_bytes == 0;
     heap->budget_bytes = budget_bytes;
 }
 

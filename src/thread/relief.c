@@ -10,20 +10,29 @@ void relief_give_back(struct heap *heap, unsigned keep) {
     heap_release_empty(heap, keep);
     heap_collect(heap);
     heap_release_empty(heap, keep);
+    if (heap_has_more(heap)) {
+        heap_wait_with_rest(heap);
+    }
     heap_count(heap, COUNTER_harvests, 1);
     event_record(EVENT_harvest, heap->id, 0);
 }
 
-bool relief_part(struct heap *heap) {
-    if (!lock_try_acquire(&heap->lock)) {
-        return true;  // whoever has it may collect, or the next slow path does
-    }
+// The lock is held. False when that was all, or nothing of it could be given back.
+static bool give_back_part(struct heap *heap) {
     heap->budget_bytes = HEAP_BUDGET_CALL;
     const uint64_t loose_bytes = heap->loose_bytes;
     relief_give_back(heap, (unsigned)option_live(retain_slabs));
     heap->wants_visit = heap_has_more(heap);
     const bool goes_on = heap->wants_visit && heap->loose_bytes != loose_bytes;
     heap->budget_bytes = HEAP_BUDGET_ALL;
+    return goes_on;
+}
+
+bool relief_part(struct heap *heap) {
+    if (!lock_try_acquire(&heap->lock)) {
+        return true;  // whoever has it may collect, or the next slow path does
+    }
+    const bool goes_on = give_back_part(heap);
     lock_release(&heap->lock);
     return goes_on;
 }
@@ -46,9 +55,33 @@ void relief_overfull(struct thread_cache *cache) {
     }
 }
 
+// No slow path follows that would try again: who ends waits for others that end at the same moment, or fork. Not for one that ends the
+// process, which keeps what it has.
+static bool lock_at_end(struct heap *heap) {
+    if (unlikely(lock_others_abort())) {
+        return lock_try_acquire(&heap->lock);
+    }
+    lock_acquire(&heap->lock);
+    return true;
+}
+
+static bool relieve_at_end(const struct heap *own, struct heap *heap) {
+    if (heap == own) {
+        return relieve_own(heap);
+    }
+    if (!lock_at_end(heap)) {
+        return false;
+    }
+    const bool goes_on = give_back_part(heap);
+    lock_release(&heap->lock);
+    return goes_on;
+}
+
 void relief_at_end(struct thread_cache *cache, uint64_t sent_bytes) {
     const uint64_t parts = 1 + 2 * sent_bytes / HEAP_BUDGET_CALL;
     for (uint64_t i = 0; i < parts && cache->heap.overfull != NULL; i++) {
-        relief_overfull(cache);
+        if (!relieve_at_end(&cache->heap, cache->heap.overfull)) {
+            cache->heap.overfull = NULL;
+        }
     }
 }

@@ -14,5 +14,5 @@ bool relief_part(struct heap *heap);
 void relief_overfull(struct thread_cache *cache);
 
 // The thread that has the cache ends, and has just sent so many bytes of blocks home, where too much waits (heap.overfull): twice as
-// much as that, in parts, for no slow path follows, and the next thread may send as much.
+// much as that, in parts, for no slow path follows, and the next thread may send as much. Waits for the heap's lock between them.
 void relief_at_end(struct thread_cache *cache, uint64_t sent_bytes);

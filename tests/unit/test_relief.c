@@ -2,6 +2,7 @@
 #include "isolate.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include "api/alloc.h"
 #include "base/bits.h"
@@ -11,6 +12,7 @@
 #include "heap/heap_purge.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
+#include "thread/relief.h"
 
 enum { MANY = 10000, MANY_BYTES = 4096 };
 
@@ -171,12 +173,89 @@ static void test_what_ending_threads_send_is_bounded(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+enum { AT_ONCE_BLOCKS = 3000 };
+
+static _Atomic(bool) has_ended;
+
+static void *free_by_hits_and_end(void *unused) {
+    for (unsigned i = 0; i < AT_ONCE_BLOCKS; i++) {
+        hakmem_dealloc(many[i]);
+    }
+    lifecycle_detach();
+    atomic_store_relaxed(&has_ended, true);
+    return unused;
+}
+
+// Of threads that end at once one has the heap's lock: the others wait for it, for nobody else comes by.
+static void test_who_ends_waits_for_the_heap(void **state) {
+    (void)state;
+    enum { EXCESS = 512 * KIB, CACHE = 15 * MIB };
+    options.excess_bytes = EXCESS;
+    options.cache_start_bytes = options.cache_class_bytes = options.cache_heap_bytes = CACHE;
+    options.cache_total_bytes = 8 * CACHE;
+    options.decay_interval_ms = 3600000;
+    start();
+    for (unsigned i = 0; i < AT_ONCE_BLOCKS; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    cache_empty(thread_cache);
+    struct heap *heap = &thread_cache->heap;
+    pthread_t thread;
+    lock_acquire(&heap->lock);
+    assert_int_equal(pthread_create(&thread, NULL, free_by_hits_and_end, NULL), 0);
+    while (!atomic_load_relaxed(&has_ended) && atomic_load_relaxed(&heap->lock.state) != 2) {
+        sched_yield();
+    }
+    lock_release(&heap->lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    const uint64_t kept_bytes = heap->loose_bytes + atomic_load_relaxed(&heap->waiting_bytes);
+    assert_in_range(kept_bytes, 0, EXCESS_HEAPS * EXCESS + 4 * MIB);
+    assert_int_equal(check_all(), 0);
+}
+
+static struct heap *publish(void *block) {
+    return heap_publish_block(arena_find((uintptr_t)block), block);
+}
+
+// Whoever collected had no budget for all of it, and may not come again: who sends more is told, as if it still waited.
+static void test_what_a_collect_left_counts_as_waiting(void **state) {
+    (void)state;
+    options.excess_bytes = 512 * KIB;
+    start();
+    for (unsigned i = 0; i < AT_ONCE_BLOCKS; i++) {
+        many[i] = hakmem_alloc(MANY_BYTES);
+    }
+    cache_empty(thread_cache);
+    struct heap *heap = &thread_cache->heap;
+    unsigned sent = 0;
+    while (sent < AT_ONCE_BLOCKS - 1000) {
+        publish(many[sent++]);
+    }
+    lock_acquire(&heap->lock);
+    cache_collect(thread_cache);
+    lock_release(&heap->lock);
+    assert_true(heap->loose_bytes > heap_waiting_bound());
+    assert_ptr_equal(publish(many[sent++]), heap);
+    // The same where another one collected.
+    assert_true(relief_part(heap));
+    assert_true(heap->loose_bytes > heap_waiting_bound());
+    sent += 100;
+    assert_ptr_equal(publish(many[sent++]), heap);
+    while (relief_part(heap)) {
+    }
+    sent += 100;
+    assert_null(publish(many[sent]));
+    assert_int_equal(check_all(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_freed_late_is_bounded),
         cmocka_unit_test(test_visits_of_a_heap_with_sparse_slabs_end),
         cmocka_unit_test(test_a_refill_gives_back_a_part_of_what_came_home),
         cmocka_unit_test(test_what_ending_threads_send_is_bounded),
+        cmocka_unit_test(test_who_ends_waits_for_the_heap),
+        cmocka_unit_test(test_what_a_collect_left_counts_as_waiting),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
