@@ -132,7 +132,7 @@ def test_program_does_the_same_on_two_allocators(
         row = program.run(environment, tmp_path / "inputs", TINY)
         proof.verify(row["proof"], allocator)
         assert row["ops"] > 0 and row["unit"]
-        assert 0 < row["wall_ns"] < 60e9
+        assert 0 < row["wall_ns"] < HANG_SECONDS * 1e9
         assert row["cpu_ns"] == row["user_ns"] + row["system_ns"] > 0
         assert MIB < row["end_rss_bytes"] <= row["peak_rss_bytes"]
         assert row["minor_faults"] > 0 and row["voluntary_switches"] >= 0
@@ -275,10 +275,12 @@ def test_what_the_witness_costs_is_taken_off(
     faults each time; not what the allocator does at its first call, another 0.1 s."""
     library = compile_c(tmp_path / "costly.so", COSTLY, "-shared", "-fPIC", "-fno-builtin")
     program = compile_c(tmp_path / "plain", ALLOCATES, "-fno-builtin")
+    began_ns = time.monotonic_ns()
     row = run_one(program, allocator=peers.Allocator("costly", library))
+    whole_ns = time.monotonic_ns() - began_ns
     assert row["extra"]["witness_wall_ns"] >= 1.2e9
     assert 0.2e9 <= row["extra"]["witness_cpu_ns"] < 0.3e9
-    assert 0.1e9 <= row["wall_ns"] < 1.1e9
+    assert 0.1e9 <= row["wall_ns"] <= whole_ns - 1.2e9
     assert 0.1e9 <= row["cpu_ns"] == row["user_ns"] + row["system_ns"] < 0.2e9
     assert row["minor_faults"] < 2000
 

@@ -75,12 +75,15 @@ def test_idling_shows_what_is_kept(built: Path, library: Callable[[str], Path]) 
     afterwards, one that never reuses anything holds all of it."""
     line = ("large", "--ops", "40", "--warm", "0", "--slots", "40", "--min", "1000000",
             "--max", "1000000", "--idle-ms", "500")  # fmt: skip
-    unmaps = result(run(built, line, preload=library(MAPPINGS)))
+    mappings = library(MAPPINGS)
+    began_ns = time.monotonic_ns()
+    unmaps = result(run(built, line, preload=mappings))
+    whole_ns = time.monotonic_ns() - began_ns
     keeps = result(run(built, line, preload=library(POOL)))
     assert unmaps["end_rss_bytes"] > 20 * MIB
     assert extra(unmaps, "freed_rss_bytes") < 4 * MIB > extra(unmaps, "idle_rss_bytes")
     assert extra(keeps, "idle_rss_bytes") > 30 * MIB
-    assert unmaps["wall_ns"] < 500e6  # idling is not timed
+    assert unmaps["wall_ns"] <= whole_ns - 500e6  # idling is not timed
     without = result(run(built, line[:-2]))
     assert "idle_rss_bytes" not in without["extra"]
 
@@ -304,13 +307,19 @@ def test_soak_tells_each_interval(built: Path) -> None:
 
 def test_soak_controls_show(built: Path) -> None:
     """--leak and --slowdown, for whoever judges the lines: here by first and last, and by the
-    medians of the first and of the last third, which a burst of other load does not move."""
+    medians of the first and of the last third, which a burst of other load does not move. Load
+    that ends in between does: then a longer run has to show it."""
     sound, _ = soak_lines(built, 1200)
     leaking, _ = soak_lines(built, 1200, "--leak", "50000000")
     growth = [lines[-1]["rss_bytes"] - lines[0]["rss_bytes"] for lines in (sound, leaking)]
     assert growth[1] - growth[0] > 25_000_000
-    slowing, _ = soak_lines(built, 3000, "--slowdown", "95")
-    points = [(0, 0), *((line["ms"], line["ops"]) for line in slowing)]
-    speeds = [(two[1] - one[1]) / (two[0] - one[0]) for one, two in pairwise(points)]
-    third = len(speeds) // 3
-    assert statistics.median(speeds[-third:]) < 0.6 * statistics.median(speeds[:third])
+    shares: list[float] = []
+    for ms in (3000, 6000, 12000):
+        slowing, _ = soak_lines(built, ms, "--slowdown", "95")
+        points = [(0, 0), *((line["ms"], line["ops"]) for line in slowing)]
+        speeds = [(two[1] - one[1]) / (two[0] - one[0]) for one, two in pairwise(points)]
+        third = len(speeds) // 3
+        shares.append(statistics.median(speeds[-third:]) / statistics.median(speeds[:third]))
+        if shares[-1] < 0.6:
+            break
+    assert shares[-1] < 0.6, shares

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,14 @@ class Outcome:
     status: int
     stdout: bytes
     stderr: str
+
+
+def heeds_setuid(program: Path) -> bool:
+    """Whether the kernel heeds that bit: not on a file system mounted nosuid, and not for who may
+    gain no rights."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    is_bound = re.search(r"^NoNewPrivs:\s*1", status, re.MULTILINE) is not None
+    return not is_bound and not os.statvfs(program).f_flag & os.ST_NOSUID
 
 
 def call(

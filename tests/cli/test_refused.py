@@ -7,13 +7,14 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hakmem import elf, preload
 from hakmem.diagnosis import process
 from hakmem.errors import CannotExecuteError, NotFoundError
-from tests.cli.support import Compile, Outcome, Run, clean_environment, library
+from tests.cli.support import Compile, Outcome, Run, clean_environment, heeds_setuid, library
 
 NOBODY = 65534
 ARCHIVE = ["-Wl,--undefined=malloc", str(library().with_name("libhakmem.a")), "-lpthread"]
@@ -84,6 +85,9 @@ def test_setuid_program(run: Run, build_program: Compile, tmp_path: Path) -> Non
         os.chown(program, NOBODY, -1)
         program.chmod(0o4755)
     assert program.stat().st_mode & stat.S_ISUID
+    if not heeds_setuid(program):
+        assert preload.privilege_reason(str(program)) is None
+        return
     require_refused(run(program), program, "is setuid")
 
 
@@ -105,9 +109,14 @@ def test_setgid_and_capabilities(
     program = tmp_path / "special"
     program.write_bytes(build_program("plain.c").read_bytes())
     monkeypatch.setattr(preload, "_no_new_privileges", lambda: False)
+    mount = SimpleNamespace(f_flag=0)
+    monkeypatch.setattr(os, "statvfs", lambda path: mount)
     program.chmod(0o2755)
     monkeypatch.setattr(os, "getgid", lambda: program.stat().st_gid + 1)
     assert "is setgid" in str(preload.privilege_reason(str(program)))
+    mount.f_flag = os.ST_NOSUID
+    assert preload.privilege_reason(str(program)) is None
+    mount.f_flag = 0
     program.chmod(0o755)
     assert preload.privilege_reason(str(program)) is None
     monkeypatch.setattr(os, "getuid", lambda: program.stat().st_uid + 1)

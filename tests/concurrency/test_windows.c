@@ -188,14 +188,20 @@ static void purge_as_another_thread(void) {
     REQUIRE(arena_purge(1000000, 8 * MIB) == 0);
 }
 
+// Without the ticks of hakmem_dealloc(), which purge by the real clock.
+static void free_large(void *block) {
+    assert_true(large_free(large_find((uintptr_t)block), (uintptr_t)block));
+}
+
 static void test_purging_once(void **state) {
     (void)state;
     arena_purge(0, ARENA_PURGE_ALL);
-    void *old = hakmem_alloc(500 * KIB);
-    void *young = hakmem_alloc(500 * KIB);
-    hakmem_dealloc(old);
+    void *old = large_alloc(500 * KIB, PAGE_BYTES, false);
+    void *young = large_alloc(500 * KIB, PAGE_BYTES, false);
+    REQUIRE(old != NULL && young != NULL);
+    free_large(old);
     assert_int_equal(arena_purge(500000, 8 * MIB), 0);
-    hakmem_dealloc(young);
+    free_large(young);
     // The first block's pages are old enough, the second's have just been freed.
     in_window = purge_as_another_thread;
     assert_int_equal(arena_purge(1000000, 8 * MIB), 512 * KIB);

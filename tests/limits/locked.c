@@ -68,13 +68,20 @@ static bool has_huge_pages(void) {
     return words[0] != '\0' && strstr(words, "[never]") == NULL;
 }
 
+// Of the thread's processor time: to fill tables takes that, whatever else the machine does.
 #define LOCK_MS_MAX 1000
+
+static uint64_t cpu_ms(void) {
+    struct timespec now;
+    require(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 static void with_all_rights(void) {
     size_t before = rss_bytes();
-    const uint64_t start_ms = now_ms();
+    const uint64_t start_ms = cpu_ms();
     const bool refused = mlockall(MCL_CURRENT | MCL_FUTURE) != 0;
-    const uint64_t lock_ms = now_ms() - start_ms;
+    const uint64_t lock_ms = cpu_ms() - start_ms;
     require_that(lock_ms <= LOCK_MS_MAX || !has_huge_pages(), "mlockall took %lu ms",
                  (unsigned long)lock_ms);
     if (refused) {
@@ -130,9 +137,9 @@ static int before_the_first_call(void) {
     if (mlockall(MCL_FUTURE) != 0) {
         return 0;
     }
-    const uint64_t start_ms = now_ms();
+    const uint64_t start_ms = cpu_ms();
     void *block = malloc(opaque(100));
-    const uint64_t first_ms = now_ms() - start_ms;
+    const uint64_t first_ms = cpu_ms() - start_ms;
     require(block != NULL);
     require_that(first_ms <= LOCK_MS_MAX, "the first malloc took %lu ms", (unsigned long)first_ms);
     require_that(rss_bytes() < 64 * MIB, "%zu MiB are resident", rss_bytes() / MIB);

@@ -184,7 +184,8 @@ class Session:
         huge: Sequence[HugeBlock],
         guarded: Sequence[GuardedBlock],
     ) -> dict[str, int]:
-        """Named as in counters.def, and meaning the same."""
+        """Named as in counters.def, and meaning the same, but for what threads that a fork lost had
+        cached: which blocks these are nothing tells, and they are live here."""
         live = [block for block in huge if block.live]
         kept_bytes = sum(block.mapped_bytes for block in huge if not block.live)
         sampled = [block for block in guarded if block.state == "live"]
