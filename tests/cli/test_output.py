@@ -1,10 +1,12 @@
 """What becomes of the output does not change the exit status: nobody reads it, it is full, it is
-closed, its encoding lacks a letter."""
+closed, its encoding lacks a letter. A file is written as a whole or stays as it was."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
+import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.commands.run import _write_summary
 from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
 from tests.cli.support import HAKMEM, call, clean_environment, library
@@ -20,6 +23,7 @@ from tests.inspect.support.synthetic import make_snapshot
 from tests.patience import HANG_SECONDS
 
 BUFFERED = ["", "1"]  # PYTHONUNBUFFERED
+DISK_BYTES = 4096
 
 
 @contextmanager
@@ -122,3 +126,77 @@ def test_letters_that_the_encoding_lacks(tmp_path: Path) -> None:
             done = call_into([verb, saved], file.fileno(), PYTHONIOENCODING="ascii")
         assert done == (0, "")
         assert expected in output.read_bytes()
+
+
+# ---- Files
+
+
+def fill_disk() -> None:
+    """A limit of the file's size stands for a full disk: the write fails in its middle."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, DISK_BYTES))
+
+
+def test_page_that_finds_no_room_leaves_the_old_one(
+    grown: list[str | Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    page = folder / "heap.html"
+    words = [*HAKMEM, "report", grown[1], "-o", page]
+    said = f"hakmem: {page}: File too large\n"
+    done = call(words, preexec_fn=fill_disk)
+    assert (done.status, done.stderr) == (2, said)
+    assert list(folder.iterdir()) == []
+    page.write_text("yesterday's", encoding="utf-8")
+    done = call(words, preexec_fn=fill_disk)
+    assert (done.status, done.stderr) == (2, said)
+    assert list(folder.iterdir()) == [page]
+    assert page.read_text(encoding="utf-8") == "yesterday's"
+
+
+def test_page_in_the_place_of_another(grown: list[str | Path], tmp_path: Path) -> None:
+    """With its mode; a link, and a file of two names, stay what they are."""
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    page, link, other, second = (folder / name for name in ("page", "link", "other", "second"))
+    for old in (page, other, folder / "third"):
+        old.write_text("yesterday's", encoding="utf-8")
+    page.chmod(0o640)
+    link.symlink_to("other")
+    second.hardlink_to(folder / "third")
+    names = sorted(folder.iterdir())
+    for output in (page, link, second):
+        assert call([*HAKMEM, "report", grown[1], "-o", output]).status == 0
+    assert sorted(folder.iterdir()) == names
+    assert stat.S_IMODE(page.stat().st_mode) == 0o640
+    assert link.is_symlink() and second.samefile(folder / "third")
+    for file in (page, other, second):
+        assert file.read_text(encoding="utf-8").endswith("</html>\n"), file
+
+
+def test_page_in_a_folder_that_takes_no_second_file(
+    grown: list[str | Path], tmp_path: Path
+) -> None:
+    """The longest name there is leaves no room for one beside it."""
+    page = tmp_path / ("n" * 255)
+    page.write_text("yesterday's", encoding="utf-8")
+    assert call([*HAKMEM, "report", grown[1], "-o", page]).status == 0
+    assert page.read_text(encoding="utf-8").endswith("</html>\n")
+
+
+def test_summary_that_finds_no_room_leaves_the_old_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Called here: the reports of the processes need more room than it does."""
+    summary = tmp_path / "summary.txt"
+    summary.write_text("yesterday's", encoding="utf-8")
+    text = "today's\n" * DISK_BYTES
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, before[1]))
+    try:
+        _write_summary(text, summary)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err == f"hakmem: cannot write {summary}: File too large\n{text}"
+    assert list(tmp_path.iterdir()) == [summary]
+    assert summary.read_text(encoding="utf-8") == "yesterday's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -209,6 +210,22 @@ def test_snapshot_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
         assert "No such file or directory" in screen.text("title")
 
     drive(Screen(tmp_path / "nowhere"), steps)
+
+
+def test_half_a_snapshot_is_not_kept(tmp_path: Path) -> None:
+    """A limit of the file's size stands for a full disk."""
+
+    async def steps(screen: Screen) -> None:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+        try:
+            await screen.pilot.press("w")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "File too large" in screen.text("title")
+        assert list(tmp_path.iterdir()) == []
+
+    drive(Screen(tmp_path), steps)
 
 
 def test_next_process(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,26 @@ def test_what_is_proved_is_written(
     facts = json.loads(capsys.readouterr().out)
     assert facts["better"] is True
     assert (facts["profile"], facts["output"]) == (text, str(tmp_path / "a.profile"))
+
+
+def test_half_a_profile_does_not_take_the_place_of_a_good_one(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of one is a profile too, which nobody measured. A limit of the file's size stands for a
+    full disk."""
+    profile = tmp_path / "a.profile"
+    profile.write_text("profile_format=1\nrefill_blocks=9\n", encoding="utf-8")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32, before[1]))
+    try:
+        status = call(measured(0.8), True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr()
+    assert status == 2
+    assert f"{profile}: File too large; the profile is on standard output" in said.err
+    assert profile.read_text(encoding="utf-8") == "profile_format=1\nrefill_blocks=9\n"
+    assert list(tmp_path.iterdir()) == [profile]
 
 
 @pytest.mark.parametrize("rss", [None, 1.0])

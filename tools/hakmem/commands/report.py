@@ -9,6 +9,7 @@ from pathlib import Path
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError
 from hakmem.inspect.files import damage_told, named
+from hakmem.output import write_whole
 from hakmem.project import find_project
 
 EXAMPLES = """\
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.buffer.write(markup.encode())
         return 0
     try:
-        options.output.write_text(markup, encoding="utf-8")
+        write_whole(options.output, markup.encode())
     except BrokenPipeError:
         # As of standard output: who reads it (`-o /dev/stdout | head`) has had enough.
         return 0

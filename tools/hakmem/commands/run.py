@@ -15,6 +15,7 @@ from hakmem.build import ensure_library
 from hakmem.diagnosis import absence
 from hakmem.errors import EXIT_FAILURE, HakmemError
 from hakmem.options import OptionTable, read_options
+from hakmem.output import write_whole
 from hakmem.project import find_project
 from hakmem.spawn import Ended, Running
 from hakmem.watch import Image
@@ -164,7 +165,7 @@ def _write_summary(text: str, file: Path | None) -> None:
         sys.stderr.flush()
         return
     try:
-        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        write_whole(file, text.encode(errors="surrogateescape"))
     except OSError as error:
         sys.stderr.write(f"hakmem: cannot write {file}: {error.strerror}\n")
         sys.stderr.write(text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hakmem.build import ensure_library
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
+from hakmem.output import write_whole
 from hakmem.project import Project, find_project
 from hakmem.report.durations import seconds
 
@@ -174,7 +175,7 @@ def _write(profile: Profile, options: argparse.Namespace) -> Path | None:
     output: Path | None = options.output
     if output is not None:
         try:
-            output.write_text(render(profile), encoding="utf-8")
+            write_whole(output, render(profile).encode())
             return output
         except OSError as error:
             # What was measured is not lost.

@@ -19,6 +19,7 @@ from textual.widgets import ContentSwitcher, DataTable, Footer, Static
 from textual.worker import get_current_worker
 
 from hakmem.inspect import jsonform
+from hakmem.output import write_new
 from hakmem.top import drawing, frame, tables
 from hakmem.top.sampler import Sampler, View
 
@@ -305,8 +306,7 @@ class TopApp(App[None]):
         path = self._folder / f"hakmem-{view.pid}-{stamp}.json"
         text = json.dumps(jsonform.encode(view.snapshot, "blocks"))
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            write_new(path, text.encode())
         except FileExistsError:
             self._say(f"{path} is there already")
         except OSError as error:
