@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from hakmem.metrics.server import Answer
 from tests.patience import HANG_SECONDS
 from tests.top.dashboard import promql_queries
 
@@ -27,10 +30,12 @@ FOREVER = "1000000000"
 
 
 @contextmanager
-def serving(looks_max: str = FOREVER) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    looks_max: str = FOREVER, *client_s: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, and the address that it says it serves."""
     with subprocess.Popen(
-        [sys.executable, SERVER, "0", looks_max], stderr=subprocess.PIPE, text=True
+        [sys.executable, SERVER, "0", looks_max, *client_s], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
@@ -113,6 +118,57 @@ def test_address_in_use_is_said() -> None:
         )
         assert done.returncode != 0
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+# ---- Clients
+
+
+def connect(url: str) -> socket.socket:
+    place = urllib.parse.urlparse(url)
+    assert place.hostname is not None and place.port is not None
+    return socket.create_connection((place.hostname, place.port), timeout=HANG_SECONDS)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"])
+def test_client_that_says_nothing_more_is_given_up(said: bytes) -> None:
+    with serving(FOREVER, "0.2") as (process, url):
+        with connect(url) as client:
+            client.sendall(said)
+            assert client.recv(1) == b""
+        assert "hakmem_refills_total" in fetch(url)
+        assert end_of(process) == ""
+
+
+def test_client_that_resets_is_not_told_of() -> None:
+    with serving() as (process, url):
+        threads = Path(f"/proc/{process.pid}/task")
+        before = len(list(threads.iterdir()))
+        for said in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"):
+            client = connect(url)
+            client.sendall(said)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        assert "hakmem_refills_total" in fetch(url)
+        # Its threads have met them.
+        until(lambda: len(list(threads.iterdir())) == before, "they end")
+        assert end_of(process) == ""
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    """What it had still to say."""
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert process.wait(HANG_SECONDS) == 0
+    return said
+
+
+def test_client_that_does_not_take_its_answer_is_one_that_went() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(0.1)
+        with pytest.raises(ConnectionAbortedError):
+            Answer(ours).write(bytes(64 << 20))
 
 
 # ---- Prometheus
