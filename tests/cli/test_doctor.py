@@ -153,6 +153,20 @@ def test_values_reach_the_terminal_without_control_characters(build_program: Com
     assert "\x1b" not in text
 
 
+def test_values_that_are_odd(build_program: Compile) -> None:
+    """A path in another encoding; more digits than Python reads."""
+    environment = clean_environment(HAKMEM_REPORT="/nowhere/caf\udce9", HAKMEM_CHECK="1" * 5000)
+    words = ["doctor", "--library", str(library()), str(build_program("plain.c"))]
+    outcome = call([*HAKMEM, *words], environment=environment)
+    text = outcome.stdout.decode()
+    assert (outcome.status, outcome.stderr) == (1, "")
+    assert "note variable       HAKMEM_REPORT=/nowhere/caf?\n" in text
+    assert "111...: ignored, because the value is not a number (0..2)\n" in text
+    outcome = call([*HAKMEM, "run", "--set", f"check={'1' * 5000}", "--", "true"])
+    assert (outcome.status, outcome.stdout) == (125, b"")
+    assert outcome.stderr.endswith(" is not a number (0..2)\n")
+
+
 def test_damaged_words_of_the_loader_are_passed_over() -> None:
     line = "  7:\tbinding file /bin/p [0] to /lib/h.so [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
     (found,) = trial.parse(f"noise\n{line}binding file\n{line}", frozenset({"malloc"}))

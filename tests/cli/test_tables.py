@@ -92,6 +92,9 @@ def test_table_with_a_mistake_is_named_with_its_line(tmp_path: Path) -> None:
     [
         ("verbose", ["0", "1", "on", "No", "TRUE"], ["2", "", "maybe"]),
         ("huge_cache_bytes", ["0", "64m", "1G", "4096"], ["64q", "-1", "m", "1T"]),
+        ("huge_cache_bytes", ["0" * 5000 + "1K"], ["1" * 5000, "1" * 5000 + "K"]),
+        ("check", ["0" * 5000 + "1"], ["1" * 5000]),
+        ("report", ["", "/nowhere/caf\udce9", "\udce9" * 4095], ["\udce9" * 4096]),
         ("refill_blocks", ["1", "63"], ["0", "64", "1K", "¹"]),
         ("mode", ["lean", "FAST"], ["", "quick", "1"]),
     ],

@@ -12,6 +12,7 @@ from hakmem.errors import HakmemError
 
 UNITS = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 SIZE_SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+DIGITS_MAX = 20
 BOOL_WORDS = {
     "0": 0, "false": 0, "no": 0, "off": 0,
     "1": 1, "true": 1, "yes": 1, "on": 1,
@@ -31,6 +32,12 @@ class Choice:
     name: str
     number: int
     help: str
+
+
+def _decimal(digits: str) -> int | None:
+    """None for what has no room in 64 bits. Python refuses to read very many digits."""
+    significant = digits.lstrip("0")
+    return int(significant or "0") if len(significant) <= DIGITS_MAX else None
 
 
 @dataclass(frozen=True)
@@ -73,15 +80,17 @@ class Option:
         if self.type == "BOOL":
             number = BOOL_WORDS.get(word)
         elif self.type == "BYTES" and word[:-1].isdecimal() and word[-1:] in SIZE_SUFFIXES:
-            number = int(word[:-1]) * SIZE_SUFFIXES[word[-1]]
+            digits = _decimal(word[:-1])
+            number = None if digits is None else digits * SIZE_SUFFIXES[word[-1]]
         elif self.type != "STRING" and word.isdecimal():
-            number = int(word)
+            number = _decimal(word)
         return number if number is not None and self.min <= number <= self.max else None
 
     def problem(self, value: str) -> str | None:
         """Why the library would not take this value, or None when it would."""
         if self.type == "STRING":
-            return None if len(value.encode()) <= self.max else f"is longer than {self.max} bytes"
+            count = len(value.encode(errors="surrogateescape"))
+            return None if count <= self.max else f"is longer than {self.max} bytes"
         if self.number_of(value) is not None:
             return None
         if self.type == "ENUM":
