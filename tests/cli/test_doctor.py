@@ -167,6 +167,30 @@ def test_values_that_are_odd(build_program: Compile) -> None:
     assert outcome.stderr.endswith(" is not a number (0..2)\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("HAKMEM_CHECK", "1 ", False),
+        ("HAKMEM_CHEC\u212a", "1", False),
+        ("HAKMEM_CONF", " \tcheck\r: 1 , ", True),
+        ("HAKMEM_CONF", "check:1\n", False),
+        ("HAKMEM_CONF", "\fcheck:1", False),
+        ("HAKMEM_CONF", "check:\u00a01", False),
+        ("HAKMEM_CONF", "check:1,\n", False),
+    ],
+)
+def test_blanks_and_letters_are_judged_as_the_library_does(
+    build_program: Compile, name: str, value: str, is_taken: bool
+) -> None:
+    program = build_program("plain.c")
+    environment = clean_environment(**{name: value})
+    outcome, facts = doctor(program, environment=environment)
+    assert bool(texts(facts, "variable", False)) is not is_taken, facts
+    assert outcome.status == (0 if is_taken else 1)
+    warned = call([program, "0"], environment={**environment, "LD_PRELOAD": str(library())})
+    assert (warned.stderr == "") is is_taken, warned
+
+
 def test_damaged_words_of_the_loader_are_passed_over() -> None:
     line = "  7:\tbinding file /bin/p [0] to /lib/h.so [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
     (found,) = trial.parse(f"noise\n{line}binding file\n{line}", frozenset({"malloc"}))

@@ -13,6 +13,8 @@ from hakmem.errors import HakmemError
 UNITS = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 SIZE_SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 DIGITS_MAX = 20
+# What the library trims around items of HAKMEM_CONF and of profiles; around variables, nothing.
+BLANKS = " \t\r"
 BOOL_WORDS = {
     "0": 0, "false": 0, "no": 0, "off": 0,
     "1": 1, "true": 1, "yes": 1, "on": 1,
@@ -70,11 +72,11 @@ class Option:
 
     def number_of(self, value: str) -> int | None:
         """The number that a value stands for, unless it is no value of this option, or text."""
-        word = value.strip().lower()
         number: int | None = None
-        if not word.isascii():
-            # Python has more digits than the library.
+        if not value.isascii():
+            # Python has more digits than the library, and more capitals.
             return None
+        word = value.lower()
         if self.type == "ENUM":
             return next((choice.number for choice in self.choices if choice.name == word), None)
         if self.type == "BOOL":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hakmem.diagnosis.finding import Finding
 from hakmem.errors import HakmemError
-from hakmem.options import Option, OptionTable, read_options
+from hakmem.options import BLANKS, Option, OptionTable, read_options
 from hakmem.project import Project
 from hakmem.tune.format import read_format
 
@@ -41,7 +41,8 @@ def variable_findings(
             problem = None
         else:
             own = name.removeprefix("HAKMEM_")
-            problem = UNKNOWN if own != own.upper() else _problem(own.lower(), value, table, others)
+            is_name = own.isascii() and own == own.upper()
+            problem = _problem(own.lower(), value, table, others) if is_name else UNKNOWN
         text = f"{name}={_shown(value)}"
         if problem is not None:
             text += f": ignored, because {problem}"
@@ -60,8 +61,8 @@ def _problem(name: str, value: str, table: OptionTable, others: Collection[str])
 def _conf_problem(text: str, table: OptionTable, others: Collection[str]) -> str | None:
     """Of any of its items, name:value with commas between."""
     problems = []
-    for item in (item.strip() for item in text.split(",")):
-        name, colon, value = (part.strip() for part in item.partition(":"))
+    for item in (item.strip(BLANKS) for item in text.split(",")):
+        name, colon, value = (part.strip(BLANKS) for part in item.partition(":"))
         problem = _problem(name, value, table, others) if colon else "it has no ':' and value"
         if item and problem is not None:
             problems.append(f"of {_shown(item)!r} {problem}")

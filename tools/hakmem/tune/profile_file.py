@@ -11,12 +11,11 @@ from pathlib import Path
 
 from hakmem.errors import UsageError
 from hakmem.inspect.model import PAGE_BYTES, REQUEST_STEP_BYTES
-from hakmem.options import SIZE_SUFFIXES, Option, OptionTable
+from hakmem.options import BLANKS, SIZE_SUFFIXES, Option, OptionTable
 from hakmem.tune.format import Format
 
 FORMAT = "1"
 COMMENT_WIDTH = 96
-BLANKS = " \t\r"  # as the library has them
 HEX = re.compile(r"([0-9a-fA-F]{2})+")
 
 
