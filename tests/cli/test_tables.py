@@ -189,6 +189,19 @@ def test_doctor() -> None:
         assert findings[tool]["ok"] is True
 
 
+def test_doctor_tells_of_a_setting_that_is_ignored() -> None:
+    environment = clean_environment(HAKMEM_NO_SUCH="1", HAKMEM_MODE="lean")
+    outcome = call([*HAKMEM, "doctor"], environment=environment)
+    text = outcome.stdout.decode()
+    assert outcome.status == 1
+    assert re.search(r"^note variable +HAKMEM_MODE=lean$", text, re.MULTILINE)
+    assert re.search(
+        r"^BAD  variable +HAKMEM_NO_SUCH=1: ignored, because there is no such option$",
+        text,
+        re.MULTILINE,
+    )
+
+
 def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     outcome = call([*HAKMEM, "doctor"], environment=clean_environment(PATH=str(tmp_path)))

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from hakmem import build, render
 from hakmem.diagnosis import command, machine
 from hakmem.diagnosis.finding import Finding
+from hakmem.diagnosis.variables import variable_findings
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
 from hakmem.project import Project, find_project
@@ -91,14 +92,6 @@ def _library(project: Project) -> Finding:
     return Finding("library", True, str(project.library))
 
 
-def _environment() -> list[Finding]:
-    return [
-        Finding(name.lower(), None, f"{name}={value}")
-        for name, value in sorted(os.environ.items())
-        if name == "LD_PRELOAD" or name.startswith("HAKMEM_")
-    ]
-
-
 def _active(project: Project) -> Finding:
     """Runs the whole route on a program that allocates: this interpreter's dynamic parent, sh."""
     with TemporaryDirectory(prefix="hakmem-doctor-") as directory:
@@ -124,7 +117,7 @@ def _machine(project: Project) -> list[Finding]:
     if version is not None:
         findings.append(version)
     findings.append(_library(project))
-    findings.extend(_environment())
+    findings.extend(variable_findings(os.environ, project))
     findings.extend(machine.examine())
     try:
         can_run = project.library.is_file() or not build.missing_tools()
