@@ -63,6 +63,8 @@ def test_options_as_text() -> None:
         "HAKMEM_PURGE_DELAY_MS",
     ]
     assert "Preset by mode: lean 50." in chosen
+    other = call([*HAKMEM, "options", "prewarm_blocks", "HAKMEM_DEBUG_TIMING"]).stdout.decode()
+    assert re.findall(r"^HAKMEM_\w+", other, re.MULTILINE) == ["HAKMEM_RESEARCH", "HAKMEM_PREWARM"]
     unknown = call([*HAKMEM, "options", "nonsense"])
     assert (unknown.status, unknown.stdout) == (2, b"")
 

@@ -123,6 +123,14 @@ def test_any_live_option(busy: subprocess.Popen[bytes]) -> None:
     assert options["retain_slabs"].origin == "default"
 
 
+def test_other_name_of_an_option(busy: subprocess.Popen[bytes]) -> None:
+    done = hakmem_set(busy.pid, "debug_timing=on", "HAKMEM_POOL_REFILL_BATCH=9", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["set"] == {"research": 1, "refill_blocks": 9}
+    options = {option.name: option.value for option in take(str(busy.pid)).options}
+    assert (options["research"], options["refill_blocks"]) == (1, 9)
+
+
 def test_what_cannot_be_set(busy: subprocess.Popen[bytes], tmp_path: Path) -> None:
     require_refusal(hakmem_set(busy.pid, "research=perhaps"), "research", "0 or 1")
     require_refusal(hakmem_set(busy.pid, "mode=lean"), "when a program starts")

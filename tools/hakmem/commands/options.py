@@ -39,10 +39,11 @@ def run(options: argparse.Namespace) -> int:
     chosen = list(table.options)
     if options.names:
         names = [name.lower().removeprefix("hakmem_") for name in options.names]
-        unknown = [name for name in names if table.find(name) is None]
+        found = {name: table.find(name) for name in names}
+        unknown = [name for name in names if found[name] is None]
         if unknown:
             raise UsageError(f"there is no option {', '.join(unknown)}")
-        chosen = [option for option in table.options if option.name in names]
+        chosen = [option for option in table.options if option in found.values()]
     if options.json:
         sys.stdout.write(render.json_text(render.options_json(table, chosen)))
     else:

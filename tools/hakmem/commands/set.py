@@ -75,11 +75,13 @@ def parse(wishes: list[str], table: OptionTable) -> dict[str, int]:
         elif name in (PURGE, EVENTS):
             raise UsageError(f"{wish!r}: what can be set is purge=now, events=on, events=off")
         else:
-            parsed[name] = _option(name, value, table)
+            own, number = _option(name, value, table)
+            parsed[own] = number
     return parsed
 
 
-def _option(name: str, value: str, table: OptionTable) -> int:
+def _option(name: str, value: str, table: OptionTable) -> tuple[str, int]:
+    """The option's own name, which the process knows it by, and the number."""
     option = table.find(name)
     if option is None:
         raise UsageError(f"there is no option {name}; beside options, events and purge can be set")
@@ -88,7 +90,7 @@ def _option(name: str, value: str, table: OptionTable) -> int:
     number = option.number_of(value)
     if number is None:
         raise UsageError(f"{name}: {value!r} {option.problem(value)}")
-    return number
+    return option.name, number
 
 
 def run(options: argparse.Namespace) -> int:
