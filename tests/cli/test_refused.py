@@ -160,17 +160,42 @@ def test_script_started_through_env_is_followed(
 
 
 def test_scripts_run(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "shell-of-test").symlink_to("/bin/sh")
     for name, text in {
         "sh": "#!/bin/sh\nexit 21\n",
         "env": "#!/usr/bin/env perl\nexit 21;\n",
         "option": "#!/usr/bin/env -S -u A perl\nexit 21;\n",
         "variable": "#!/usr/bin/env -S ${SHELL_OF_TEST}\nexit 21\n",
+        "path": f"#!/usr/bin/env -S A=1 PATH={folder} shell-of-test\nexit 21\n",
         "none": "exit 21\n",
     }.items():
         environment = clean_environment(SHELL_OF_TEST="/bin/sh")
         outcome = run(make_script(tmp_path / name, text), environment=environment)
         assert outcome.status == 21, name
         assert outcome.stderr.startswith("hakmem: active"), name
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("-S PATH=/x perl", None),
+        ("-S PATH=/x /usr/bin/perl", "/usr/bin/perl"),
+        ("-S MYPATH=/x perl", "perl"),
+        ("-S -i perl", None),
+        ("-S - A=1 perl", None),
+        ("-S -u PATH perl", None),
+        ("-S -vu PATH perl", None),
+        ("-S --unset=PATH perl", None),
+        ("-S --unset PATH perl", None),
+        ("-S -u PATHS perl", "perl"),
+        ("-S -v -C /i perl", "perl"),
+    ],
+)
+def test_program_that_env_starts(words: str, told: str | None) -> None:
+    """Only env can tell where it is not the caller's PATH that counts."""
+    assert preload._started_by_env(words) == told
 
 
 def test_script_without_its_interpreter(run: Run, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ CARRIES = (
 # Options of env(1) whose value is the next word.
 ENV_WITH_VALUE = re.compile(r"-[0iv]*[uC]|--unset|--chdir")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+# What has it look for the program elsewhere than in the caller's PATH.
+ENV_OTHER_PATH = re.compile(
+    r"PATH=.*|-|-[0v]*i.*|--ignore-environment|(-[0v]*u|--unset=?)PATH", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -136,11 +140,13 @@ def _started_by_env(argument: str) -> str | None:
         except ValueError:
             return None
     rest = iter(words)
+    path_is_ours = True
     for word in rest:
-        if ENV_WITH_VALUE.fullmatch(word):
-            next(rest, None)
-        elif not word.startswith("-") and not ASSIGNMENT.match(word):
-            return None if "$" in word else word
+        value = next(rest, "") if ENV_WITH_VALUE.fullmatch(word) else ""
+        if not word.startswith("-") and not ASSIGNMENT.match(word):
+            is_told = "$" not in word and (path_is_ours or "/" in word)
+            return word if is_told else None
+        path_is_ours = path_is_ours and not ENV_OTHER_PATH.fullmatch(word + value)
     return None
 
 
