@@ -156,6 +156,7 @@ def test_help_has_examples(verb: str | None) -> None:
     [
         (["set", "1", "=1"], "'=1': write it as NAME=VALUE"),
         (["set", "1", "research"], "'research': write it as NAME=VALUE"),
+        (["diff", "--fail-above", "9" * 400, "1", "1"], "9' is no size; write 4096, 64K or 1M"),
         (["soak", "--minutes", "x"], "x is not a positive number"),
         (["soak", "--threads", "x"], "x is not a positive number"),
     ],

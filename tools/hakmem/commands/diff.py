@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -34,9 +35,11 @@ unreadable, 3 the counts are too uncertain to tell.
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.strip().lower())
-    if found is None:
+    # Of too many digits a float is made that is no number.
+    value = float(found[1]) * SIZE_SUFFIXES.get(found[2], 1) if found is not None else math.inf
+    if value == math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 64K or 1M")
-    return int(float(found[1]) * SIZE_SUFFIXES.get(found[2], 1))
+    return int(value)
 
 
 def _percent(text: str) -> float:
