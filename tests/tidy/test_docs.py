@@ -12,6 +12,8 @@ import pytest
 from hakmem.cli import make_parser
 from hakmem.manual import read_verbs, roff
 from hakmem.options import read_counters, read_options
+from hakmem.project import find_project
+from hakmem.tune.format import read_format
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ROOT / "src/config/options.def"
@@ -105,6 +107,15 @@ def test_numbers_are_shown_as_users_write_them() -> None:
     assert option is not None
     shown = {value: gen_docs.show(option, value) for value in (0, 1023, 1024, 1536, 3 << 20)}
     assert shown == {0: "0", 1023: "1023", 1024: "1K", 1536: "1536", 3 << 20: "3M"}
+
+
+def test_documents_know_how_many_size_classes_there_are() -> None:
+    told = []
+    for name in ("OBSERVING", "PROFILES"):
+        text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+        told += re.findall(r"only classes with slabs, at most (\d+)|[aA]t most (\d+) classes", text)
+    most = read_format(find_project()).classes_max
+    assert [int(one or other) for one, other in told] == [most] * 3
 
 
 def test_stale_document_is_noticed_and_renewed(tmp_path: Path) -> None:
