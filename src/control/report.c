@@ -18,7 +18,9 @@ enum {
     REPORT_BYTES = 1024 * 1024,
     // Storage for the proof is taken in steps of this many bytes.
     BACKED_STEP_BYTES = 64 * 1024,
-    PATH_BYTES = 4096 + 48,  // the directory, and a name of two numbers
+    DIRECTORY_BYTES = 4096,
+    NAME_BYTES = 48,  // two numbers
+    PATH_BYTES = DIRECTORY_BYTES + NAME_BYTES,
 };
 
 // The fields that every report begins with.
@@ -76,8 +78,9 @@ static struct report {
     size_t proof_end;
     size_t backed_end;
     bool finished;
-    // Too long for the stack of a small thread.
+    // Too long for the stack of a small thread. The directory, as it was found at the start, and behind it the latest file's name.
     char path[PATH_BYTES];
+    size_t directory_bytes;
     struct stats scratch;
 } report;
 
@@ -270,11 +273,32 @@ static void write_common_header(struct writer *writer) {
     write_string(writer, "\n");
 }
 
+// A program may be in another directory when it forks: one that is given from where it starts is kept with the whole path. As it was
+// given where that is too long or unknown, or leads nowhere: past a directory that only those may pass who started the program.
+static void find_directory(void) {
+    const size_t given_bytes = strlen(options.report);
+    struct writer writer = {report.path, report.path + sizeof report.path - 1};
+    if (options.report[0] != '/' && given_bytes + NAME_BYTES < DIRECTORY_BYTES) {
+        writer.at +=
+            os_file_working_directory(report.path, DIRECTORY_BYTES - NAME_BYTES - given_bytes);
+        if (writer.at != report.path) {
+            write_string(&writer, "/");
+        }
+    }
+    write_string(&writer, options.report);
+    *writer.at = '\0';
+    if (!os_file_exists(report.path)) {
+        memcpy(report.path, options.report, given_bytes + 1);
+        writer.at = report.path + given_bytes;
+    }
+    report.directory_bytes = (size_t)(writer.at - report.path);
+}
+
 static char *create_file(void) {
     const uint64_t now_ns = os_clock_ns();
     report.process_id = os_process_id();
-    struct writer writer = {report.path, report.path + sizeof report.path - 1};
-    write_string(&writer, options.report);
+    struct writer writer = {report.path + report.directory_bytes,
+                            report.path + sizeof report.path - 1};
     write_string(&writer, "/");
     write_number(&writer, report.process_id, 10);
     write_string(&writer, ".");
@@ -310,6 +334,7 @@ void report_start(void) {
     if (options.report[0] == '\0') {
         return;
     }
+    find_directory();
     char *file = create_file();
     if (file == NULL) {
         // Without the directory the run is over: what a daemon starts later has nobody to tell.

@@ -173,6 +173,14 @@ size_t os_file_read_link(const char *path, char *text, size_t capacity) {
     return length > 0 ? (size_t)length : 0;
 }
 
+size_t os_file_working_directory(char *path, size_t capacity) {
+    const int saved_errno = errno;
+    const long bytes = syscall(SYS_getcwd, path, capacity);
+    errno = saved_errno;
+    // "(unreachable)" stands before what is outside.
+    return bytes > 0 && path[0] == '/' ? (size_t)bytes - 1 : 0;
+}
+
 bool os_file_of_library(char *path, size_t capacity) {
     if (!os_describe_mapping((uintptr_t)os_file_of_library, path, capacity)) {
         return false;

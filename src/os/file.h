@@ -49,6 +49,9 @@ bool os_file_put_over(void *start, void *place, size_t bytes);
 size_t os_file_read(const char *path, char *text, size_t capacity);
 size_t os_file_read_link(const char *path, char *text, size_t capacity);
 
+// The path of the working directory, NUL-terminated; the length, 0 where it is too long, unknown, or outside of the process's root.
+size_t os_file_working_directory(char *path, size_t capacity);
+
 // The path of the file that holds this library, as /proc/self/maps has it, into `path`, NUL-terminated.
 // False when it is not known or too long.
 bool os_file_of_library(char *path, size_t capacity);

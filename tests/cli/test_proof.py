@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.schema import read_reports
 from tests.cli.support import (
     HAKMEM,
     Compile,
@@ -91,6 +92,28 @@ def test_report_directory_that_cannot_be_used_is_said_once(
         outcome = call([program, "3"], environment=environment)
         assert outcome.status == 3
         assert outcome.stderr == said
+
+
+FORKS_ELSEWHERE = """
+import os
+os.chdir("/")
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_directory_is_the_one_of_the_start(tmp_path: Path) -> None:
+    """One that is named from where the program starts, and the program goes elsewhere."""
+    (tmp_path / "reports").mkdir()
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT="reports")
+    command = ["/usr/bin/python3", "-c", FORKS_ELSEWHERE]
+    outcome = call(command, environment=environment, cwd=tmp_path)
+    assert (outcome.status, outcome.stderr) == (0, "")
+    reports = read_reports(tmp_path / "reports")
+    assert [report.forked for report in reports] == [False, True]
+    assert reports[0].books["unreported_children"] == 0
 
 
 def test_small_file_limit_does_not_kill_the_program(build_program: Compile, tmp_path: Path) -> None:
