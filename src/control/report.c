@@ -322,12 +322,32 @@ static struct writer write_own_header(char *file, bool forked) {
     return writer;
 }
 
-static void warn_of_directory(void) {
+static void warn(const char *lacks, const char *result) {
     struct text line = {0};
-    text_string(&line, "hakmem: option HAKMEM_REPORT: no file can be made in '");
+    text_string(&line, "hakmem: option HAKMEM_REPORT: no file ");
+    text_string(&line, lacks);
+    text_string(&line, "can be made in '");
     text_escaped(&line, options.report, strlen(options.report), 200);
-    text_string(&line, "', no report is written\n");
+    text_string(&line, result);
     text_flush(&line, 2);
+}
+
+// Tells the run that this program has no report although it is served: its files are limited, or the disk is full.
+static bool leave_empty_file(void) {
+    const int file = os_file_create(report.path);
+    if (file >= 0) {
+        os_file_close(file);
+    }
+    return file >= 0;
+}
+
+static void do_without_file(void) {
+    if (leave_empty_file()) {
+        warn("of 1 MiB ", "', the report is empty\n");
+    } else if (os_file_exists(options.report)) {
+        // Without the directory the run is over: what a daemon starts later has nobody to tell.
+        warn("", "', no report is written\n");
+    }
 }
 
 void report_start(void) {
@@ -337,10 +357,7 @@ void report_start(void) {
     find_directory();
     char *file = create_file();
     if (file == NULL) {
-        // Without the directory the run is over: what a daemon starts later has nobody to tell.
-        if (os_file_exists(options.report)) {
-            warn_of_directory();
-        }
+        do_without_file();
         return;
     }
     struct writer header = write_own_header(file, false);

@@ -10,6 +10,8 @@
 //          process was forked. The first is `state`: 1 started, 2 ended through exit.
 //   16384  text, one line per fact of control/proof.h:
 //          "start|exit\tmodule\tsymbol\tprovider\tcall|pointer|data|defines\n"
+// It is empty where a program is served, but its report could not be made as long as that.
+//
 // Field names are the rows of config/counters.def, after the few that every report begins with.
 //
 // Without the option, every function here returns at once. None allocates; errno is preserved.

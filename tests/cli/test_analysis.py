@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from hakmem import analysis, render
 from hakmem.analysis import Verdict
-from hakmem.schema import ProofLine, Report, parse_report, read_reports
+from hakmem.schema import ProofLine, Report, parse_report, read_reports, unwritten
 from hakmem.spawn import Ended
 from hakmem.watch import Image
 from tests.cli.support import call, clean_environment, library
@@ -58,7 +59,10 @@ def image(pid: int, exe: str, parent: str | None = None) -> Image:
 
 
 def summarise(
-    reports: list[Report], images: list[Image], ended: Ended = ENDED
+    reports: list[Report],
+    images: list[Image],
+    ended: Ended = ENDED,
+    unwritten: Sequence[int] = (),
 ) -> analysis.RunFacts:
     return analysis.summarise(
         reports,
@@ -66,7 +70,8 @@ def summarise(
         ended,
         program="/bin/p",
         is_alive=lambda pid: False,
-        explain=lambda found: f"why {found.exe}",
+        explain=lambda found: None if "limited" in found.exe else f"why {found.exe}",
+        unwritten=unwritten,
     )
 
 
@@ -126,6 +131,57 @@ def test_absent_programs() -> None:
     # In a pid namespace of its own a process knows itself by another number.
     inner = Image(4711, 10, None, "/bin/p", None)
     assert summarise([good], [inner]).absent == ()
+
+
+def told(facts: analysis.RunFacts) -> list[tuple[int, str]]:
+    assert all(row.reason == analysis.UNWRITTEN for row in facts.unwritten)
+    return [(row.pid, row.exe) for row in facts.unwritten]
+
+
+def test_report_that_could_not_be_written_is_no_other_malloc() -> None:
+    alone = summarise([], [], unwritten=[10])
+    assert (alone.verdict, alone.served_nothing) == (Verdict.UNPROVED, False)
+    assert told(alone) == [(10, "/bin/p")] and alone.absent == ()
+    assert analysis.UNWRITTEN in render.summary_text(alone, ENDED, PLAIN)
+    good, child = report(*GOOD), image(11, "/bin/limited", "/bin/p")
+    beside = summarise([good], [image(10, "/bin/p"), child], unwritten=[11])
+    assert beside.verdict is Verdict.UNPROVED and not beside.served_nothing
+    assert told(beside) == [(11, "/bin/limited")] and beside.absent == ()
+    assert "1 proved, 1 NOT proved" in render.summary_text(beside, ENDED, PLAIN)
+    # Without its file the same child had another malloc.
+    assert summarise([good], [child]).verdict is Verdict.PARTIAL
+
+
+def test_report_that_could_not_be_written_hides_nothing_else() -> None:
+    good = report(*GOOD)
+    static = image(11, "/bin/static", "/bin/p")
+    facts = summarise([good], [static, image(12, "/bin/limited", "/bin/p")], unwritten=[12])
+    assert facts.verdict is Verdict.PARTIAL
+    assert [row.exe for row in facts.absent] == ["/bin/static"]
+    assert told(facts) == [(12, "/bin/limited")]
+    # It became a static program by exec.
+    facts = summarise([good], [image(11, "/bin/limited"), static], unwritten=[11])
+    assert [row.exe for row in facts.absent] == ["/bin/static"]
+    assert told(facts) == [(11, "/bin/limited")]
+    other = report(line("/bin/p", "malloc", LIBC))
+    assert summarise([other], [], unwritten=[11]).verdict is Verdict.PARTIAL
+
+
+def test_report_that_could_not_be_written_of_a_program_nobody_saw() -> None:
+    """After exec the first program has a report, and the second is not known by name."""
+    assert told(summarise([report(*GOOD)], [], unwritten=[10])) == [(10, "")]
+    # In a pid namespace of its own a process knows itself by another number.
+    inner = Image(4711, 7, "/bin/p", "/bin/limited", None)
+    assert told(summarise([report(*GOOD)], [inner], unwritten=[7])) == [(4711, "/bin/limited")]
+
+
+def test_files_without_contents(tmp_path: Path) -> None:
+    for name in ("12.0abc", "7.1", "12.1", "libhakmem.so", "x.1", "13.1.2"):
+        (tmp_path / name).touch()
+    (tmp_path / "8.1").write_text("x")
+    (tmp_path / "9.1").mkdir()
+    (tmp_path / "10.1").symlink_to("7.1")
+    assert unwritten(tmp_path) == [7, 12]
 
 
 def test_number_of_another_namespace_is_not_looked_up_here() -> None:

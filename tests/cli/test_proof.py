@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -119,7 +121,48 @@ def test_directory_is_the_one_of_the_start(tmp_path: Path) -> None:
 def test_small_file_limit_does_not_kill_the_program(build_program: Compile, tmp_path: Path) -> None:
     environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_REPORT=str(tmp_path))
     command = ["bash", "-c", f"ulimit -f 1; exec {build_program('plain.c')} 3"]
-    assert call(command, environment=environment).status == 3
+    outcome = call(command, environment=environment)
+    assert outcome.status == 3
+    assert outcome.stderr == (
+        "hakmem: option HAKMEM_REPORT: no file of 1 MiB can be made in "
+        f"'{tmp_path}', the report is empty\n"
+    )
+    # The shell has a report.
+    assert sorted(file.stat().st_size > 0 for file in tmp_path.iterdir()) == [False, True]
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 4096])
+def test_program_whose_files_are_limited_is_not_proved(
+    run: Run, build_program: Compile, limit_bytes: int
+) -> None:
+    """It runs on hakmem, which cannot write so much of it: its status is its own."""
+    program = build_program("plain.c")
+    outcome = run(
+        program,
+        "3",
+        options=["--json"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes)),
+    )
+    warning, _, summary = outcome.stderr.partition("\n")
+    assert warning.startswith("hakmem: option HAKMEM_REPORT: no file of 1 MiB can be made in")
+    facts = json.loads(summary)
+    assert (outcome.status, facts["exit_status"], facts["verdict"]) == (3, 3, "unproved")
+    (row,) = facts["unwritten"]
+    assert row["exe"] == str(program)
+    assert "its files are limited (ulimit -f)" in row["reason"]
+    assert facts["absent"] == []
+
+
+def test_child_whose_files_are_limited_is_not_proved(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    nap = build_program("nap.c")
+    summary = summarise("sh", "-c", f"(ulimit -f 0; exec {nap} 500); exit 4")
+    assert (summary.status, summary.facts["verdict"]) == (4, "unproved")
+    assert "hakmem: not proved" in summary.stderr
+    (row,) = summary.facts["unwritten"]
+    assert row["exe"] == str(nap)
+    assert summary.facts["absent"] == []
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 4096, 5000])

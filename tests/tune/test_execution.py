@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from pathlib import Path
 
 import pytest
 
-from hakmem.tune.execution import prepare, run
+from hakmem.tune.execution import RunFailedError, prepare, run
 from hakmem.watch import is_alive
 from tests.cli.support import library
 from tests.patience import HANG_SECONDS
@@ -52,3 +53,15 @@ def test_a_server_in_the_background_counts_and_is_ended(script: str, tmp_path: P
     assert "perl" in {re.sub(r"[\d.]+$", "", Path(report.exe).name) for report in done.reports}
     # Nothing is left to wait for.
     assert not re.search(rf"\b{int(said.read_text())}\b", children())
+
+
+def test_a_program_whose_files_are_limited_is_told_so() -> None:
+    """It ran on hakmem, which could not write its report."""
+    command = prepare(["true"], library())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(RunFailedError, match="its files are limited"):
+            run(command, {}, HANG_SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,11 @@ from hakmem.spawn import Ended
 from hakmem.watch import Image, file_name
 
 NOWHERE = "-"
+UNWRITTEN = (
+    "hakmem was loaded, but could not write its report: its files are limited (ulimit -f), or the"
+    " disk is full"
+)
+LEFT_NO_REPORT = "left no report: it did not load hakmem, or ended before it could"
 # Files that every process brings a malloc or the C++ operators with, there to be replaced.
 SYSTEM_ALLOCATORS = ("libc.so.", "ld-linux", "libstdc++.so.", "libc++.so.", "libc++abi.so.")
 # Any of these moves as soon as hakmem hands out its first block.
@@ -82,8 +87,9 @@ class RunFacts:
     library: str
     processes: tuple[ProcessFacts, ...]
     absent: tuple[Absent, ...]
+    unwritten: tuple[Absent, ...]  # hakmem was loaded there: they are not among the absent
     process_count: int
-    root_reported: bool
+    root_loaded: bool
     totals: dict[str, int]
     largest: ProcessFacts | None
     top_classes: tuple[SizeClass, ...]
@@ -97,7 +103,7 @@ class RunFacts:
     @property
     def served_nothing(self) -> bool:
         """The program never loaded hakmem, or ran on another malloc altogether."""
-        return not self.root_reported or self.verdict is Verdict.INACTIVE
+        return not self.root_loaded or self.verdict is Verdict.INACTIVE
 
 
 def _violates(line: ProofLine, library: str) -> bool:
@@ -252,17 +258,54 @@ def _facts(
 def find_absent(
     reports: Sequence[Report],
     images: Sequence[Image],
-    explain: Callable[[Image], str],
+    explain: Callable[[Image], str | None],
+    unwritten: Collection[int] = (),
 ) -> tuple[Absent, ...]:
     """A child between vfork and exec runs its parent's program on its parent's heap, and a program
     seen once may have been seen before its loader was done: neither counts as absent unless the
-    program differs from its parent's and left no report by the end."""
+    program differs from its parent's and left no report by the end.
+
+    `explain` has no reason for a program that should have loaded hakmem: it did where the process
+    is `unwritten`."""
     reported = {(report.pid, file_name(report.exe)) for report in reports}
-    return tuple(
-        Absent(image.pid, image.exe, explain(image))
+    found = [
+        (image, explain(image))
         for image in images
         if (image.inner_pid, image.exe) not in reported and image.exe != image.parent_exe
+    ]
+    return tuple(
+        Absent(image.pid, image.exe, reason or LEFT_NO_REPORT)
+        for image, reason in found
+        if reason is not None or image.inner_pid not in unwritten
     )
+
+
+def find_unwritten(
+    unwritten: Iterable[int],
+    images: Sequence[Image],
+    reports: Sequence[Report],
+    absent: Sequence[Absent],
+    root: Image,
+) -> tuple[Absent, ...]:
+    """One row for each process; of several programs that it ran the last one that could be meant,
+    if one was seen."""
+    reported = {(report.pid, file_name(report.exe)) for report in reports}
+    root_reported = any(report.pid == root.pid and not report.forked for report in reports)
+    missing = {(program.pid, program.exe) for program in absent}
+    rows = []
+    for pid in unwritten:
+        seen = [
+            image
+            for image in images
+            if image.inner_pid == pid
+            and (pid, image.exe) not in reported
+            and (image.pid, image.exe) not in missing
+        ]
+        if not seen and pid == root.pid and not root_reported:
+            seen = [root]
+        image = seen[-1] if seen else Image(pid, pid, None, "", None)
+        rows.append(Absent(image.pid, image.exe, UNWRITTEN))
+    return tuple(rows)
 
 
 def summarise(
@@ -272,27 +315,32 @@ def summarise(
     *,
     program: str,
     is_alive: Callable[[int], bool],
-    explain: Callable[[Image], str],
+    explain: Callable[[Image], str | None],
+    unwritten: Collection[int] = (),
     top_count: int = 5,
 ) -> RunFacts:
-    """`program` is the file that was started as process `ended.pid`."""
+    """`program` is the file that was started as process `ended.pid`; `explain` says why a program
+    did not load hakmem, if that can be told; `unwritten` could not write their reports."""
     processes = tuple(
         _facts(report, reports[index + 1 :], images, is_alive)
         for index, report in enumerate(reports)
     )
     processes = _with_kernels_peak(processes, images, ended)
-    absent = list(find_absent(reports, images, explain))
-    root_reported = any(report.pid == ended.pid and not report.forked for report in reports)
-    if not root_reported and not any(image.pid == ended.pid for image in absent):
+    absent = list(find_absent(reports, images, explain, unwritten))
+    root = Image(ended.pid, ended.pid, None, program, None)
+    root_loaded = ended.pid in unwritten or any(
+        report.pid == ended.pid and not report.forked for report in reports
+    )
+    if not root_loaded and not any(image.pid == ended.pid for image in absent):
         # It was gone before the first look.
-        root = Image(ended.pid, ended.pid, None, program, None)
-        absent.insert(0, Absent(root.pid, root.exe, explain(root)))
+        absent.insert(0, Absent(root.pid, root.exe, explain(root) or LEFT_NO_REPORT))
+    silent = find_unwritten(unwritten, images, reports, absent, root)
     verdicts = {process.verdict for process in processes}
-    if not processes or verdicts == {Verdict.INACTIVE}:
+    if not silent and (not processes or verdicts == {Verdict.INACTIVE}):
         verdict = Verdict.INACTIVE
     elif absent or verdicts & {Verdict.PARTIAL, Verdict.INACTIVE}:
         verdict = Verdict.PARTIAL
-    elif Verdict.ACTIVE in verdicts and Verdict.UNPROVED not in verdicts:
+    elif Verdict.ACTIVE in verdicts and Verdict.UNPROVED not in verdicts and not silent:
         verdict = Verdict.ACTIVE
     else:
         verdict = Verdict.UNPROVED
@@ -308,8 +356,11 @@ def summarise(
         library=reports[0].library if reports else "",
         processes=processes,
         absent=tuple(absent),
-        process_count=len({report.pid for report in reports} | {image.pid for image in absent}),
-        root_reported=root_reported,
+        unwritten=silent,
+        process_count=len(
+            {report.pid for report in reports} | {image.pid for image in (*absent, *silent)}
+        ),
+        root_loaded=root_loaded,
         totals=totals,
         largest=largest,
         top_classes=tuple(row for row in top if row.live_blocks),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from hakmem.analysis import Ending, ProcessFacts, RunFacts, Verdict, programs
+from hakmem.analysis import Absent, Ending, ProcessFacts, RunFacts, Verdict, programs
 from hakmem.options import Option, OptionTable
 from hakmem.spawn import Ended
 
@@ -103,7 +103,7 @@ def headline(facts: RunFacts, style: Style) -> str:
 
 def _problem_lines(facts: RunFacts) -> list[str]:
     lines = []
-    for absent in facts.absent:
+    for absent in (*facts.absent, *facts.unwritten):
         lines.append(f"pid {absent.pid} {absent.exe or '(unknown program)'}: {absent.reason}")
     groups: dict[tuple[str, str, str], dict[str, None]] = {}
     for process in facts.processes:
@@ -128,9 +128,9 @@ def _process_line(facts: RunFacts) -> str:
     proved = [process for process in told if process.verdict is Verdict.ACTIVE]
     names = Tally(process.report.name for process in proved)
     listed = _few([f"{name} x {count}" if count > 1 else name for name, count in names.items()])
-    others = len(told) - len(proved) + len(facts.absent)
+    others = len(told) - len(proved) + len(facts.absent) + len(facts.unwritten)
     text = f"{_plural(facts.process_count, 'process', 'processes')}"
-    program_count = len(told) + len(facts.absent)
+    program_count = len(told) + len(facts.absent) + len(facts.unwritten)
     if program_count > facts.process_count:
         text += f" ran {_plural(program_count, 'program')} (exec)"
     text += ", all proved" if not others else f"; {len(proved)} proved, {others} NOT proved"
@@ -287,6 +287,10 @@ def _process_json(process: ProcessFacts) -> Json:
     }
 
 
+def _absent_json(rows: Iterable[Absent]) -> list[Json]:
+    return [{"pid": row.pid, "exe": row.exe or None, "reason": row.reason} for row in rows]
+
+
 def summary_json(facts: RunFacts, ended: Ended, command: Sequence[str], exit_status: int) -> Json:
     peaks = [process.peak_rss_bytes for process in facts.processes]
     return {
@@ -307,10 +311,8 @@ def summary_json(facts: RunFacts, ended: Ended, command: Sequence[str], exit_sta
         "peak_rss_bytes": max(peaks, default=0) or None,
         "os_calls": dict(_os_calls(facts.totals)),
         "processes": [_process_json(process) for process in facts.processes],
-        "absent": [
-            {"pid": absent.pid, "exe": absent.exe or None, "reason": absent.reason}
-            for absent in facts.absent
-        ],
+        "absent": _absent_json(facts.absent),
+        "unwritten": _absent_json(facts.unwritten),
     }
 
 

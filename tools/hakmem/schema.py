@@ -4,6 +4,7 @@ be cut short, half written, or not ours at all."""
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ BOOKS_OFFSET = 4096
 PROOF_OFFSET = 16384
 REPORT_BYTES_MAX = 1 << 20
 REPORTS_MAX = 100_000
+REPORT_NAME = re.compile(r"([1-9][0-9]{0,9})\.[0-9a-f]{1,16}", re.ASCII)
 STATE_EXITED = 2
 # The counters come right behind the fields that every report begins with.
 LAST_OWN_FIELD = "peak_rss_bytes"
@@ -157,6 +159,21 @@ def _read(path: Path) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def unwritten(directory: Path) -> list[int]:
+    """The processes, by their own numbers, that left a file without contents: hakmem was loaded
+    there, and could not make its report."""
+    found = []
+    for entry in sorted(directory.iterdir())[:REPORTS_MAX]:
+        name = REPORT_NAME.fullmatch(entry.name)
+        try:
+            status = entry.lstat()
+        except OSError:
+            continue
+        if name is not None and stat.S_ISREG(status.st_mode) and status.st_size == 0:
+            found.append(int(name[1]))
+    return sorted(set(found))
 
 
 def read_reports(directory: Path) -> list[Report]:

@@ -149,14 +149,14 @@ def _environment(library: str, directory: Path, settings: dict[str, str]) -> dic
     }
 
 
-def explain_absence(image: Image, library: str) -> str:
-    """Why a program left no report, as far as it can be told afterwards."""
+def explain_absence(image: Image, library: str) -> str | None:
+    """Why a program did not load hakmem, as far as it can be told afterwards."""
     reason = absence.program_reason(image.exe, library)
     if reason is not None:
         return reason
     if image.preload is not None and library not in image.preload:
         return "was started without LD_PRELOAD (its environment was changed)"
-    return "left no report: it did not load hakmem, or ended before it could"
+    return None
 
 
 def _write_summary(text: str, file: Path | None) -> None:
@@ -214,6 +214,7 @@ def run(options: argparse.Namespace) -> int:
             program=target.program,
             is_alive=watch.is_alive,
             explain=lambda image: explain_absence(image, preloaded),
+            unwritten=schema.unwritten(directory),
         )
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from hakmem import preload, schema
+from hakmem.analysis import UNWRITTEN
 from hakmem.errors import HakmemError, UsageError
 from hakmem.watch import Watch, children_of, file_name
 
@@ -269,6 +270,9 @@ def run(
             raise RunFailedError(f"the program ended with {how}{_last_words(errors)}")
         reports = tuple(schema.read_reports(directory))
         refusal = _refusal(errors)
+        unwritten = schema.unwritten(directory)
+    if not reports and unwritten:
+        raise RunFailedError(UNWRITTEN)
     if not reports:
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
     peaks = [report.peak_rss_bytes for report in reports]
