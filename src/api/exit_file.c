@@ -1,6 +1,7 @@
 #include "api/exit_file.h"
 
 #include "base/atomic.h"
+#include "config/control.h"
 #include "os/file.h"
 #include "os/os.h"
 
@@ -23,18 +24,30 @@ void exit_file_keep(void) {
     atomic_store_release(&has_exit_file, true);
 }
 
-static bool leads_to_exit_file(int descriptor) {
+static bool leads_to(int descriptor, const struct os_file_identity *wanted) {
     struct os_file_identity file;
-    return os_file_identify(descriptor, &file) && file.device == exit_file.device &&
-           file.number == exit_file.number && file.special_device == exit_file.special_device;
+    return os_file_identify(descriptor, &file) && file.device == wanted->device &&
+           file.number == wanted->number && file.special_device == wanted->special_device;
+}
+
+// Of a reader outside, which cannot keep a descriptor here. Where it told nothing (its descriptor was closed, or the reader is older), no
+// file is known to be meant.
+static int output_told_from_outside(void) {
+    const struct os_file_identity told = {
+        .device = atomic_load_relaxed(&control.output_device),
+        .number = atomic_load_relaxed(&control.output_number),
+        .special_device = atomic_load_relaxed(&control.output_special_device),
+    };
+    const bool is_told = (told.device | told.number | told.special_device) != 0;
+    return is_told && leads_to(2, &told) ? 2 : -1;
 }
 
 int exit_file_output(void) {
     if (!atomic_load_acquire(&has_exit_file)) {
-        return 2;
+        return output_told_from_outside();
     }
-    if (exit_descriptor == -1 || leads_to_exit_file(exit_descriptor)) {
+    if (exit_descriptor == -1 || leads_to(exit_descriptor, &exit_file)) {
         return exit_descriptor;
     }
-    return leads_to_exit_file(2) ? 2 : -1;
+    return leads_to(2, &exit_file) ? 2 : -1;
 }

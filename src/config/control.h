@@ -11,6 +11,9 @@ struct control {
     _Atomic(uint32_t) events;  // 1: events of kind ASKED wanted
     // They differ: what hakmem_trim gives back is wanted, and not given back yet. Relaxed, and pairs with nothing.
     _Atomic(uint32_t) purge_wanted, purge_done;
+    // Which file descriptor 2 led to when a reader turned an option on that tells something at the end: by the end it may be a file of the
+    // program's own. All 0: nobody told. Relaxed, and pairs with nothing.
+    _Atomic(uint64_t) output_device, output_number, output_special_device;
 };
 
 extern struct control control;

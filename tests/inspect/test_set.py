@@ -20,6 +20,7 @@ from tests.inspect.support.targets import (
     await_line,
     compile_program,
     hakmem,
+    preloaded,
     require_refusal,
     running,
 )
@@ -148,3 +149,64 @@ def test_only_the_same_user(busy: subprocess.Popen[bytes], monkeypatch: pytest.M
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         with pytest.raises(InspectError, match="only that user may set"):
             Control(session.source, session.layout)
+
+
+# Says when it is ready, and ends at the end of its input, with a file of its own at the number of
+# standard error where one is named. Its child has standard output there.
+ENDING = """
+import os, sys
+print("ready", flush=True)
+sys.stdin.readline()
+if len(sys.argv) > 1:
+    os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 2)
+if os.fork() == 0:
+    os.dup2(1, 2)
+else:
+    os.wait()
+"""
+TOLD = {"leaks=1": "hakmem: leaks: process ", "stats_at_exit=1": "hakmem statistics\n"}
+
+
+@pytest.mark.parametrize("wish", TOLD)
+def test_what_it_tells_at_its_end_goes_to_standard_error(wish: str) -> None:
+    with running(["/usr/bin/python3", "-c", ENDING]) as process:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, wish)
+        assert (done.returncode, done.stderr) == (0, "")
+        pipe = Path(f"/proc/{process.pid}/fd/2").readlink()
+        assert f"what it tells at its end goes to its descriptor 2, {pipe}\n" in done.stdout
+        told, errors = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 0
+        assert errors.decode().count(TOLD[wish]) == 1
+        assert told == b""
+
+
+@pytest.mark.parametrize("wish", TOLD)
+def test_what_it_tells_at_its_end_goes_into_no_file_of_its_own(wish: str, tmp_path: Path) -> None:
+    """Its standard error is closed by then, and a file of the program's has the number."""
+    data = tmp_path / "data"
+    with running(["/usr/bin/python3", "-c", ENDING, data]) as process:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, wish, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["output"].startswith("pipe:")
+        told, errors = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 0
+        assert (told, errors, data.read_bytes()) == (b"", b"", b"")
+
+
+def test_where_it_tells_is_settled_at_its_start() -> None:
+    with running(["/usr/bin/python3", "-c", ENDING], preloaded(HAKMEM_LEAKS="1")) as process:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, "stats_at_exit=1")
+        assert "goes to what its descriptor 2 was when it started\n" in done.stdout
+        process.communicate(timeout=HANG_SECONDS)
+
+
+def test_standard_error_that_is_closed_takes_nothing() -> None:
+    closed = ENDING.replace("import os, sys", "import os, sys\nos.close(2)")
+    with running(["/usr/bin/python3", "-c", closed]) as process:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, "leaks=1")
+        assert "goes nowhere: its descriptor 2 is closed\n" in done.stdout
+        assert process.communicate(timeout=HANG_SECONDS) == (b"", b"")

@@ -19,11 +19,14 @@ examples:
   hakmem set 4242 purge_delay_ms=100     any option that `hakmem options` calls live
 
 A thread follows when it next takes a slow path: one that sleeps, when it wakes up.
+What leaks and stats_at_exit tell at the end goes to what its descriptor 2 is when they are set.
 Exit status: 0 done (a purge that no thread has begun yet is said), 2 it could not be set.
 """
 SCHEMA = "hakmem.set/1"
 EVENTS, PURGE, NOW = "events", "purge", "now"
 WAIT_MAX_S = 3600.0
+AT_ITS_START = "goes to what its descriptor 2 was when it started"
+CLOSED = "goes nowhere: its descriptor 2 is closed"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -97,14 +100,22 @@ def run(options: argparse.Namespace) -> int:
     project = find_project()
     wishes = parse(options.wishes, read_options(project.options_table))
     enter(project)
-    from hakmem.inspect.control import Control
+    from hakmem.inspect.control import TELLING, Control
+    from hakmem.inspect.errors import plain
     from hakmem.inspect.process import ProcessSource
     from hakmem.inspect.reading import Session
 
     source = ProcessSource(options.pid)
-    purged = None
+    purged, output, where = None, None, None
     with Session(source) as session:
         control = Control(source, session.layout)
+        if any(wishes.get(name) for name in TELLING):
+            where = AT_ITS_START
+            kept = control.tells_elsewhere()
+            told = control.tell_output()
+            if not kept:
+                output = told
+                where = CLOSED if told is None else f"goes to its descriptor 2, {plain(told)}"
         for name, number in wishes.items():
             if name == PURGE:
                 purged = control.purge(options.wait)
@@ -114,11 +125,19 @@ def run(options: argparse.Namespace) -> int:
                 control.set_option(name, number)
     changed = {name: number for name, number in wishes.items() if name != PURGE}
     if options.json:
-        facts = {"schema": SCHEMA, "pid": options.pid, "set": changed, "purged": purged}
+        facts = {
+            "schema": SCHEMA,
+            "pid": options.pid,
+            "set": changed,
+            "purged": purged,
+            "output": output,
+        }
         sys.stdout.write(json.dumps(facts) + "\n")
         return 0
     for name, number in changed.items():
         sys.stdout.write(f"process {options.pid}: {name} {number}\n")
+    if where is not None:
+        sys.stdout.write(f"process {options.pid}: what it tells at its end {where}\n")
     if purged is not None:
         done = "purged" if purged else "the next thread that takes a slow path will purge"
         sys.stdout.write(f"process {options.pid}: {done}\n")

@@ -10,8 +10,11 @@ from hakmem.inspect.errors import InspectError
 from hakmem.inspect.layout import Layout, offset_of
 from hakmem.inspect.process import ProcessSource
 
-WISH_BYTES, OPTION_BYTES = 4, 8
+WISH_BYTES, OPTION_BYTES, OUTPUT_BYTES = 4, 8, 8
 POLL_SECONDS = 0.01
+# These make it tell something at its end.
+TELLING = ("leaks", "stats_at_exit")
+OUTPUT = ("output_device", "output_number", "output_special_device")
 
 
 class Control:
@@ -48,6 +51,32 @@ class Control:
                 return
         raise InspectError(f"process {self.source.pid} uses a hakmem that has no option {name}")
 
+    def tells_elsewhere(self) -> bool:
+        """Whether what it tells at its end goes to what was standard error when it started: it was
+        asked for then."""
+        root = self.layout.root
+        origins = root.read_global(self.source, "option_origins")
+        runtime = root.constant("option_origin_runtime")
+        place = root.global_object("options").address
+        return any(
+            row["name"].decode() in TELLING
+            and origins[index] != runtime
+            and any(self.source.read(place + int(row["offset"]), OPTION_BYTES))
+            for index, row in enumerate(root.rows["options"])
+        )
+
+    def tell_output(self) -> str | None:
+        """Tells it which file its standard error is by now: where that is another one at its end,
+        it writes nothing there. The name of the file, None where it is closed. Before a TELLING
+        option is turned on."""
+        found = self.source.error_output()
+        numbers = (found[1].st_dev, found[1].st_ino, found[1].st_rdev) if found else (0, 0, 0)
+        # A library that has none of these writes to whatever has the number then.
+        if OUTPUT[0] in (self.structure.names or ()):
+            for name, number in zip(OUTPUT, numbers, strict=True):
+                self._write(name, number, OUTPUT_BYTES)
+        return found[0] if found else None
+
     def ask_events(self, is_on: bool) -> None:
         """Whether kinds of events are recorded that are not always."""
         self._wish("events", int(is_on))
@@ -73,5 +102,8 @@ class Control:
         return int(row["purge_wanted"]) != int(row["purge_done"])
 
     def _wish(self, name: str, value: int) -> None:
+        self._write(name, value, WISH_BYTES)
+
+    def _write(self, name: str, value: int, count: int) -> None:
         address = self.address + offset_of(self.structure, name)
-        self.source.write(address, value.to_bytes(WISH_BYTES, "little"))
+        self.source.write(address, value.to_bytes(count, "little"))

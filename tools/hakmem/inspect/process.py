@@ -147,6 +147,14 @@ class ProcessSource(MemorySource):
         except OSError:
             return None
 
+    def error_output(self) -> tuple[str, os.stat_result] | None:
+        """Name and status of the file that is its standard error now; None: it is closed."""
+        place = self.place / "fd" / "2"
+        try:
+            return str(place.readlink()), place.stat()
+        except OSError:
+            return None
+
     def _text(self, name: str) -> str:
         while True:
             try:
