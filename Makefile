@@ -155,14 +155,20 @@ bench-programs: setup | build ## Test the benchmark's real programs, also those 
 	@$(call build,release)
 	@$(call ctest,release,-C programs --label-regex bench-programs)
 
+# By the environment, so that no character in a directory's name means anything to the shell.
+install uninstall: export install_prefix = $(or $(prefix),/)
+uninstall: export install_destination = $(DESTDIR)
+
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)
-	@cmake --install build/release --prefix $(prefix)
+	@cmake --install build/release --prefix "$$install_prefix"
 
 .PHONY: uninstall
 uninstall: ## Remove what install put there (prefix=, DESTDIR=)
-	@rm -rf $(addprefix $(DESTDIR)$(prefix)/,lib/libhakmem.* lib/cmake/hakmem lib/pkgconfig/hakmem.pc include/hakmem.h \
-	    include/hakmem_inspect.h share/hakmem share/doc/hakmem share/man/man1/hakmem.1 share/man/man3/hakmem.3)
+	@for name in 'lib/libhakmem.*' lib/cmake/hakmem lib/pkgconfig/hakmem.pc include/hakmem.h include/hakmem_inspect.h \
+	    share/hakmem share/doc/hakmem share/man/man1/hakmem.1 share/man/man3/hakmem.3; do \
+	    rm -rf "$$install_destination$$install_prefix"/$$name; \
+	done
 
 .PHONY: clean
 clean: ## Remove everything that was built (keeps build/venv)

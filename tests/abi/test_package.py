@@ -205,6 +205,38 @@ def test_installed_files(prefix: Path) -> None:
     } <= installed
 
 
+@pytest.mark.parametrize("directory", ["my stage", "a'b $(false) *", "plain"])
+@pytest.mark.parametrize("prefix_given", ["/usr/local", "/opt/also here", ""])
+def test_uninstall_removes_what_install_brought_and_nothing_else(
+    build: Path, tmp_path: Path, directory: str, prefix_given: str
+) -> None:
+    """Whatever the directories are called: a space in a name is no end of it."""
+    tree = tmp_path / "tree"
+    (tree / "build").mkdir(parents=True)
+    (tree / "build/release").symlink_to(build)
+    shutil.copy(ROOT / "Makefile", tree)
+    stage = tmp_path / directory
+    kept = [tmp_path / "my/file", tmp_path / "a", tree / "stage/file", tree / "here/file"]
+    kept += [stage / prefix_given.strip("/") / "lib/libother.so", stage / "opt/also/file"]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def make(goal: str) -> set[Path]:
+        """With the library as it is built already; what there is of files then."""
+        run("make", "-C", tree, "-o", "lib", goal, f"prefix={prefix_given}",
+            f"DESTDIR={str(stage).replace('$', '$$')}")  # fmt: skip
+        return {path for path in tmp_path.rglob("*") if not path.is_dir()}
+
+    before = {path for path in tmp_path.rglob("*") if not path.is_dir()}
+    installed = make("install") - before
+    root = stage / prefix_given.strip("/")
+    assert len(installed) > 15
+    assert root / "lib/libhakmem.so.0" in installed
+    assert all(path.is_relative_to(root) for path in installed)
+    assert make("uninstall") == before
+
+
 def test_installed_files_name_no_build_path(prefix: Path, build: Path) -> None:
     for path in (*prefix.rglob("*.pc"), *prefix.rglob("*.cmake")):
         text = path.read_text(encoding="utf-8")
