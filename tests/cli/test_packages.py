@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,99 @@ def test_setup_brings_what_is_missing(tree: Path) -> None:
     assert line.endswith(f"--requirement scripts/{DEVELOPER}")
     setup("--python")
     assert len(log.read_text(encoding="utf-8").splitlines()) == 1
+
+
+# Of a user who may become root, on a system that lacks some packages. What is asked of sudo is
+# noted, and done where it is about this tree's policy; apt-get ends as told, also with its caller.
+STAND_INS = {
+    "id": "echo 1000",
+    "dpkg-query": """
+        shift 3
+        for name; do
+            case " $LACKING " in *" $name "*) ;; *) echo "installed $name" ;; esac
+        done""",
+    "sudo": """
+        echo "$@" >>"$LOG"
+        case "$*" in
+            *"apt-get install"*) eval "$APT_GET" ;;
+            *policy-rc.d) exec "$@" ;;
+            true) exit "${SUDO:-0}" ;;
+        esac""",
+}
+SERVERS = ("nginx", "redis-server", "postgresql-15")
+
+
+class Installation:
+    """The tree's scripts/setup, with stand-ins for what would reach the system."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree, self.log = tree, tree / "sudo.log"
+        self.policy, self.tools = tree / "policy-rc.d", tree / "tools"
+        setup = tree / "scripts" / "setup"
+        text = setup.read_text(encoding="utf-8")
+        assert text.count("=/usr/sbin/policy-rc.d\n") == 1
+        setup.write_text(text.replace("/usr/sbin/policy-rc.d", str(self.policy)), encoding="utf-8")
+        self.tools.mkdir()
+        for name, script in STAND_INS.items():
+            (self.tools / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            (self.tools / name).chmod(0o755)
+
+    def run(self, apt_get: str, *, lacking: Sequence[str] = (), **environment: str) -> int:
+        """The status; apt-get does this."""
+        self.log.write_text("", encoding="utf-8")
+        return subprocess.run(
+            [self.tree / "scripts" / "setup"],
+            env={**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}", "APT_GET": apt_get,
+                 "LOG": str(self.log), "LACKING": " ".join(lacking), **environment},
+            check=False, capture_output=True, timeout=HANG_SECONDS,
+        ).returncode  # fmt: skip
+
+    def asked(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8").splitlines()
+
+    def switched_off(self) -> set[str]:
+        """The services, of those that were switched off after apt-get, if that was called."""
+        asked = self.asked()
+        at = next((at for at, line in enumerate(asked) if "apt-get install" in line), 0)
+        word = "deb-systemd-helper disable "
+        return {line.removeprefix(word) for line in asked[at:] if line.startswith(word)}
+
+
+SWITCHED_OFF = {"nginx.service", "redis-server.service", "postgresql.service"}
+
+
+@pytest.mark.parametrize(
+    ("apt_get", "status"), [("true", 0), ("exit 100", 1), ("kill -TERM $PPID", 1)]
+)
+def test_servers_stay_off_however_their_installation_ends(
+    tree: Path, apt_get: str, status: int
+) -> None:
+    made = Installation(tree)
+    assert made.run(apt_get, lacking=[*SERVERS, "groff"]) == status
+    assert made.switched_off() == SWITCHED_OFF
+    assert not made.policy.exists()
+    assert made.run("true") == 0
+    assert made.asked() == []
+
+
+def test_servers_of_a_killed_setup_are_switched_off_by_the_next(tree: Path) -> None:
+    """And its policy, by which no server of the system would start for good, goes as well; not
+    while another set-up is at work, nor one that is not of scripts/setup."""
+    made = Installation(tree)
+    assert made.run("kill -KILL $PPID", lacking=SERVERS) == -signal.SIGKILL
+    policy = made.policy.read_text(encoding="utf-8")
+    assert "exit 101" in policy and made.switched_off() == set()
+    # Who gives no password is asked again.
+    assert made.run("true", SUDO="1") == 0
+    assert made.switched_off() == set()
+    made.policy.write_text(policy, encoding="utf-8")
+    assert made.run("true") == 0
+    assert made.switched_off() == SWITCHED_OFF
+    assert not made.policy.exists()
+    for text in ("#!/bin/sh\nexit 101\n", re.sub(r"process \d+", f"process {os.getpid()}", policy)):
+        made.policy.write_text(text, encoding="utf-8")
+        assert made.run("true", lacking=SERVERS) == 0
+        assert made.policy.read_text(encoding="utf-8") == text
 
 
 def test_who_may_not_install_is_told_who_may(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
