@@ -112,6 +112,29 @@ def test_level_is_chosen_where_none_is_named(tmp_path: Path) -> None:
     assert levels(tmp_path / "build") == {"-O2"}
 
 
+def werror(build: Path) -> set[bool]:
+    """Whether warnings stop the compilation of the library's files, and of the stress tests'."""
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    folders = (f"{ROOT}/src/", f"{ROOT}/tests/stress/storm")
+    return {" -Werror " in each["command"] for each in commands if each["file"].startswith(folders)}
+
+
+def test_warnings_stop_the_tests_in_a_directory_that_was_without(tmp_path: Path) -> None:
+    """And where only the library is built they stop nobody, unless that is wanted."""
+    # By the presets, as make does it; their own directory is this tree's.
+    configure(ROOT, tmp_path, "--preset", "release", "-DHAKMEM_TESTS=OFF")
+    assert werror(tmp_path) == {False}
+    configure(ROOT, tmp_path, "-DHAKMEM_TESTS=ON")
+    assert werror(tmp_path) == {True}
+    configure(ROOT, tmp_path, "-DHAKMEM_TESTS=OFF")
+    assert werror(tmp_path) == {False}
+    configure(ROOT, tmp_path, "-DHAKMEM_TESTS=OFF", "-DHAKMEM_WERROR=ON")
+    assert werror(tmp_path) == {True}
+    # What one configuration was told the presets forget.
+    configure(ROOT, tmp_path, "--preset", "release", "-DHAKMEM_TESTS=OFF")
+    assert werror(tmp_path) == {False}
+
+
 @pytest.mark.parametrize("level", ["-O0", "-Os"])
 def test_cxx_runtime_stays_optional_at_any_level(level: str, tmp_path: Path) -> None:
     """One strong reference is enough for every C program to load libstdc++."""

@@ -33,7 +33,7 @@ target_compile_options(behaviour_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-D_GNU_
 target_compile_options(behaviour_flags INTERFACE -fno-builtin -Wall -Wextra -Wshadow
   $<$<C_COMPILER_ID:GNU>:-Wno-alloc-size-larger-than -Wno-use-after-free -Wno-free-nonheap-object>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-mismatched-new-delete>
-  $<$<BOOL:${HAKMEM_WERROR}>:-Werror>)
+  $<$<BOOL:${hakmem_werror}>:-Werror>)
 target_link_libraries(behaviour_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 
 function(behaviour_program name)
