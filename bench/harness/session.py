@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import os
 import random
+import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from . import counts, host_memory, identity, machine, measure, peers, store, workshop
 from .cases import Case, choose
-from .environment import CLEAN_ENVIRONMENT
+from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import BenchError, MeasureError, RefusedError
 from .layout import PROGRAMS, display
 from .measure import Row
@@ -26,6 +28,10 @@ from .progress import Progress
 BASELINE = "glibc"
 WARM_UP_SHARE = 0.02
 Pair = tuple[str, str]
+# What hakmem says of a setting that it does not take (option_sources.c and option_profile.c).
+NOT_TAKEN = re.compile(
+    r"^hakmem: (?:option|profile) .*(?:, ignored|, kept .*|; the default is used)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,24 @@ def usable_allocators(plan: Plan) -> list[Allocator]:
     chosen, missing = peers.choose(plan.allocators, plan.own, quick=plan.quick)
     for allocator in missing:
         say(f"left out: {peers.missing_text(allocator)}")
+    for allocator in chosen:
+        require_settings(allocator)
     return chosen
+
+
+def require_settings(allocator: Allocator) -> None:
+    """BenchError where hakmem does not take a setting: the row would be named after it and be the
+    default's. Asked in the root directory, since real programs run in directories of their own."""
+    if not allocator.environment:
+        return
+    done = subprocess.run(
+        ["/bin/true"], env={**CLEAN_ENVIRONMENT, **allocator.settings()}, cwd="/",
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+        timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    told = NOT_TAKEN.search(done.stderr)
+    if told is not None:
+        raise BenchError(f"{allocator.name}: {told[0]}")
 
 
 def require_baseline(chosen: str | None, measured: Iterable[str]) -> None:

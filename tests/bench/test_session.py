@@ -231,6 +231,33 @@ def test_a_terminal_shows_what_runs_and_the_time_left(built: Path, tmp_path: Pat
     assert b"results: " in shown
 
 
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("HAKMEM_MDOE=lean", "hakmem: option HAKMEM_MDOE: unknown, ignored"),
+        ("HAKMEM_MODE=laen", "hakmem: option HAKMEM_MODE: value 'laen'.*, kept fast"),
+        ("HAKMEM_CONF=lean", "hakmem: option lean in HAKMEM_CONF: has no ':' and value, ignored"),
+        ("HAKMEM_PROFILE=./own.profile", "hakmem: profile './own.profile' .* default is used"),
+        ("HAKMEM_MODE=lean,HAKMEM_VERBOSE=1,HAKMEM_PROFILE=lean", None),
+    ],
+)
+def test_a_setting_that_is_not_taken_names_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, complaint: str | None
+) -> None:
+    """Also a profile that only this directory has: real programs run in others."""
+    library = peers.known()["hakmem"].library
+    if not library.is_file():
+        pytest.skip("libhakmem.so is not built")
+    (tmp_path / "own.profile").write_text((TOP / "profiles/lean.profile").read_text())
+    monkeypatch.chdir(tmp_path)
+    asked = plan(tmp_path / "a", allocators=["glibc"], own=[f"mine={library},{setting}"])
+    if complaint is None:
+        assert [each.name for each in session.usable_allocators(asked)][-1] == "mine"
+        return
+    with pytest.raises(BenchError, match=f"^mine: {complaint}$"):
+        session.usable_allocators(asked)
+
+
 def test_results_are_never_written_over(built: Path, tmp_path: Path) -> None:
     Session(plan(tmp_path)).store.manifest({})
     with pytest.raises(BenchError, match="already holds results"):
