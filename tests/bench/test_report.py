@@ -162,6 +162,29 @@ def test_the_metric_chooses_the_clock(tmp_path: Path) -> None:
         results.load(folder, "moon")
 
 
+@pytest.mark.parametrize("metric", ["user", "system"])
+def test_a_share_of_the_time_that_is_nothing_counts_a_tick(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metric: str
+) -> None:
+    """So much the kernel says of short runs; there is no ratio of nothing, nor a mean with it."""
+    shares: dict[str, list[float]] = {
+        "hakmem": [0, 0, 0], "glibc": [0, 1e6, 0], "floor": [8e6, 8e6, 8e6],
+    }  # fmt: skip
+    rows = [
+        {**made_up.row("tiny_lifo", name, block, 2e7), f"{metric}_ns": share}
+        for name, values in shares.items()
+        for block, share in enumerate(values)
+    ]
+    folder = made_up.write(tmp_path / "one", rows, allocator_order=list(shares))
+    loaded = results.load(folder, metric)
+    assert loaded.values("tiny_lifo", "hakmem", "time") == [4e6] * 3
+    assert loaded.values("tiny_lifo", "floor", "time") == [8e6] * 3
+    assert "1.00 [1.00, 1.00]" in report.write([folder], metric=metric)
+    assert report.summary([folder], metric=metric)
+    compare.main(folder, folder, metric=metric)
+    assert "hakmem 1.000x time" in capsys.readouterr().out
+
+
 def test_means_say_how_many_rows_they_are_over(tmp_path: Path) -> None:
     rows = [made_up.row(case, name, 0, time) for case, name, time in
             (("a", "hakmem", 1e6), ("b", "hakmem", 4e6), ("a", "glibc", 2e6), ("b", "glibc", 2e6),

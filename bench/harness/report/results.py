@@ -13,6 +13,9 @@ from ..store import COUNTS, REFUSED, read_manifest, read_rows
 Row = dict[str, Any]
 
 METRICS = {"wall": "wall_ns", "cpu": "cpu_ns", "user": "user_ns", "system": "system_ns"}
+# User and system time are shares of the processor time, which the kernel tells by ticks: of a short
+# run one may be nothing, and there is no ratio of that.
+LEAST_SHARE_NS = 4e6
 METRIC_WORDS = {
     "wall": "wall time",
     "cpu": "CPU time of all threads",
@@ -84,10 +87,11 @@ class Results:
         return [self.value(row, what) for row in self.of(case, allocator)]
 
     def value(self, row: Row, what: str) -> float:
-        """Time: of the chosen metric. Memory: the peak RSS, less what the workload's own frame
-        holds for its books and says so."""
+        """Time: of the chosen metric, user or system time a tick at least. Memory: the peak RSS,
+        less what the workload's own frame holds for its books and says so."""
         if what == "time":
-            return float(row[METRICS[self.metric]])
+            time_ns = float(row[METRICS[self.metric]])
+            return max(time_ns, LEAST_SHARE_NS) if self.metric in ("user", "system") else time_ns
         bytes_own = float(row["peak_rss_bytes"]) - float(extra(row, "frame_bytes") or 0)
         if bytes_own <= 0:
             raise BenchError(f"{row['case']} on {row['allocator']}: frame_bytes exceeds the peak")
