@@ -110,6 +110,8 @@ class Session:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        # As it is before the work begins, which loads it and may see another commit.
+        self.machine = machine.describe()
         self.folder = plan.programs or workshop.build(PROGRAMS)
         self.cases = usable_cases(choose(plan.workloads, quick=plan.quick))
         self.allocators = usable_allocators(plan)
@@ -142,7 +144,7 @@ class Session:
             "kind": self.plan.kind,
             "state": state,
             "command": self.plan.command,
-            **machine.describe(),
+            **self.machine,
             "baseline": self.baseline,
             "metric": self.plan.metric,
             "blocks": self.plan.blocks,

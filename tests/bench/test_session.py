@@ -20,7 +20,18 @@ from typing import Any
 
 import pytest
 
-from harness import cases, counts, host_memory, identity, measure, peers, session, store, strace
+from harness import (
+    cases,
+    counts,
+    host_memory,
+    identity,
+    machine,
+    measure,
+    peers,
+    session,
+    store,
+    strace,
+)
 from harness.cases import Case
 from harness.environment import CLEAN_ENVIRONMENT, pinned, run_alone
 from harness.errors import BenchError, MeasureError, RefusedError
@@ -229,6 +240,20 @@ def test_a_terminal_shows_what_runs_and_the_time_left(built: Path, tmp_path: Pat
     assert run.returncode == 0, shown
     assert b"measuring: tiny_lifo" in shown and re.search(rb"\d+:\d\d left", shown)
     assert b"results: " in shown
+
+
+def test_a_manifest_says_how_the_machine_was_at_the_start(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session itself loads it; and a commit during it is not what was measured."""
+    state = {"load_average": 0.1, "commit": "before", "at": "now"}
+    monkeypatch.setattr(machine, "describe", state.copy)
+    made = Session(plan(tmp_path, blocks=1))
+    state |= {"load_average": 2.0, "commit": "after", "at": "later"}
+    assert made.run()
+    kept = store.read_manifest(tmp_path)
+    assert (kept["load_average"], kept["commit"], kept["at"]) == (0.1, "before", "now")
+    assert kept["state"] == "complete"
 
 
 @pytest.mark.parametrize(
