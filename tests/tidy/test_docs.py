@@ -14,6 +14,8 @@ from hakmem.manual import read_verbs, roff
 from hakmem.options import read_counters, read_options
 from hakmem.project import find_project
 from hakmem.tune.format import read_format
+from harness.figures import geometric_mean
+from harness.report import results, standing
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ROOT / "src/config/options.def"
@@ -156,3 +158,31 @@ def test_manual_pages_are_valid_roff(name: str) -> None:
     command = ["groff", "-man", "-Tutf8", "-ww", "-z", str(page)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     assert said == ""
+
+
+def test_the_readmes_modes_are_those_of_the_scorecard() -> None:
+    """Its table, and the widest rows named below it, by the results that the scorecard is of."""
+    card = (ROOT / "docs/SCORECARD.md").read_text(encoding="utf-8")
+    folders = re.findall(r"`(bench/results/\S+)`", card.partition("\n## Targets")[0])
+    measured = results.load(ROOT / folders[0], newer=[ROOT / each for each in folders[1:]])
+    real = [case.name for case in measured.cases if case.group == "real"]
+
+    def ratios(allocator: str, what: str) -> list[float]:
+        medians = [standing.medians(measured, case, what) for case in real]
+        return [each[allocator] / each["glibc"] for each in medians]
+
+    means = {
+        mode: tuple(f"{geometric_mean(ratios(name, what)):.2f}" for what in ("memory", "time"))
+        for mode, name in (("fast", "hakmem"), ("lean", "hakmem_lean"),
+                           ("hardened", "hakmem_hardened"))
+    }  # fmt: skip
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \|.*\| ([\d.]+) \| ([\d.]+) \|$", readme, re.MULTILINE)
+    assert {mode: (memory, time) for mode, memory, time in shown} == means
+    widest = {name: f"{max(ratios(name, 'memory')):.2f}" for name in ("hakmem_lean", "hakmem")}
+    text = " ".join(readme.split())
+    assert f"means over {len(real)} real programs" in text
+    assert "`lean` takes at most {hakmem_lean} of".format(**widest) in text
+    assert "in a row, `fast` {hakmem}.".format(**widest) in text
+    (told,) = re.findall(r"real programs, against glibc \|.*\| ([\d.]+)x against glibc", card)
+    assert f"{float(told):.2f}" == means["fast"][0]
