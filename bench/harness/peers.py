@@ -65,6 +65,17 @@ class Allocator:
         return same_file(file, self.library)
 
 
+def require_preloadable(allocator: Allocator) -> None:
+    """BenchError where the loader would take the library's path for several, or for another."""
+    names = {" ": "a space", ":": "a colon", "$": "a dollar"}
+    found = next((name for sign, name in names.items() if sign in str(allocator.library)), None)
+    if found is not None:
+        raise BenchError(
+            f"{allocator.name}: {allocator.library} cannot be preloaded, since there is {found} in "
+            "its path: move it, or the tree that it is in"
+        )
+
+
 def same_file(file: str, library: Path) -> bool:
     """Whether a name that a process gave is that file on disk."""
     try:
@@ -149,7 +160,11 @@ def choose(
     missing = [each for each in chosen if not each.installed and each.name not in own]
     if names is not None and missing:
         raise BenchError("; ".join(missing_text(each) for each in missing))
-    return [each for each in chosen if each not in missing], missing
+    there = [each for each in chosen if each not in missing]
+    for each in there:
+        if each.preload:
+            require_preloadable(each)
+    return there, missing
 
 
 def missing_text(allocator: Allocator) -> str:

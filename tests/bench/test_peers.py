@@ -157,6 +157,22 @@ def test_choice() -> None:
         peers.choose(["glibc"], ["just-a-name"])
 
 
+@pytest.mark.parametrize(
+    ("folder", "sign"), [("my tree", "a space"), ("a:b", "a colon"), ("$LIB", "a dollar")]
+)
+def test_a_path_that_the_loader_would_divide_is_told(
+    tmp_path: Path, folder: str, sign: str
+) -> None:
+    """And is no matter of what is found inside the process."""
+    library = tmp_path / folder / "own.so"
+    library.parent.mkdir()
+    library.touch()
+    with pytest.raises(BenchError, match=f"^own: .*cannot be preloaded, since there is {sign} in"):
+        peers.choose(["glibc"], [f"own={library}"])
+    chosen, _ = peers.choose(["glibc"], [f"own={tmp_path / 'own.so'}"])
+    assert len(chosen) == 2
+
+
 def test_named_allocator_that_is_missing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
