@@ -33,12 +33,17 @@ def bytes_for(peak_bytes: int) -> int:
     return wanted // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
 
 
-def bring(size_bytes: int) -> None:
+def bring(size_bytes: int) -> bool:
     """Touches so many bytes of free memory, in huge pages where there are some, and frees them: the
-    kernel hands out first what was freed last."""
+    kernel hands out first what was freed last. False where the system gives no such mapping (a
+    limit of addresses, strict overcommit): the run may need less, and goes without."""
     if size_bytes == 0:
-        return
-    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        return True
+    try:
+        mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        return False
+    with mapping as memory:
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
         try:
@@ -46,3 +51,4 @@ def bring(size_bytes: int) -> None:
         except OSError:
             for at in range(0, size_bytes, mmap.PAGESIZE):
                 memory[at] = 1
+    return True

@@ -135,6 +135,8 @@ class Session:
         self.peaks: dict[Pair, int] = {}
         # Of each case, from its short run before the first block.
         self.warm_up_peaks: dict[str, int] = {}
+        # Of every run so far.
+        self.memory_brought = True
         self.started = time.monotonic()
         self.progress = Progress("", {})
 
@@ -151,7 +153,7 @@ class Session:
             "scale": self.plan.scale,
             "order_seed": self.plan.seed,
             "pinned_cpu": self.cpu,
-            "memory_brought": True,
+            "memory_brought": self.memory_brought,
             "environment": CLEAN_ENVIRONMENT,
             "seconds": round(time.monotonic() - self.started, 1),
             "workload_compiler": self.workload_compiler(),
@@ -204,7 +206,8 @@ class Session:
         }
         peaks = (bytes_ for (name, _), bytes_ in self.peaks.items() if name == case.name)
         peak_bytes = max(self.warm_up_peaks.get(case.name, 0), *peaks, 0)
-        host_memory.bring(host_memory.bytes_for(peak_bytes))
+        if not host_memory.bring(host_memory.bytes_for(peak_bytes)):
+            self.memory_brought = False
         try:
             row = measure.run(
                 case, allocator, self.folder, cpu=self.cpu, scale=case.scale(self.plan.scale)

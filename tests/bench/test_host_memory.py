@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import mmap
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import host_memory
+from harness.layout import TOP
 
 MIB = 1 << 20
 
@@ -91,3 +94,16 @@ def test_it_is_resident_and_then_free() -> None:
     host_memory.bring(size_bytes)
     assert peak_bytes() >= before + size_bytes - 8 * MIB
     assert now_bytes() < before + 32 * MIB
+
+
+def test_it_does_without_where_the_system_refuses() -> None:
+    """As a limit of addresses does, or strict overcommit: the run itself may need less."""
+    code = (
+        "import resource; from harness import host_memory; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
+        "print(host_memory.bring(0), host_memory.bring(4 << 30))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=TOP / "bench", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr

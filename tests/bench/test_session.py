@@ -55,11 +55,22 @@ def plan(output: Path, **changes: Any) -> Plan:
     return Plan("part", "a test", **settings)
 
 
+@pytest.fixture
+def brought(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What is brought before each run, in bytes; none is, in fact."""
+    sizes: list[int] = []
+
+    def bring(size_bytes: int) -> bool:
+        sizes.append(size_bytes)
+        return True
+
+    monkeypatch.setattr(host_memory, "bring", bring)
+    return sizes
+
+
 def test_every_run_finds_the_memory_that_its_row_needs(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Path, tmp_path: Path, brought: list[int]
 ) -> None:
-    brought: list[int] = []
-    monkeypatch.setattr(host_memory, "bring", brought.append)
     made = Session(plan(tmp_path / "a", blocks=1))
     made.measure()
     assert len(brought) == 4
@@ -72,12 +83,22 @@ def test_every_run_finds_the_memory_that_its_row_needs(
     assert made.manifest("complete")["memory_brought"] is True
 
 
-def test_the_first_run_finds_the_memory_that_the_warm_up_needed(
+def test_a_session_goes_on_without_what_the_system_refuses_to_bring(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(12, "refused")
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    assert Session(plan(tmp_path, blocks=1)).run()
+    assert store.read_manifest(tmp_path)["memory_brought"] is False
+
+
+def test_the_first_run_finds_the_memory_that_the_warm_up_needed(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brought: list[int]
 ) -> None:
     """A case whose working set is made of its operations does all of them in the warm-up; the runs
     that only bring an allocator's file into the page cache are short in any case."""
-    brought: list[int] = []
     scales: list[tuple[str, str, float]] = []
     peaks = {"tiny_lifo": 5 << 20, "phase_change": 300 << 20}
 
@@ -85,7 +106,6 @@ def test_the_first_run_finds_the_memory_that_the_warm_up_needed(
         scales.append((case.name, allocator.name, scale))
         return {"peak_rss_bytes": peaks[case.name], "checksum": None}
 
-    monkeypatch.setattr(host_memory, "bring", brought.append)
     monkeypatch.setattr(host_memory, "available_bytes", lambda: 8 << 30)
     monkeypatch.setattr(measure, "run", run)
     monkeypatch.setattr(measure, "prepare", lambda *_: None)
