@@ -91,9 +91,12 @@ def verify_kept(proof: object, kept: Mapping[str, Any]) -> None:
         mapped = str(statement[name].get("map", ""))
         if mapped != kept.get("library"):
             raise RefusedError(f"{name} was served by {mapped or 'no file'}, not {kept['library']}")
-        loader = Path(str(statement[name].get("loader", "")))
-        if not str(loader) or not Path(mapped).name.startswith(loader.name):
-            raise RefusedError(f"{name}: the loader says {loader}, the kernel's map {mapped}")
+        loader = str(statement[name].get("loader", ""))
+        file = Path(loader).name
+        if not file or not Path(mapped).name.startswith(file):
+            raise RefusedError(
+                f"{name}: the loader says {loader or 'nothing'}, the kernel's map {mapped}"
+            )
     if statement.get("build_id", "") != kept.get("build_id"):
         raise RefusedError(
             f"the build id was {statement.get('build_id', 'missing')}, not {kept.get('build_id')}"

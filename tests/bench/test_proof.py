@@ -199,6 +199,19 @@ def test_each_part_of_the_statement_counts(statement: dict[str, Any]) -> None:
             proof.verify(changed(change), glibc)
 
 
+@pytest.mark.parametrize("loader", ["", ".", "/", "/bin/true", None])
+def test_a_kept_row_needs_the_loaders_word(statement: dict[str, Any], loader: str | None) -> None:
+    """The name of no file is the beginning of every name."""
+    kept = {"library": statement["malloc"]["map"], "build_id": statement["build_id"]}
+    proof.verify_kept(statement, kept)
+    if loader is None:
+        del statement["free"]["loader"]
+    else:
+        statement["free"]["loader"] = loader
+    with pytest.raises(RefusedError, match=f"free: the loader says {loader or 'nothing'}, the"):
+        proof.verify_kept(statement, kept)
+
+
 def test_verify_shows_the_proof_of_this_moment(bench: Bench, without_malloc: Path) -> None:
     done = bench("verify", "--allocators", "glibc,floor")
     assert done.returncode == 0, done.stdout
