@@ -140,7 +140,7 @@ add_library(hakmem::hakmem ALIAS hakmem)
 add_library(hakmem::hakmem_static ALIAS hakmem_static)
 
 # ---- What stands beside them in the build tree: public headers, CMake package, pkg-config file
-file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h)
+file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/[a-z]*.h)
 foreach(header ${public_headers})
   get_filename_component(name ${header} NAME)
   configure_file(${header} ${PROJECT_BINARY_DIR}/include/${name} COPYONLY)
@@ -171,11 +171,11 @@ export(EXPORT hakmem-targets NAMESPACE hakmem:: FILE ${PROJECT_BINARY_DIR}/hakme
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_BINARY_DIR}/hakmem-config.cmake ${PROJECT_BINARY_DIR}/hakmem-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
-file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/profiles/*.profile)
+file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/profiles/[a-z]*.profile)
 install(FILES ${profiles} DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem/profiles)
 install(FILES LICENSE SECURITY.md CHANGELOG.md docs/OPTIONS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.[13])
+file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/[a-z]*.[13])
 foreach(page ${manual_pages})
   get_filename_component(section ${page} LAST_EXT)
   string(SUBSTRING ${section} 1 -1 section)

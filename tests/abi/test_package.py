@@ -350,7 +350,8 @@ def compile_commands(source: Path, build: Path) -> dict[str, str]:
 
 
 def test_compiled_the_same_wherever_the_tree_lies(tmp_path: Path) -> None:
-    """Also in directories called as those of src/ are, whose names say what is for size."""
+    """Also in directories called as those of src/ are, whose names say what is for size; and while
+    an editor has a source open, whose lock is a link to nothing."""
     source = tmp_path / "tree"
     for name in ("cmake", "docs", "include", "profiles", "src"):
         shutil.copytree(ROOT / name, source / name)
@@ -360,6 +361,8 @@ def test_compiled_the_same_wherever_the_tree_lies(tmp_path: Path) -> None:
     usual = compile_commands(source, tmp_path / "build")
     moved.parent.mkdir(parents=True)
     source.rename(moved)
+    for name in ("src/heap/.#heap.c", "include/.#hakmem.h"):
+        (moved / name).symlink_to("user@host.1234:1")
     assert compile_commands(moved, tmp_path / "base/build") == usual
     for name, size in (("heap.c", False), ("cache.c", False), ("stats.c", True)):
         flags = [command for command, file in usual.items() if file == name]

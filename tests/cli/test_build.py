@@ -86,6 +86,15 @@ def test_builds_again_when_a_source_appears_or_goes(tree: Path) -> None:
     assert build_count(tree) == 3
 
 
+def test_a_link_to_nothing_among_the_sources_is_no_error(tree: Path) -> None:
+    """As Emacs makes one beside a file that it has open."""
+    (tree / "src" / "base" / ".#base.h").symlink_to("user@host.1234:1")
+    outcome = run_in(tree, "--", "echo", "hello")
+    assert (outcome.status, outcome.stdout) == (0, b"hello\n"), outcome.stderr
+    assert run_in(tree, "--quiet", "--", "true").stderr == ""
+    assert build_count(tree) == 1
+
+
 def test_commands_at_once_build_once(tree: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda _: run_in(tree, "--", "sh", "-c", "exit 3"), range(4)))

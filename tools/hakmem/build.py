@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,9 @@ def newest_source(project: Project) -> float:
             for directory, _, files in os.walk(path):
                 newest = max(newest, Path(directory).stat().st_mtime)
                 for file in files:
-                    newest = max(newest, (Path(directory) / file).stat().st_mtime)
+                    # An editor's lock is a link to nothing, and its other files come and go.
+                    with suppress(OSError):
+                        newest = max(newest, (Path(directory) / file).stat().st_mtime)
         elif path.exists():
             newest = max(newest, path.stat().st_mtime)
     return newest
