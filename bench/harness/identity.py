@@ -38,6 +38,17 @@ def package_version(package: str) -> str:
     return _output("dpkg-query", "--show", "--showformat=${Version}", package).strip()
 
 
+def callers_flags(library: Path) -> list[str]:
+    """The flags of its caller that a build by CMake was configured with, which the crates and the
+    packages do not have; none where the library does not lie in a build directory."""
+    try:
+        cache = (library.resolve().parent / "CMakeCache.txt").read_text(errors="replace")
+    except OSError:
+        return []
+    found = re.findall(r"^CMAKE_(C|CXX)_FLAGS:\w+=[ ]*(.*\S)", cache, re.MULTILINE)
+    return [f"{language}FLAGS {flags}" for language, flags in found]
+
+
 def _origin(allocator: Allocator) -> dict[str, str]:
     """Which version it is, and how it was built."""
     if allocator.crate is not None:
@@ -50,7 +61,8 @@ def _origin(allocator: Allocator) -> dict[str, str]:
         version = package_version(allocator.package)
         package = f"{allocator.package} {version}".strip()
         return {"version": version, "package": package, "build": f"Debian package {package}"}
-    return {"version": "", "build": allocator.made_by or "the user's own"}
+    made_by = allocator.made_by or "the user's own"
+    return {"version": "", "build": ", ".join([made_by, *callers_flags(allocator.library)])}
 
 
 def identity(allocator: Allocator) -> dict[str, object]:

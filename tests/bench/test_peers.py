@@ -192,6 +192,24 @@ def test_identity_says_which_build_it_is(built: Path) -> None:
     assert identity.identity(crate)["build"] == "crate libmimalloc-sys 0.1.49 [override]"
 
 
+def test_flags_of_the_caller_are_told(tmp_path: Path) -> None:
+    """They reach hakmem by CMake and not the crates, so that a comparison is of them as well."""
+    library = tmp_path / "libhakmem.so.0"
+    library.touch()
+    (tmp_path / "linked.so").symlink_to(library)
+    own = peers.Allocator("own", tmp_path / "linked.so", made_by="make lib")
+    assert identity.identity(own)["build"] == "make lib"
+    lines = [f"CMAKE_{name}:STRING={value}\n" for name, value in {
+        "CXX_FLAGS": " -O3 -g", "CXX_FLAGS_RELEASE": "-O1", "C_FLAGS": "", "C_FLAGS_DEBUG": "-g",
+    }.items()]  # fmt: skip
+    (tmp_path / "CMakeCache.txt").write_text("".join(lines))
+    assert identity.identity(own)["build"] == "make lib, CXXFLAGS -O3 -g"
+    text = "".join(lines).replace("C_FLAGS:STRING=\n", "C_FLAGS:STRING=-O3 -march=native\n")
+    (tmp_path / "CMakeCache.txt").write_text(text)
+    told = "make lib, CXXFLAGS -O3 -g, CFLAGS -O3 -march=native"
+    assert identity.identity(own)["build"] == told
+
+
 def test_every_allocator_on_this_machine_is_proven(built: Path) -> None:
     """Those that are installed serve, in fact: a recipe that exports no malloc is found here."""
     statements = verifying.of_allocators(None, [])
