@@ -22,13 +22,19 @@ EXPORTED size_t hakmem_check(void) {
     return check_all();
 }
 
+static bool tells_at_exit(void) {
+    return option_live(stats_at_exit) || option_live(leaks);
+}
+
 EXPORTED int hakmem_option_set(const char *name, const char *value) {
     // What the environment says comes first: it must not be loaded over this.
     lifecycle_start();
+    // Whoever turned one of them on before has seen to the file: the start, an earlier call, or a reader outside.
+    const bool told_before = tells_at_exit();
     if (!options_set(name, value)) {
         return -1;
     }
-    if (option_live(stats_at_exit) || option_live(leaks)) {
+    if (!told_before && tells_at_exit()) {
         exit_file_keep();
     }
     return 0;

@@ -195,6 +195,18 @@ def test_what_it_tells_at_its_end_goes_into_no_file_of_its_own(wish: str, tmp_pa
         assert (told, errors, data.read_bytes()) == (b"", b"", b"")
 
 
+def test_another_option_that_the_program_sets_is_no_word_of_where_to_tell(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    sets = "import ctypes; ctypes.CDLL(None).hakmem_option_set(b'retain_slabs', b'7')\n"
+    with running(
+        ["/usr/bin/python3", "-c", ENDING.replace("if os.fork", f"{sets}if os.fork"), data]
+    ) as process:
+        await_line(process, "ready")
+        assert hakmem_set(process.pid, "leaks=1").returncode == 0
+        assert process.communicate(timeout=HANG_SECONDS) == (b"", b"")
+        assert (process.returncode, data.read_bytes()) == (0, b"")
+
+
 def test_where_it_tells_is_settled_at_its_start() -> None:
     with running(["/usr/bin/python3", "-c", ENDING], preloaded(HAKMEM_LEAKS="1")) as process:
         await_line(process, "ready")
