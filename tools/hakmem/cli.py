@@ -93,6 +93,8 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """The exit status. All output is written, or said to be lost, when this returns."""
     streams.take_over()
+    # Of numbers with very many digits whoever reads them says what is wrong.
+    sys.set_int_max_str_digits(0)
     failure_status = EXIT_USAGE
     try:
         chosen, unknown = make_parser().parse_known_args(arguments)
