@@ -172,15 +172,6 @@ uint64_t kept_unrefused_bytes(void) {
     return kept_bytes - huge_refused_bytes;
 }
 
-// There is one: the mapping that was added just now.
-SLOW_PATH static struct huge *oldest_unrefused(void) {
-    const struct list *link = huge_table_state.kept.previous;
-    while (CONTAINER_OF(link, struct huge, link)->refused) {
-        link = link->previous;
-    }
-    return CONTAINER_OF(link, struct huge, link);
-}
-
 void kept_add(struct huge *huge, uint64_t now_ms) {
     huge_note_time(now_ms);
     huge->freed_ms = now_ms;
@@ -188,7 +179,8 @@ void kept_add(struct huge *huge, uint64_t now_ms) {
     huge_count_kept(huge, (int64_t)huge->mapped_bytes);
     huge_move_to(huge, HUGE_KEPT);
     if (unlikely(huge_table_state.kept_count > KEPT_MOST)) {
-        drop(oldest_unrefused(), 0);
+        struct huge *oldest = CONTAINER_OF(huge_table_state.kept.previous, struct huge, link);
+        drop(oldest->refused ? huge : oldest, 0);
     }
 }
 

@@ -14,8 +14,8 @@
 // be cut off, else it is a quarter at most. NULL when there is none.
 struct huge *kept_take(size_t mapped_bytes, size_t alignment);
 
-// A live mapping, whose pages have no entries any more, is kept from now on. Of too many the oldest goes that the
-// system did not refuse to unmap.
+// A live mapping, whose pages have no entries any more, is kept from now on. Of too many the oldest goes, or, where
+// the system has refused to unmap that one, this one.
 void kept_add(struct huge *huge, uint64_t now_ms);
 
 // Moves kept pages to a mapping whose bytes from `from_bytes` on are untouched. Returns how many bytes
