@@ -491,8 +491,6 @@ def drop_ptrace() -> None:
 
 def test_process_of_another_user() -> None:
     user = NOBODY if os.geteuid() == 0 else None
-    if user is None and Path("/proc/1").stat().st_uid == os.geteuid():
-        pytest.skip("there is no process of another user to be seen")
     with subprocess.Popen(["/bin/sleep", "60"], user=user) as process:
         try:
             outcome, facts = doctor(
