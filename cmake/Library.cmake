@@ -94,7 +94,7 @@ set_target_properties(hakmem PROPERTIES
   SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS "${exports_map};${replaceable};${layout}")
 target_link_options(hakmem PRIVATE
-  # Stacks are walked by libgcc's unwinder, without its shared library (docs/decisions/0008-stacks.md).
+  # libgcc finds the unwind tables by which stacks are walked, without its shared library (docs/decisions/0008-stacks.md).
   -static-libgcc
   -Wl,--version-script=${exports_map}
   # The operators call malloc directly, not through the PLT, and one another as the process has them.

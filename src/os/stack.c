@@ -4,109 +4,30 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/unwind.h"
 
-static uintptr_t interrupted_pc(const void *context) {
-    const ucontext_t *interrupted = context;
-#if defined(__x86_64__)
-    return (uintptr_t)interrupted->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-    return (uintptr_t)interrupted->uc_mcontext.pc;
-#endif
-}
-
-static void begin(struct stack *stack) {
+static void walk(struct stack *stack, struct unwind *unwind) {
     stack->thread = os_thread_id();
     stack->count = 0;
-}
-
-// ---- The walk: by unwind tables with glibc, along frame pointers elsewhere
-
-#if defined(__GLIBC__)
-#include <unwind.h>
-
-struct walk {
-    struct stack *stack;
-    uintptr_t from;  // frames above this one are left out; 0: none is
-};
-
-static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *argument) {
-    struct walk *walk = argument;
-    int is_exact = 0;
-    const uintptr_t pc = _Unwind_GetIPInfo(context, &is_exact);
-    if (walk->from != 0 && walk->from != pc) {
-        return _URC_NO_REASON;
-    }
-    walk->from = 0;
-    if (pc == 0 || walk->stack->count == STACK_FRAMES_MAX) {
-        return _URC_END_OF_STACK;
-    }
-    walk->stack->frames[walk->stack->count++] = is_exact ? pc : pc - 1;
-    return _URC_NO_REASON;
+    do {
+        stack->frames[stack->count++] = unwind->pc - !unwind->is_exact;
+    } while (stack->count < STACK_FRAMES_MAX && unwind_step(unwind));
 }
 
 void os_stack_capture(struct stack *stack) {
-    struct walk walk = {stack, 0};
-    begin(stack);
-    _Unwind_Backtrace(visit, &walk);
+    struct unwind unwind;
+    unwind_here(&unwind);
+    walk(stack, &unwind);
 }
 
 void os_stack_capture_interrupted(struct stack *stack, const void *context) {
-    struct walk walk = {stack, interrupted_pc(context)};
-    begin(stack);
-    _Unwind_Backtrace(visit, &walk);
-    if (stack->count == 0) {
-        stack->frames[stack->count++] = interrupted_pc(context);
-    }
+    struct unwind unwind;
+    unwind_interrupted(&unwind, context);
+    walk(stack, &unwind);
 }
-
-#else
-#include <sys/uio.h>
-
-// Frames further apart than this are none.
-#define FRAME_BYTES_MAX ((size_t)1 << 20)
-
-// A frame pointer may be any value in code that keeps none: the kernel reads for us, and does not fault.
-static bool read_frame(uintptr_t frame, uintptr_t words[2]) {
-    const struct iovec to = {words, 2 * sizeof *words};
-    const struct iovec from = {(void *)frame, 2 * sizeof *words};
-    const int saved_errno = errno;
-    const long got = syscall(SYS_process_vm_readv, getpid(), &to, 1, &from, 1, 0);
-    errno = saved_errno;
-    return got == (long)(2 * sizeof *words);
-}
-
-static void walk_frames(struct stack *stack, uintptr_t frame) {
-    uintptr_t words[2];
-    while (stack->count < STACK_FRAMES_MAX && frame % sizeof frame == 0 &&
-           read_frame(frame, words) && words[1] != 0) {
-        stack->frames[stack->count++] = words[1] - 1;
-        if (words[0] <= frame || words[0] - frame > FRAME_BYTES_MAX) {
-            break;
-        }
-        frame = words[0];
-    }
-}
-
-void os_stack_capture(struct stack *stack) {
-    begin(stack);
-    walk_frames(stack, (uintptr_t)__builtin_frame_address(0));
-}
-
-void os_stack_capture_interrupted(struct stack *stack, const void *context) {
-    const ucontext_t *interrupted = context;
-    begin(stack);
-    stack->frames[stack->count++] = interrupted_pc(context);
-#if defined(__x86_64__)
-    walk_frames(stack, (uintptr_t)interrupted->uc_mcontext.gregs[REG_RBP]);
-#elif defined(__aarch64__)
-    walk_frames(stack, (uintptr_t)interrupted->uc_mcontext.regs[29]);
-#endif
-}
-#endif
 
 // ---- Modules
 

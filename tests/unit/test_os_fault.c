@@ -3,10 +3,15 @@
 #include "isolate.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <unwind.h>
+#endif
 
 #include "os/fault.h"
 #include "os/os.h"
@@ -301,6 +306,94 @@ static void test_stacks(void **state) {
     }
 }
 
+#if defined(__GLIBC__)
+// libgcc's own walk says the same: through the C library's code, and, where the kernel's return has tables, through a signal's handler.
+static struct stack ours, theirs;
+
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *argument) {
+    struct stack *stack = argument;
+    int is_exact = 0;
+    const uintptr_t pc = _Unwind_GetIPInfo(context, &is_exact);
+    if (pc == 0 || stack->count == STACK_FRAMES_MAX) {
+        return _URC_END_OF_STACK;
+    }
+    stack->frames[stack->count++] = is_exact ? pc : pc - 1;
+    return _URC_NO_REASON;
+}
+
+static void capture_both(int signal_number) {
+    (void)signal_number;
+    ours.count = theirs.count = 0;
+    os_stack_capture(&ours);
+    _Unwind_Backtrace(note_frame, &theirs);
+    __asm__ volatile("" ::: "memory");  // no tail call
+}
+
+static int compare_and_capture(const void *a, const void *b) {
+#if defined(__x86_64__)
+    raise(SIGUSR1);
+#else
+    capture_both(0);
+#endif
+    return *(const int *)a - *(const int *)b;
+}
+
+static void test_stacks_are_those_of_libgcc(void **state) {
+    (void)state;
+    int numbers[] = {3, 1, 2};
+    install(SIGUSR1, capture_both, 0);
+    qsort(numbers, ARRAY_COUNT(numbers), sizeof *numbers, compare_and_capture);
+    // Behind os_stack_capture and the two calls of capture_both.
+    assert_true(theirs.count > 4);
+    assert_true(ours.count > 4);
+    for (uint32_t i = 2; i < ours.count && i - 1 < theirs.count; i++) {
+        assert_int_equal(ours.frames[i], theirs.frames[i - 1]);
+    }
+}
+#endif
+
+// Greenlets put parts of other stacks where a stack was, and a coroutine's may end where nothing follows.
+enum torn { FILLED, ENDS };
+
+static ucontext_t torn_context, way_back;
+static struct stack torn_stack;
+static enum torn torn;
+
+// Of a stack that ends with its mapping: from the return address on it is of no call.
+__attribute__((noinline, noreturn)) static void tear_and_capture(void) {
+    char *const end = (char *)torn_context.uc_stack.ss_sp + torn_context.uc_stack.ss_size;
+    for (char *at = (char *)__builtin_dwarf_cfa() - sizeof(uintptr_t); at < end; at++) {
+        *(volatile char *)at = torn == FILLED ? (char)(0x40 + (uintptr_t)at % 7) : 0;
+    }
+    os_stack_capture(&torn_stack);
+    require(torn_stack.count >= 1 && torn_stack.count < 5);
+    _exit(5);
+}
+
+static void run_on_torn_stack(void) {
+    tear_and_capture();
+}
+
+static int stack_is_torn(const void *how) {
+    torn = *(const enum torn *)how;
+    char *start = map_page(PROT_READ | PROT_WRITE);
+    require(mprotect(start + 32768, 32768, PROT_NONE) == 0);
+    require(getcontext(&torn_context) == 0);
+    torn_context.uc_stack.ss_sp = start;
+    torn_context.uc_stack.ss_size = 32768;
+    torn_context.uc_link = &way_back;
+    makecontext(&torn_context, run_on_torn_stack, 0);
+    swapcontext(&way_back, &torn_context);
+    return 1;
+}
+
+static void test_stacks_that_are_no_chain(void **state) {
+    (void)state;
+    for (enum torn how = FILLED; how <= ENDS; how++) {
+        assert_int_equal(run_scenario(stack_is_torn, &how), 5);
+    }
+}
+
 static struct stack interrupted;
 
 static bool capture_and_mend(const struct os_fault *fault) {
@@ -354,6 +447,10 @@ int main(int argument_count, char **arguments) {
 #endif
         cmocka_unit_test(test_later_handlers_replace),
         cmocka_unit_test(test_stacks),
+#if defined(__GLIBC__)
+        cmocka_unit_test(test_stacks_are_those_of_libgcc),
+#endif
+        cmocka_unit_test(test_stacks_that_are_no_chain),
         cmocka_unit_test(test_the_stack_of_a_fault),
         cmocka_unit_test(test_modules),
     };
