@@ -204,7 +204,10 @@ static bool is_of_former_slab(const struct run *slab, unsigned index) {
 }
 
 static bool never_handed_out(const struct run *slab, unsigned index) {
-    return !is_of_former_slab(slab, index) && index >= slab->fresh_index && slab_holds(slab, index);
+    // In random order others than the first were handed out as well; where requests are noted those tell.
+    return !is_of_former_slab(slab, index) && slab_holds(slab, index) &&
+           (index >= slab->fresh_index ||
+            (options.slack_check != 0 && slab_usable_bytes(slab, index) == 0));
 }
 
 static const char *state_of(const struct run *slab, unsigned index) {

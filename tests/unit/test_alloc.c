@@ -523,6 +523,59 @@ static void test_hardened_mode_notices_at_once(void **state) {
     }
 }
 
+// Blocks of a size come in random order there: of those below the highest most were never handed out.
+static void test_hardened_mode_tells_what_it_never_handed_out(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "hardened", 1);
+    setenv("HAKMEM_GUARD_SAMPLE", "0", 1);
+    char *block = hakmem_alloc(100);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_non_null(hakmem_alloc(100));
+    }
+    const struct run *slab = slab_find((uintptr_t)block);
+    unsigned index = 0;
+    while (!slab_holds(slab, index)) {
+        index++;
+    }
+    assert_true(index < slab->fresh_index);
+    void *const never = (void *)slab_block(slab, index);
+    options.abort = 0;
+    misuses = 0;
+    expect_report(hakmem_dealloc(never), "invalid free: 0x");
+    expect_report(hakmem_dealloc(never), "never handed out");
+    expect_report(assert_null(hakmem_resize(never, 10)), "invalid realloc: 0x");
+    hakmem_dealloc(block);
+    expect_report(hakmem_dealloc(block), "double free: 0x");
+}
+
+// As SECURITY.md says of malloc_trim, and of memory that the system refuses.
+static void test_reclaiming_ends_the_quarantine(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "hardened", 1);
+    setenv("HAKMEM_GUARD_SAMPLE", "0", 1);
+    char *kept = hakmem_alloc(100);  // its slab stays
+    char *block = hakmem_alloc(100);
+    const struct run *slab = slab_find((uintptr_t)block);
+    const unsigned index = (unsigned)slab_index(slab, (uintptr_t)block);
+    hakmem_dealloc(block);
+    assert_true(slab_is_quarantined(slab, index));
+    maintenance_reclaim();
+    assert_false(slab_is_quarantined(slab, index));
+    hakmem_dealloc(kept);
+}
+
+// A huge block that comes and goes is not mapped anew each time, whatever the mode but hardened.
+static void test_lean_mode_keeps_a_huge_block(void **state) {
+    (void)state;
+    setenv("HAKMEM_MODE", "lean", 1);
+    hakmem_dealloc(hakmem_alloc(3 * MIB));
+    const uint64_t mapped = fake_os_calls(OS_MMAP) + fake_os_calls(OS_MREMAP);
+    for (unsigned i = 0; i < 100; i++) {
+        hakmem_dealloc(hakmem_alloc(3 * MIB));
+    }
+    assert_in_range(fake_os_calls(OS_MMAP) + fake_os_calls(OS_MREMAP) - mapped, 0, 10);
+}
+
 static int free_twice(const void *context) {
     (void)context;
     void *block = hakmem_alloc(100000);
@@ -633,6 +686,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_huge_blocks_grow_without_copying),
         cmocka_unit_test(test_misuse_is_reported_and_ignored),
         cmocka_unit_test(test_hardened_mode_notices_at_once),
+        cmocka_unit_test(test_hardened_mode_tells_what_it_never_handed_out),
+        cmocka_unit_test(test_reclaiming_ends_the_quarantine),
+        cmocka_unit_test(test_lean_mode_keeps_a_huge_block),
         cmocka_unit_test(test_misuse_aborts),
         cmocka_unit_test(test_workload_fast),
         cmocka_unit_test(test_workload_lean),
