@@ -130,6 +130,8 @@ static const char *access_name(enum os_access access) {
         return "read of ";
     case OS_ACCESS_WRITE:
         return "write to ";
+    case OS_ACCESS_EXECUTE:
+        return "call of ";
     default:
         return "access to ";
     }
@@ -169,7 +171,9 @@ static bool report_fault(const struct os_fault *fault) {
     }
     print_fault(fault, guarded_nearest(fault->address));
     count_event(COUNTER_misuses, 1);
-    const bool goes_on = option_live(abort) == 0 && guarded_open(fault->address);
+    // What was called is no code: the page opened, the same would come again for ever.
+    const bool goes_on = option_live(abort) == 0 && fault->access != OS_ACCESS_EXECUTE &&
+                         guarded_open(fault->address);
     // Release: see `busy`.
     atomic_exchange_release(&report.busy, 0);
     return goes_on;

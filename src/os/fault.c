@@ -11,13 +11,16 @@ static const int signals[] = {SIGSEGV, SIGBUS};
 static struct sigaction earlier[ARRAY_COUNT(signals)];
 static bool (*see_fault)(const struct os_fault *fault);
 
-static enum os_access access_of(const ucontext_t *context) {
+static enum os_access access_of(const ucontext_t *context, uintptr_t address) {
 #if defined(__x86_64__)
-    // The page fault's error code: bit 1 tells a write.
-    return (context->uc_mcontext.gregs[REG_ERR] & 2) != 0 ? OS_ACCESS_WRITE : OS_ACCESS_READ;
+    // The page fault's error code: bit 4 tells that an instruction was to be read, which not all machines say, bit 1 a write.
+    const uint64_t error = (uint64_t)context->uc_mcontext.gregs[REG_ERR];
+    if ((error & 16) != 0 || (uintptr_t)context->uc_mcontext.gregs[REG_RIP] == address) {
+        return OS_ACCESS_EXECUTE;
+    }
+    return (error & 2) != 0 ? OS_ACCESS_WRITE : OS_ACCESS_READ;
 #else
-    (void)context;
-    return OS_ACCESS_UNKNOWN;
+    return (uintptr_t)context->uc_mcontext.pc == address ? OS_ACCESS_EXECUTE : OS_ACCESS_UNKNOWN;
 #endif
 }
 
@@ -69,7 +72,8 @@ static void pass_on(struct sigaction *action, int signal, siginfo_t *info, void 
 static void on_fault(int signal, siginfo_t *info, void *context) {
     // What was sent by a process has a code that is not positive, and no address.
     if (info->si_code > 0) {
-        const struct os_fault fault = {(uintptr_t)info->si_addr, access_of(context), context};
+        const uintptr_t address = (uintptr_t)info->si_addr;
+        const struct os_fault fault = {address, access_of(context, address), context};
         if (see_fault(&fault)) {
             return;
         }

@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-enum os_access { OS_ACCESS_UNKNOWN, OS_ACCESS_READ, OS_ACCESS_WRITE };
+enum os_access { OS_ACCESS_UNKNOWN, OS_ACCESS_READ, OS_ACCESS_WRITE, OS_ACCESS_EXECUTE };
 
 struct os_fault {
     uintptr_t address;

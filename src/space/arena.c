@@ -276,7 +276,8 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena.all, arena.superslab_count);
     }
-    *used = (claim_pages(superslab, bit_range(place, span)) >> place) & bit_range(0, page_count);
+    const uint64_t span_used = claim_pages(superslab, bit_range(place, span)) >> place;
+    *used = span_used & bit_range(0, page_count);
     count_used(span, new_pages);
     whole_store(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
@@ -289,7 +290,12 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
     }
     // A guard the system refuses leaves an ordinary unused page there: weaker, but not wrong.
     if (guard) {
-        os_guard((char *)run->start + page_count * PAGE_BYTES, PAGE_BYTES);
+        char *const behind = (char *)run->start + page_count * PAGE_BYTES;
+        // What it held would stay in memory as long as it is a guard: no purge comes there.
+        if ((span_used & bit(page_count)) != 0) {
+            os_purge(behind, PAGE_BYTES);
+        }
+        os_guard(behind, PAGE_BYTES);
     }
     return run;
 }
@@ -503,7 +509,7 @@ static size_t purge_by_clock(uint64_t now_ms, size_t most_bytes) {
                           .most_bytes = most_bytes};
     go_round(&round);
     if (round.scope == PURGE_EARLY) {
-        runs_delay_purged(&arena.delay, round.bytes, now_ms);
+        runs_delay_purged(&arena.delay, round.bytes);
     }
     if (round.is_over && arena.open_round == round.number) {
         arena.open_round = 0;

@@ -31,10 +31,11 @@ void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms) {
     }
 }
 
-void runs_delay_purged(struct runs_delay *delay, uint64_t bytes, uint64_t now_ms) {
+void runs_delay_purged(struct runs_delay *delay, uint64_t bytes) {
     if (bytes != 0) {
         delay->learned.early_bytes += bytes;
-        delay->early_ms = now_ms;
+        // Not the tick's time: that is of another clock than what it is compared with.
+        delay->early_ms = os_clock_ms_locked();
     }
 }
 

@@ -8,7 +8,7 @@
 // Zeros at first.
 struct runs_delay {
     struct purge_delay learned;
-    uint64_t early_ms;  // when an early round gave something back
+    uint64_t early_ms;  // os_clock_ms_locked() when an early round gave something back
     uint64_t full_ms;   // when the last round that was no early one began, or was over
 };
 
@@ -21,8 +21,8 @@ bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms);
 // A round is over. One that was no early one may have taken long.
 void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms);
 
-// An early round has given so much back.
-void runs_delay_purged(struct runs_delay *delay, uint64_t bytes, uint64_t now_ms);
+// An early round has just given so much back.
+void runs_delay_purged(struct runs_delay *delay, uint64_t bytes);
 
 // So much comes from the system, that memory given back could have been.
 void runs_delay_needed_slow(struct runs_delay *delay, uint64_t bytes);

@@ -189,6 +189,27 @@ def test_a_program_that_is_to_go_on_does(
     require_report(ended, mistake, line, stacks)
 
 
+# Nothing makes data code: such a program cannot go on.
+@pytest.mark.parametrize("abort", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "what", "state"),
+    [("call", "unknown fault", "live"), ("call_freed", "use after free", "freed")],
+)
+def test_a_call_of_a_block_ends_the_program(
+    run: Run, abort: int, kind: str, what: str, state: str
+) -> None:
+    ended = run("mistakes", kind, "64", abort=abort, **ALWAYS)
+    block, address = told(ended)
+    assert ended.status == SIGSEGV
+    assert ended.err.splitlines()[0] == (
+        f"hakmem: {what}: call of {address}, at the start of the {state} 64-byte guarded block"
+        f" at {block}"
+    )
+    assert ended.err.count(": call of ") == 1
+    headings = [name for name, _ in HEADING.findall(ended.err)]
+    assert headings == ["accessed", "allocated", "freed"][: 3 if state == "freed" else 2]
+
+
 def test_threads_are_told_apart(run: Run, mistake: Path) -> None:
     threads = read_report(run("mistakes", "read_freed", **ALWAYS).err, mistake).threads
     assert threads["allocated"] == threads["accessed"]

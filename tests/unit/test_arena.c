@@ -562,6 +562,22 @@ static void test_guard_comes_and_goes(void **state) {
     assert_int_equal(fake_os_state(guard), FAKE_WRITABLE);
 }
 
+// What a page held that becomes a guard would stay in memory, where no purge comes.
+static void test_guard_holds_no_memory(void **state) {
+    (void)state;
+    start();
+    take(0, 8, PAGE_BYTES, false);
+    give(0);
+    const uint64_t before = fake_os_purged_bytes();
+    take(0, 3, PAGE_BYTES, true);  // in what is still there, and so is the page behind it
+    assert_int_equal(fake_os_purged_bytes() - before, PAGE_BYTES);
+    take(1, 40, PAGE_BYTES, true);  // behind this one nobody was
+    assert_int_equal(fake_os_purged_bytes() - before, PAGE_BYTES);
+    give(1);
+    give(0);
+    check();
+}
+
 // Each takes two mappings, of which a process has a bounded number.
 static void test_guards_are_bounded(void **state) {
     (void)state;
@@ -732,6 +748,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_the_superslab),
         cmocka_unit_test(test_no_memory_for_the_page_map),
         cmocka_unit_test(test_guard_comes_and_goes),
+        cmocka_unit_test(test_guard_holds_no_memory),
         cmocka_unit_test(test_guards_are_bounded),
         cmocka_unit_test(test_refused_guard_is_only_weaker),
         cmocka_unit_test(test_guard_that_cannot_be_lifted_is_kept_away),

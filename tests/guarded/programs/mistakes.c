@@ -54,6 +54,11 @@ static void on_signal(int signal) {
     _exit(9);
 }
 
+void call_block(const void *block);
+void call_block(const void *block) {
+    ((void (*)(void))(uintptr_t)block)();
+}
+
 static void say_block(const char *block, const char *at) {
     behaviour_say("block 0x%zx at 0x%zx", (size_t)(uintptr_t)block, (size_t)(uintptr_t)at);
 }
@@ -70,7 +75,14 @@ __attribute__((noinline)) static int use_up_stack(int depth) {
 }
 
 static void make_mistake(const char *kind, size_t bytes) {
-    if (strcmp(kind, "overflow") == 0) {
+    if (strcmp(kind, "call") == 0 || strcmp(kind, "call_freed") == 0) {
+        char *block = make_block(bytes, LEFT);
+        say_block(block, block);
+        if (strcmp(kind, "call_freed") == 0) {
+            drop_block(block);
+        }
+        call_block(block);
+    } else if (strcmp(kind, "overflow") == 0) {
         char *block = make_block(bytes, RIGHT);
         say_block(block, block + bytes);
         write_byte(block + bytes);
