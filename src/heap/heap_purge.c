@@ -221,6 +221,10 @@ void heap_purge_excess(struct heap *heap) {
     }
     if (likely(heap->excess_walk.link == NULL)) {
         if (!excess_is_over(&heap->excess, heap->loose_bytes, bound_bytes)) {
+            // What was too much may have been handed out again, or have gone by age.
+            if (unlikely(heap->keeps_too_much) && heap->loose_bytes <= excess_rest(bound_bytes)) {
+                heap->keeps_too_much = false;
+            }
             return;
         }
         walk_begin(heap, &heap->excess_walk);

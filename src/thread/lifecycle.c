@@ -633,7 +633,14 @@ static void reset_streams(void) {
 // While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
 
+// Forks that began in handlers of one that has the locks: these stay that one's. Written by the thread that has them.
+static uint32_t forks_within;
+
 void fork_prepare(void) {
+    if (unlikely(lock_passes_for_fork())) {
+        forks_within++;
+        return;
+    }
     lifecycle_start();
     huge_pages_fork();
     if (is_single_threaded()) {
@@ -672,6 +679,10 @@ static void unlock_all(void) {
 }
 
 void fork_parent(void) {
+    if (unlikely(lock_passes_for_fork()) && forks_within != 0) {
+        forks_within--;
+        return;
+    }
     if (fork_locked) {
         unlock_all();
     }
@@ -685,6 +696,7 @@ static void count_lost(const struct thread_cache *cache) {
 }
 
 void fork_child(void) {
+    forks_within = 0;
     if (cache_is_real(thread_cache)) {
         thread_cache->thread_id = os_thread_id();
         thread_cache->process_id = (uint32_t)os_process_id();

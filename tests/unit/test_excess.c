@@ -490,6 +490,27 @@ static void test_raised_bound_decays(void **state) {
     assert_int_equal(huge_table_state.excess.raise.bytes, 49 * MIB);
 }
 
+// Once it is handed out again nothing is too much any more: the next frees go as they went before.
+static void test_what_was_too_much_and_was_taken_again_is_forgotten(void **state) {
+    (void)state;
+    const uint64_t class_index = size_class_index(BLOCK_CLASS_BYTES);
+    page_map_init();
+    options.excess_bytes = 1 * MIB;
+    options.purge_slab_block_min = 2 * BLOCK_CLASS_BYTES;  // nothing of it may go
+    heap_init(&heap, 2);
+    take_blocks(class_index);
+    shuffle_blocks();
+    const unsigned freed = put_until(0, 16 * MIB);
+    assert_true(heap.keeps_too_much);
+    for (unsigned got = 0; got < freed;) {
+        got += heap_take(&heap, class_index, (unsigned)least_u64(63, freed - got), blocks + got);
+    }
+    assert_true(heap.loose_bytes < 1 * MIB);
+    heap_put(&heap, blocks, 1);
+    assert_false(heap.keeps_too_much);
+    check_bytes();
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
@@ -510,6 +531,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_many_heaps_share_a_bound),
         cmocka_unit_test(test_sums_follow_slabs_that_move),
         cmocka_unit_test(test_raised_bound_decays),
+        cmocka_unit_test(test_what_was_too_much_and_was_taken_again_is_forgotten),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -664,6 +664,29 @@ static void test_fork_handlers_may_allocate(void **state) {
     pthread_join(thread, NULL);
 }
 
+// A handler of another library forks itself, behind this one's: the locks stay the first fork's.
+static void test_a_fork_within_a_fork(void **state) {
+    (void)state;
+    block_of_parent = hakmem_alloc(100);
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_and_wait, &others), 0);
+    pthread_barrier_wait(&barrier);
+    fork_prepare();
+    assert_int_equal(in_fork_child(use_orphan_in_child), 0);
+    assert_true(lock_passes_for_fork());
+    assert_int_not_equal(atomic_load_relaxed(&others.cache->heap.lock.state), 0);
+    // The child of the first one forgets the other thread as well.
+    assert_int_equal(in_fork_child(use_orphan_in_child), 0);
+    fork_parent();
+    assert_false(lock_passes_for_fork());
+    assert_int_equal(atomic_load_relaxed(&others.cache->heap.lock.state), 0);
+    check_contents(&others);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+    check();
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starts_once),
@@ -688,6 +711,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_fork_of_one_thread),
         cmocka_unit_test(test_fork_beside_another_thread),
         cmocka_unit_test(test_fork_handlers_may_allocate),
+        cmocka_unit_test(test_a_fork_within_a_fork),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
