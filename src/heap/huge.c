@@ -297,9 +297,27 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
     }
 }
 
+// Entries that a length wants of the page map stay, and count against limits of data and of strict overcommit, where the reservation to move
+// to does not. For so much the system is asked first: what it refuses leaves none.
+#define ASKED_FIRST_BYTES (4 * GIB)
+
+static bool may_have(size_t more_bytes) {
+    if (likely(more_bytes < ASKED_FIRST_BYTES)) {
+        return true;
+    }
+    void *asked = os_map(more_bytes, os_page_bytes());
+    if (asked != NULL) {
+        os_unmap(asked, more_bytes);
+    }
+    return asked != NULL;
+}
+
 // *first: a huge page to touch, of what is new: block_pages_first().
 static bool grow(struct huge *huge, size_t usable_bytes, void **first) {
     const size_t before = huge->usable_bytes;
+    if (!may_have(usable_bytes - before)) {
+        return false;
+    }
     block_pages_look(huge);
     const bool asks = block_pages_ask_grown(huge, usable_bytes);
     if (!grow_in_place(huge, usable_bytes) && !grow_by_moving(huge, usable_bytes, asks)) {

@@ -59,13 +59,17 @@ static bool is_error(long result) {
     return (unsigned long)result > (unsigned long)-4096;
 }
 
+static void note_failure(enum os_call call, long result) {
+    atomic_add_relaxed(&os_call_counters.failures, 1);
+    event_record(EVENT_os_failure, call, (uint64_t)-result);
+}
+
 static long counted_call(enum os_call call, long number, long a, long b, long c, long d, long e,
                          long f) {
     atomic_add_release(&os_call_counters.calls[call], 1);
     const long result = system_call(number, a, b, c, d, e, f);
     if (unlikely(is_error(result)) && call != OS_FUTEX) {
-        atomic_add_relaxed(&os_call_counters.failures, 1);
-        event_record(EVENT_os_failure, call, (uint64_t)-result);
+        note_failure(call, result);
     }
     return result;
 }
@@ -271,9 +275,14 @@ size_t os_resident_bytes(void *start, size_t bytes) {
 }
 
 bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
-    const long result = counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
-                                     (long)new_bytes, 0, 0, 0);
+    atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
+    const long result =
+        system_call(__NR_mremap, (long)start, (long)old_bytes, (long)new_bytes, 0, 0, 0);
     follow_former_users();
+    // That there is no room behind a mapping is no failure: whoever wants it moves.
+    if (is_error(result) && result != -ENOMEM) {
+        note_failure(OS_MREMAP, result);
+    }
     return !is_error(result);
 }
 

@@ -473,7 +473,12 @@ bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
     if (done && (new_bytes == 0 || new_bytes % machine.page_bytes != 0)) {
         done = breach("os_resize: to %#zx bytes", new_bytes);
     }
-    return answer(done && resize((uintptr_t)start, old_bytes, new_bytes));
+    if (!done) {
+        return answer(false);
+    }
+    const bool has_room = resize((uintptr_t)start, old_bytes, new_bytes);
+    leave();
+    return has_room;  // no failure: see os_call_counters
 }
 
 static void make_piece(uintptr_t start, size_t bytes, enum os_huge_pages wish) {

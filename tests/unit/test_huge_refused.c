@@ -6,6 +6,7 @@
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "huge_blocks.h"
+#include "space/metadata.h"
 #include "space/page_map.h"
 
 static void test_each_call_of_an_allocation_refused(void **state) {
@@ -336,6 +337,27 @@ static void test_many_refused_are_not_tried_at_each_free(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+// What a length wants of the page map stays: one that the system refuses leaves nothing of it behind.
+static void test_a_length_that_is_refused_leaves_no_entries(void **state) {
+    (void)state;
+    page_map_init();
+    char *block = make(3 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 3 * MIB, 1);
+    const size_t mapped = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_INACCESSIBLE) +
+                          fake_os_bytes(FAKE_READABLE);
+    fake_os_limit_bytes(mapped + GIB);
+    const uint64_t bytes = metadata_bytes();
+    const uint64_t commits = fake_os_calls(OS_MPROTECT);
+    assert_false(huge_resize(huge, 40 * GIB));
+    assert_int_equal(metadata_bytes(), bytes);
+    assert_int_equal(fake_os_calls(OS_MPROTECT), commits);
+    assert_int_equal(huge->start, (uintptr_t)block);
+    check_entries(block, 3 * MIB, true);
+    check_marked(block, 3 * MIB, 1);
+    assert_int_equal(huge_check(), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_of_an_allocation_refused),
@@ -353,6 +375,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_free),
         cmocka_unit_test(test_many_refused_are_not_tried_at_each_free),
+        cmocka_unit_test(test_a_length_that_is_refused_leaves_no_entries),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
