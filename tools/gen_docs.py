@@ -26,8 +26,8 @@ A profile that sets any other option, or one of these in a way it may not, count
 """
 TUNINGS = {
     "ANY": "to any value",
-    "RAISE": "checks, to no less than without the profile",
-    "LOWER": "limits of the whole process, to no more than without the profile",
+    "RAISE": "checks, to no less than the default or what the environment's mode presets",
+    "LOWER": "limits of the whole process, to no more than the default or the same preset",
 }
 
 

@@ -110,7 +110,7 @@ void option_profile_stage(const char *name) {
     }
 }
 
-// Whether everything that is staged may be, over the values that are in force without it.
+// Whether everything that is staged may be, over the defaults and what the environment's mode presets.
 static bool is_allowed(void) {
     struct profile_error error = {0};
     for (unsigned i = 0; i < OPTION_COUNT && error.what == NULL; i++) {

@@ -56,6 +56,7 @@ __attribute__((no_sanitize("address"))) static bool read_word(struct unwind *unw
         return false;
     }
     if (address - unwind->own_page < OWN_PAGE_BYTES && unwind->own_page != 0) {
+        // It lies in the page. NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
         *word = *(const volatile uintptr_t *)address;
         return true;
     }

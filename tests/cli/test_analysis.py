@@ -18,7 +18,7 @@ from hakmem import analysis, render
 from hakmem.analysis import Verdict
 from hakmem.schema import ProofLine, Report, parse_report, read_reports, unwritten
 from hakmem.spawn import Ended
-from hakmem.watch import Image
+from hakmem.watch import Image, file_name
 from tests.cli.support import call, clean_environment, library
 
 LIBRARY = "/lib/libhakmem.so"
@@ -334,3 +334,20 @@ def test_directory_with_foreign_things(real_report: bytes, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(tmp_path / "1.a")
     os.mkfifo(tmp_path / "pipe")
     assert len(read_reports(tmp_path)) == 1
+
+
+def test_program_whose_name_has_a_line_feed_is_its_reports() -> None:
+    assert file_name("/x/a\nb (deleted)") == "/x/a?b"
+    odd = report(*GOOD, exe="/bin/a?b")
+    assert summarise([odd], [image(10, file_name("/bin/a\nb"))]).verdict is Verdict.ACTIVE
+
+
+def test_a_path_may_hold_what_ends_a_line_elsewhere(real_report: bytes) -> None:
+    odd = "/tmp/a\u2028b\u0085c/x.so"
+    header = real_report[:4096].split(b"\0")[0]
+    header = re.sub(rb"^exe .*$", f"exe {odd}".encode(), header, flags=re.MULTILINE)
+    proof = real_report[16384:].split(b"\0")[0]
+    proof += f"start\t{odd}\tmalloc\t{LIBC}\tcall\n".encode()
+    found = parse_report(header.ljust(4096, b"\0") + real_report[4096:16384] + proof)
+    assert found is not None and found.exe == odd
+    assert analysis.judge_report(found)[0] is Verdict.PARTIAL

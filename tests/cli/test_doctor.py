@@ -561,7 +561,8 @@ def test_settings_of_a_machine(tmp_path: Path) -> None:
         (None, "memory.max is 100.0 MiB, 95.0 MiB of it used, page cache included")
     ]
     assert found["limit"] == [(None, "address space is 1.0 MiB (ulimit)")]
-    assert found["ptrace"] == [(None, "scope 3: nobody may trace; --freeze is not possible")]
+    said = "scope 3: nobody may look into another process, not even root"
+    assert found["ptrace"] == [(None, said)]
 
 
 def test_cgroup_of_the_first_version(tmp_path: Path) -> None:
@@ -580,3 +581,15 @@ def test_machine_that_says_nothing(tmp_path: Path) -> None:
     assert found["huge pages"] == [(None, "this kernel has no transparent huge pages")]
     assert found["cgroup"] == [(None, "no limit of memory is set")]
     assert machine.examine()
+
+
+def test_cgroup_of_another_container(tmp_path: Path) -> None:
+    """What lies at the root is that of whoever looks."""
+    system = made_up(tmp_path, proc__9__cgroup="0::/../other\n")
+    root = system / "sys/fs/cgroup"
+    root.mkdir(parents=True)
+    (root / "memory.max").write_text(f"{64 * MIB}\n", encoding="utf-8")
+    (root / "memory.current").write_text(f"{MIB}\n", encoding="utf-8")
+    assert machine_texts(system)["cgroup"] == [
+        (None, "its group is of another container: its limits cannot be seen from here")
+    ]

@@ -105,6 +105,9 @@ static void profiles_lower_no_check_and_lift_no_limit(void **state) {
             assert_int_equal(seen->options.quarantine_blocks, 256);
         }
     }
+    // Compared with the mode's, whatever the environment sets beside it.
+    LOAD("HAKMEM_CACHE_TOTAL_BYTES=64M", profile("cache_total_bytes=33M"));
+    assert_int_equal(line_count(said), 1);
     // What the environment says itself stays above all.
     LOAD("HAKMEM_ABORT=0", "HAKMEM_CACHE_TOTAL_BYTES=1M", profile("cache_total_bytes=2M\nabort=1"));
     assert_string_equal(said, "");

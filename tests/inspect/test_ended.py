@@ -3,6 +3,8 @@ one."""
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hakmem import watch
 from hakmem.inspect.errors import GoneError
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
@@ -125,3 +128,14 @@ def test_doctor_without_a_main_thread(ended: Path) -> None:
         said = hakmem("doctor", process.pid).stdout
     assert f"{process.pid} {ended}, user" in said
     assert "ok   active         hakmem" in said
+
+
+def test_what_may_not_be_looked_into_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc with hidepid=1 shows the process of another user."""
+
+    def refused(place: Path) -> list[bytes]:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(place / "stat"))
+
+    monkeypatch.setattr(watch, "_stat", refused)
+    assert running_thread(os.getpid()) == os.getpid()
+    assert is_alive(os.getpid())

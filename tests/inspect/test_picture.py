@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hakmem.inspect import facts, held
 from hakmem.inspect.held import Held
 from hakmem.inspect.model import PAGE_BYTES, RUN, SUPERSLAB, RunKind
 from hakmem.inspect.picture import Picture
@@ -113,3 +114,20 @@ def test_slabs_that_another_heap_took_over_are_in_doubt(session: Session) -> Non
     assert picture.unsettled_blocks[taken] == picture.runs["block_count"][rows].sum()
     walker._retry(picture)
     assert picture.runs["settled"][rows].all() and not picture.unsettled_blocks.any()
+
+
+def test_depots_may_be_as_long_as_metadata_has_room_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[int] = []
+    real = held._read_depots
+
+    def noted(*words: Any) -> Any:
+        bounds.append(words[4])
+        return real(*words)
+
+    monkeypatch.setattr(held, "DEPOT_NODES_MAX", 0)
+    monkeypatch.setattr(held, "_read_depots", noted)
+    session.take(residency=False)
+    room = facts.metadata_bytes(session.source, session.layout) // session.layout.node_bytes
+    assert bounds and set(bounds) == {room} and room > 0

@@ -65,6 +65,9 @@ def test_targets_that_are_none(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     require_refusal(inspect(empty), "neither")
+    packed = tmp_path / "core.zst"
+    packed.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(60))
+    require_refusal(inspect(packed), f"{packed}: is compressed: unpack it first")
     (tmp_path / "bad.json").write_text("{", encoding="ascii")
     require_refusal(inspect(tmp_path / "bad.json"), "not JSON")
     (tmp_path / "other.json").write_text('{"schema": "dream/1"}', encoding="ascii")

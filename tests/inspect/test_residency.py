@@ -14,7 +14,7 @@ import pytest
 from hakmem.inspect import residency
 from hakmem.inspect.memory import Area
 from hakmem.inspect.model import PAGE_BYTES
-from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
+from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource, parse_areas
 from hakmem.inspect.reading import Session
 from hakmem.inspect.resident import own_ranges
 from hakmem.inspect.targets import take_frozen
@@ -156,3 +156,9 @@ def require_no_zeros(pid: int) -> None:
     assert waterfall.unexplained_bytes == 0, rows
     assert abs(rows["large"] - ZEROS_BYTES) < ZEROS_BYTES // 10, rows
     assert rows["huge"] <= 2 << 20
+
+
+def test_only_a_line_feed_ends_a_line_of_maps() -> None:
+    name = "/srv/a\u2028b\rc/libhakmem.so"
+    (area,) = parse_areas(f"1000-2000 rw-p 00000000 08:01 7    {name}\nRss:    4 kB\n")
+    assert (area.name, area.rss_bytes) == (name, 4096)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hakmem.inspect import jsonform
+from hakmem.inspect import jsonform, snapshotfile
+from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.model import Origin, Snapshot
 from hakmem.inspect.targets import find_processes, take
 from tests.cli.support import clean_environment, library
@@ -206,3 +207,14 @@ def test_processes_are_found(truth: Path, tmp_path: Path) -> None:
     assert first.pid in found
     assert second.pid in found
     assert other.pid not in found
+
+
+def test_only_zeros_of_a_snapshot_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshotfile, "REGION_BYTES_MAX", 100)
+    view, name = memoryview(bytes(4096)), Path("large.snapshot")
+    piece = snapshotfile._Piece(snapshotfile.MEMORY, "metadata", 0x10000, 4096, 0)
+    ((start, region),) = snapshotfile._regions(name, view, [piece])
+    assert (start, len(region)) == (0x10000, 4096)
+    zeros = snapshotfile._Piece(snapshotfile.ZEROS, "metadata", 0x20000, 8192, 4096)
+    with pytest.raises(DamagedError, match="more memory than it can"):
+        snapshotfile._regions(name, view, [piece, zeros])

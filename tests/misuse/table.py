@@ -88,9 +88,11 @@ def free_large(what: str) -> Row:
 
 
 def free_huge(what_freed: str, what_invalid: str) -> Row:
-    """A freed huge block may have left the address space, and then nothing is known of it."""
+    """A freed huge block may have left the address space, and then nothing is known of it; or all
+    but its beginning."""
     gone = rf"{what_invalid}: {{p}} is not from this heap \(nothing is mapped there\){LIVE}"
-    return Row(f"(?:{free_big(what_freed, 'huge')}|{gone})")
+    kept = rf"{what_freed}: {{p}} is the start of a huge block of \d+ bytes, free{LIVE}"
+    return Row(f"(?:{kept}|{gone})")
 
 
 def mismatch(claimed: int, block: str = CLASS) -> Row:
@@ -131,7 +133,7 @@ def changed(distance: int | str, block: str, *, many: bool = False) -> Row:
 
 
 # Freed huge blocks go back to the system at once.
-UNMAPS = ("lean", "hardened")
+UNMAPS = ("hardened",)
 DISTANCES = (1, 8, 64, 4096)
 STALE = (
     *("read_after_free_small", "read_after_free_medium", "read_after_free_large"),

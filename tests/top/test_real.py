@@ -233,3 +233,10 @@ def test_wrong_address(address: str) -> None:
     outcome = call([*HAKMEM, "serve-metrics", "--listen", address])
     assert outcome.status == 2
     assert f"{address!r} is not HOST:PORT" in outcome.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0..1", "x" * 70])
+def test_host_that_can_be_no_name(host: str) -> None:
+    outcome = call([*HAKMEM, "serve-metrics", "--listen", f"{host}:0"])
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert outcome.stderr.startswith(f"hakmem: cannot listen on {host}:0: ")

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from hakmem.errors import HakmemError
+from hakmem.inspect.errors import GoneError
 from hakmem.top.sampler import ENDED_KEPT_S, HISTORY_LOOKS_MAX, counter_rates
 from hakmem.watch import resident_bytes
 from tests.top.support import MIB, REFILLS_PER_LOOK, Clock, MadeUpSession, made_up_sampler
@@ -155,3 +156,21 @@ def test_close_closes_every_session() -> None:
 def test_selection_does_not_change_what_is_listed(selected: int | None) -> None:
     sampler = made_up_sampler({10: MadeUpSession(10), 11: MadeUpSession(11)})
     assert [view.pid for view in sampler.look(selected)] == [10, 11]
+
+
+def test_rates_are_never_of_two_programs() -> None:
+    clock = Clock()
+    session = MadeUpSession(10, error=GoneError("process 10 runs another program since (exec)"))
+    sampler = made_up_sampler({10: session}, clock=clock)
+    sampler._alive = lambda pid: True
+    sampler.look()
+    session.looks_max = 0
+    clock.now_s = 1.0
+    sampler.look()
+    session.looks, session.looks_max = 7, 99
+    clock.now_s = 2.0
+    (view,) = sampler.look()
+    assert view.problem is None and view.rates == {}
+    clock.now_s = 3.0
+    (view,) = sampler.look()
+    assert view.rates["refills"] == REFILLS_PER_LOOK

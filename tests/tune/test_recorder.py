@@ -8,14 +8,19 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hakmem.errors import UsageError
+from hakmem.inspect.control import Control
 from hakmem.inspect.errors import InspectError
+from hakmem.inspect.layout import read_option
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import take
 from hakmem.tune.execution import prepare, run
 from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder, build_id, record_process
-from hakmem.tune.recording import Recording
+from hakmem.tune.recording import MOMENTS_KEPT, MOMENTS_MOST, Moment, Recording, remember, thinned
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.targets import running
 from tests.patience import HANG_SECONDS
@@ -130,3 +135,28 @@ def test_what_was_seen_of_a_process_that_ended_counts(demand_program: Path) -> N
     assert len(recording.moments) == looks == LOOKS_LEAST
     assert recording.program == "demand"
     assert recording.seconds < HANG_SECONDS
+
+
+def test_looks_of_many_hours_are_not_all_kept() -> None:
+    moments: list[Moment] = []
+    for place in range(20_000):
+        blocks = 7_000_000 if place == 9_999 else place % 7
+        remember(moments, Moment(place / 10, np.array([0, blocks]), {}, 1))
+        assert len(moments) <= MOMENTS_KEPT
+    found = thinned(moments)
+    assert len(found) <= MOMENTS_MOST
+    assert (found[0].at_s, found[-1].at_s) == (0.0, 1999.9)
+    assert max(moment.requested_bytes for moment in found) == 16 * 7_000_000
+    assert 0.3 < sum(moment.at_s < 1000 for moment in found) / len(found) < 0.7
+
+
+def test_research_is_off_again_though_a_thread_never_followed(demand_program: Path) -> None:
+    """It sleeps since research was switched off: by what its cache says it is still on."""
+    environment = clean_environment(LD_PRELOAD=str(library()), HAKMEM_RESEARCH="1")
+    with running([demand_program, "3000", "8464", "0", "600000"], environment) as process:
+        await_demand(process.pid, 3000)
+        source = ProcessSource(process.pid)
+        with Session(source) as session:
+            Control(source, session.layout).set_option("research", 0)
+            record_process(process.pid, HANG_SECONDS, lambda _: True)
+            assert read_option(source, session.layout, "research") == 0

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.options import read_options
+from hakmem.project import find_project
 from hakmem.tune.execution import Run
-from hakmem.tune.profile_file import Profile
+from hakmem.tune.format import read_format
+from hakmem.tune.profile_file import Profile, parse, render
 from hakmem.tune.proposal import (
     FOR_MEMORY,
     LEAN,
@@ -150,3 +153,14 @@ def test_small_slabs_are_those_of_the_table_that_holds() -> None:
         profile = compose(order)
         assert profile.size_classes == ((16, 1), (48, 1), (65536, 8))
         assert profile.classes_reason == "fits empty sooner"
+
+
+@pytest.mark.parametrize("table", [(), (16, 96, 32768, 65536)])
+def test_what_is_made_ready_is_what_a_profile_may_hold(table: tuple[int, ...]) -> None:
+    """Two sizes may be one class of a learned table, and large blocks are soon too many bytes."""
+    ready = Change("ready", "at once", prewarm=((80, 40), (96, 50), (32768, 256), (65536, 256)))
+    learned = [Change("learned", "fits", table=table)] if table else []
+    text = render(compose([*learned, ready]))
+    limits = read_format(find_project())
+    found = parse(text, read_options(find_project().options_table), limits)
+    assert found.prewarm[-1] == (32768, 127)

@@ -17,9 +17,10 @@ from hakmem.project import find_project
 from hakmem.tune import session
 from hakmem.tune.execution import Command, Run
 from hakmem.tune.format import read_format
-from hakmem.tune.profile_file import Profile, read
-from hakmem.tune.proposal import Change, compose
+from hakmem.tune.profile_file import Profile, parse, read, render
+from hakmem.tune.proposal import Change, Goal, compose
 from hakmem.tune.recording import Moment, Recording
+from hakmem.tune.report import measured_about
 from hakmem.tune.trial import Comparison, compare
 from tests.cli.support import library
 
@@ -118,3 +119,14 @@ def test_what_is_not_proved_is_neither_written_nor_shown(
     assert [each["name"] for each in facts["proposed"]] == ["leaner"]
     assert "no profile is written" in said.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["ld", *(f"objects/{n:06}.o" for n in range(6000))], ["app", "caf\udce9"]]
+)
+def test_any_command_leaves_a_profile_that_can_be_used(words: list[str]) -> None:
+    about = measured_about(RECORDING, measured(0.8), words, Goal.MEMORY, "cpu")
+    text = render(compose([CHANGE]).with_about(about)).encode()
+    project = find_project()
+    found = parse(text.decode(), read_options(project.options_table), read_format(project))
+    assert [each.name for each in found.settings] == ["retain_slabs"]

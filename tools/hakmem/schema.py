@@ -87,7 +87,7 @@ class Report:
 
 def _header(data: bytes) -> dict[str, str]:
     text = data[:HEADER_BYTES].split(b"\0")[0].decode(errors="surrogateescape")
-    pairs = (line.partition(" ") for line in text.splitlines())
+    pairs = (line.partition(" ") for line in text.split("\n"))
     return {key: value for key, _, value in pairs}
 
 
@@ -100,7 +100,7 @@ def _books(data: bytes, count: int) -> list[int]:
 
 def _proof(data: bytes) -> Iterator[ProofLine]:
     text = data[PROOF_OFFSET:].split(b"\0")[0].decode(errors="surrogateescape")
-    for line in text.splitlines():
+    for line in text.split("\n"):
         columns = line.split("\t")
         if len(columns) == 5:
             yield ProofLine(*columns)

@@ -111,8 +111,9 @@ def peak_rss_bytes(pid: int | str) -> int:
 
 def file_name(exe: str) -> str:
     """Of a program as the kernel names it, which adds a word once the file was removed or replaced:
-    what runs is the same program."""
-    return exe.removesuffix(DELETED)
+    what runs is the same program. What lies below a space is a question mark, as in a report."""
+    name = exe.removesuffix(DELETED)
+    return "".join("?" if letter < " " else letter for letter in name)
 
 
 def _exe(place: Path) -> str | None:
@@ -161,9 +162,12 @@ def _stat(place: Path) -> list[bytes]:
 
 
 def has_ended(place: Path) -> bool:
-    """Of the folder of a thread, or of a process: its main thread."""
+    """Of the folder of a thread, or of a process: its main thread. What may not be looked into
+    (/proc mounted with hidepid=1) is there."""
     try:
         return _stat(place)[0] in ENDED
+    except PermissionError:
+        return False
     except (OSError, IndexError):
         return True
 

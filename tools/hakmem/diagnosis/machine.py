@@ -23,7 +23,7 @@ PTRACE_SCOPES = {
     "0": "a user may look into all of his processes",
     "1": "without CAP_SYS_PTRACE, only into descendants and those that allow it",
     "2": "only with CAP_SYS_PTRACE",
-    "3": "nobody may trace; --freeze is not possible",
+    "3": "nobody may look into another process, not even root",
 }
 # From this share of a limit on it is said that it is close.
 CLOSE = 0.9
@@ -111,6 +111,7 @@ def _mappings(process: Path | None, system: Path) -> list[Finding]:
 def _cgroup(proc: Path, system: Path) -> list[Finding]:
     """The tightest limit on the way up from the process's group, as far as it can be seen here."""
     findings: list[Finding] = []
+    is_hidden = False
     for line in (_read(proc / "cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -122,6 +123,10 @@ def _cgroup(proc: Path, system: Path) -> list[Finding]:
             names = ["memory.limit_in_bytes"]
         else:
             continue
+        if ".." in Path(path).parts:
+            # Not below what is the root here, which is our own group.
+            is_hidden = True
+            continue
         for name in names:
             found = _tightest(root, path, name, usage)
             if found is not None:
@@ -129,6 +134,9 @@ def _cgroup(proc: Path, system: Path) -> list[Finding]:
                 # Page cache counts, which the kernel drops first: full is not yet in need.
                 text = f"{name} is {size(limit)}, {size(used)} of it used, page cache included"
                 findings.append(Finding("cgroup", None, text))
+    if is_hidden and not findings:
+        text = "its group is of another container: its limits cannot be seen from here"
+        return [Finding("cgroup", None, text)]
     return findings or [Finding("cgroup", None, "no limit of memory is set")]
 
 
@@ -136,7 +144,7 @@ def _tightest(root: Path, path: str, name: str, usage: str) -> tuple[int, int] |
     """Limit and usage, in bytes. A container sees its own group as the root."""
     best: tuple[int, int] | None = None
     inside = Path(path.lstrip("/"))
-    for group in (inside, *inside.parents) if ".." not in inside.parts else (Path(),):
+    for group in (inside, *inside.parents):
         limit, used = _read(root / group / name), _read(root / group / usage)
         if limit is None or used is None or not limit.isdecimal() or not used.isdecimal():
             continue

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hakmem.inspect import facts
 from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.layout import Layout, offset_of
 from hakmem.inspect.memory import Addresses, MemorySource
 
-# 16 million blocks in all depots together: more is no cache, but damaged metadata.
+# 16 million blocks in all depots together: more needs as much metadata, or is damaged.
 DEPOT_NODES_MAX = 1 << 18
 Caches = npt.NDArray[Any]
 
@@ -82,7 +83,9 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
     inside = (slot > low) & (slot < fill[rows, classes][:, None]) & readable[:, None]
     parts = [nodes[inside]]
     owners = [np.repeat(filled[rows], inside.sum(axis=1))]
-    depot_pointers, depot_owners = _read_depots(layout, source, magazines, filled)
+    room = facts.metadata_bytes(source, layout) // layout.node_bytes
+    most = max(DEPOT_NODES_MAX, room)
+    depot_pointers, depot_owners = _read_depots(layout, source, magazines, filled, most)
     node_count = np.zeros(len(caches), np.int64)
     node_count[filled] = (
         has_node.sum(axis=1)
@@ -101,9 +104,14 @@ def read_held(layout: Layout, source: MemorySource, places: Addresses, caches: C
 
 
 def _read_depots(
-    layout: Layout, source: MemorySource, magazines: npt.NDArray[Any], filled: npt.NDArray[np.int64]
+    layout: Layout,
+    source: MemorySource,
+    magazines: npt.NDArray[Any],
+    filled: npt.NDArray[np.int64],
+    most: int,
 ) -> tuple[Addresses, npt.NDArray[np.int64]]:
-    """All depots level by level: the first node of each, then what those are linked to."""
+    """All depots level by level: the first node of each, then what those are linked to. `most`:
+    nodes that there can be."""
     rows, classes = np.nonzero(magazines["depot_count"])
     links = magazines["depot"][rows, classes].astype(np.uint64)
     left = magazines["depot_count"][rows, classes].astype(np.int64)
@@ -116,7 +124,7 @@ def _read_depots(
         if len(rows) == 0:
             break
         read += len(rows)
-        if read > DEPOT_NODES_MAX:
+        if read > most:
             raise DamagedError("the depots of the target's thread caches have no end")
         data, readable = source.gather(links, layout.node_bytes)
         rows, left = rows[readable], left[readable] - 1

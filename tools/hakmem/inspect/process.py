@@ -48,7 +48,8 @@ REGIONS_PER_SCAN = 4096
 def parse_areas(text: str) -> tuple[Area, ...]:
     """From the text of /proc/PID/maps or smaps; the latter has resident bytes as well."""
     areas: list[Area] = []
-    for line in text.splitlines():
+    # A name may hold whatever else ends a line; of a line feed the kernel writes the number.
+    for line in text.split("\n"):
         found = AREA_LINE.match(line)
         if found is not None:
             start, end, flags, name = found.groups()
@@ -158,7 +159,7 @@ class ProcessSource(MemorySource):
     def _text(self, name: str) -> str:
         while True:
             try:
-                text = (self.place / name).read_text(encoding="utf-8", errors="replace")
+                text = (self.place / name).read_bytes().decode("utf-8", errors="replace")
                 if text or not self._has_moved():
                     return text
             except OSError as error:

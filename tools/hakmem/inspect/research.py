@@ -38,8 +38,9 @@ def read_research(source: MemorySource, layout: Layout, caches: Caches) -> Resea
     levels.pop(root.constant("research_level_count"), None)
     clock = Clock(root.read_global(source, "events")[0])
     count = len(layout.size_classes)
+    in_use = caches["state"] == root.constant("cache_state_in_use")
     return Research(
-        enabled=bool(caches["researched"].any()),
+        enabled=bool(caches["researched"][in_use].any()),
         operations={
             title: tuple(int(value) for value in _sum(tables[name])[:count])
             for name, title in (("allocs", "mallocs"), ("frees", "frees"))

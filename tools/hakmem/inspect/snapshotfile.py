@@ -164,7 +164,8 @@ def _regions(path: Path, view: memoryview, pieces: list[_Piece]) -> list[tuple[i
             end = max(end, memory[index].address + memory[index].bytes)
             index += 1
         total += end - start
-        if total > REGION_BYTES_MAX or end > 1 << 64:
+        # What is in the file may be as long as that is.
+        if total > REGION_BYTES_MAX + len(view) or end > 1 << 64:
             raise DamagedError(f"{path}: the snapshot says to hold more memory than it can")
         region = np.zeros(end - start, np.uint8)
         for piece in memory[first:index]:

@@ -17,6 +17,8 @@ from hakmem.inspect.root import find
 
 JSON_BYTES_MAX = 1 << 30
 HEAD_BYTES = 16
+# zstd, lz4, xz, gzip: systemd-coredump keeps core files so.
+PACKED = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xfd7zXZ\0", b"\x1f\x8b")
 
 
 def is_process(target: str) -> bool:
@@ -33,6 +35,10 @@ def open_source(target: str) -> MemorySource:
         return corefile.CoreSource(path)
     if head == snapshotfile.MAGIC:
         return snapshotfile.SnapshotSource(path)
+    if head.startswith(PACKED):
+        raise InspectError(
+            f"{path}: is compressed: unpack it first (coredumpctl dump -o FILE PID, or zstd -d)"
+        )
     raise InspectError(f"{path}: is neither a core file nor a snapshot of hakmem")
 
 

@@ -95,9 +95,11 @@ def serve(collector: Collector, address: Address, client_s: float = CLIENT_S) ->
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     try:
         server, thread = start_http_server(address.port, address.host, registry)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        # The latter of a name with a part that is empty or too long.
         where = f"{address.host}:{address.port}"
-        raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+        why = error.strerror if isinstance(error, OSError) else None
+        raise UsageError(f"cannot listen on {where}: {why or error}") from None
     application = server.get_app()
     assert application is not None
     server.set_app(_of_known_paths(application))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hakmem.errors import HakmemError
+from hakmem.inspect.errors import GoneError
 from hakmem.inspect.model import Snapshot
 from hakmem.watch import is_alive, resident_bytes
 
@@ -151,6 +152,9 @@ class Sampler:
             watched.problem = str(error)
             watched.rates = {}
             self._close(watched)
+            if isinstance(error, GoneError):
+                # Another program (exec) counts from its own beginning: no time has passed for it.
+                watched.pictured_s = float("inf")
             watched.ended = not self._alive(watched.pid)
             watched.looked_s = self._clock()
             return

@@ -23,6 +23,8 @@ SMALL_SLAB_PAGES_MOST = 8
 PREWARM_CLASSES_MOST = 16
 PREWARM_BLOCKS_MOST = 256
 PREWARM_BLOCKS_LEAST = 32
+# A profile with more of them to have ready counts for nothing (PROFILE_PREWARM_BYTES_MAX).
+PREWARM_BYTES_MOST = 4 << 20
 
 
 class Goal(StrEnum):
@@ -160,6 +162,25 @@ def unmeasured(recording: Recording, goal: Goal) -> list[Change]:
     return found
 
 
+def _made_ready(
+    prewarm: Sequence[tuple[int, int]], table: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """The same by the classes of a table (empty: of the one they were made for): each class once,
+    the small ones first, and no more than a profile may have."""
+    wanted: dict[int, int] = {}
+    for request_bytes, count in prewarm:
+        block_bytes = next((each for each in table if each >= request_bytes), request_bytes)
+        wanted[block_bytes] = max(count, wanted.get(block_bytes, 0))
+    ready: list[tuple[int, int]] = []
+    left = PREWARM_BYTES_MOST
+    for block_bytes, count in sorted(wanted.items()):
+        blocks = min(count, left // block_bytes)
+        if blocks:
+            ready.append((block_bytes, blocks))
+            left -= blocks * block_bytes
+    return tuple(ready)
+
+
 def compose(
     chosen: Sequence[Change],
     reasons: Mapping[str, str] | None = None,
@@ -196,7 +217,7 @@ def compose(
         size_classes=tuple(
             (block_bytes, small_slab_pages(block_bytes) if small else None) for block_bytes in table
         ),
-        prewarm=prewarm,
+        prewarm=_made_ready(prewarm, table),
         build_id=build_id,
         version=version,
         classes_reason=classes_reason,

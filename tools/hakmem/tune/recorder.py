@@ -15,13 +15,14 @@ from elftools.elf.segments import NoteSegment
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
 from hakmem.inspect.errors import GoneError, InspectError
+from hakmem.inspect.layout import read_option
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import take_frozen
 from hakmem.tune import execution
 from hakmem.tune.execution import Command
-from hakmem.tune.recording import Moment, Recording, conclude, moment_of
+from hakmem.tune.recording import Moment, Recording, conclude, moment_of, remember
 from hakmem.watch import is_alive, resident_bytes, running_thread
 
 # What the library is told while a program is recorded.
@@ -72,7 +73,8 @@ class _Subject:
         if classes:
             self.heaps_per_class = max(self.heaps_per_class, len(snapshot.heap_classes) / classes)
         at_s = time.monotonic() - self.began
-        self.moments.append(moment_of(snapshot, at_s, resident_bytes(self.session.source.pid)))
+        rss_bytes = resident_bytes(self.session.source.pid)
+        remember(self.moments, moment_of(snapshot, at_s, rss_bytes))
 
     def _take(self) -> Snapshot:
         """Of a process that stands still, where that is allowed: one that takes a lock for each
@@ -192,7 +194,8 @@ def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Rec
     source = ProcessSource(pid)
     with Session(source) as session:
         control = Control(source, session.layout)
-        was_on = session.take(residency=False).research
+        # Not by the threads: one that sleeps or has ended says what was so when it last looked.
+        was_on = read_option(source, session.layout, "research") != 0
         control.set_option("research", 1)
         subject = _Subject(session, time.monotonic())
         try:
@@ -208,6 +211,6 @@ def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Rec
                 if wait(max(PAUSE_LONG_S, time.monotonic() - began)):
                     break
         finally:
-            if was_on is None or not was_on.enabled:
+            if not was_on:
                 _switch_off(control)
         return subject.conclude()

@@ -14,6 +14,8 @@ from hakmem.inspect.model import REQUEST_STEP_BYTES, SizeClass, Snapshot
 Counts = npt.NDArray[np.int64]
 # More moments than this tell nothing more about the demand.
 MOMENTS_MOST = 256
+# So many are kept while it is looked at.
+MOMENTS_KEPT = 4 * MOMENTS_MOST
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,26 @@ class Recording:
 
 
 def thinned(moments: Sequence[Moment], most: int = MOMENTS_MOST) -> tuple[Moment, ...]:
-    """At most so many: the first, the last and the peak, and others between them, evenly."""
+    """At most so many: the first, the last, and of equal parts of the time between them the fullest
+    of each."""
     if len(moments) <= most:
         return tuple(moments)
-    peak = max(range(len(moments)), key=lambda place: moments[place].requested_bytes)
-    places = {round(place) for place in np.linspace(0, len(moments) - 1, most - 1)} | {peak}
-    return tuple(moments[place] for place in sorted(places))
+    began_s, parts = moments[0].at_s, most - 2
+    part_s = max((moments[-1].at_s - began_s) / parts, 1e-9)
+    fullest: dict[int, Moment] = {}
+    for moment in moments[1:-1]:
+        part = min(parts - 1, int((moment.at_s - began_s) / part_s))
+        before = fullest.get(part)
+        if before is None or moment.requested_bytes > before.requested_bytes:
+            fullest[part] = moment
+    return (moments[0], *(fullest[part] for part in sorted(fullest)), moments[-1])
+
+
+def remember(moments: list[Moment], moment: Moment) -> None:
+    """One more. A look takes 33 KB, and a recording may go on for days: it is thinned meanwhile."""
+    moments.append(moment)
+    if len(moments) > MOMENTS_KEPT:
+        moments[:] = thinned(moments)
 
 
 def estimated_requests(snapshot: Snapshot) -> Counts:

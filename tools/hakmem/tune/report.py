@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from harness.figures import Ratio, interval_words
 
 SCHEMA = "hakmem.tune/1"
 METRICS = {"cpu": "processor time", "wall": "time"}
+# Characters of the command that a profile repeats: one of more than 64 KiB counts for nothing.
+COMMAND_SHOWN = 2000
 
 Json = dict[str, Any]
 
@@ -91,6 +94,12 @@ def gain_text(found: Comparison, metric: str) -> str:
     )
 
 
+def _command(words: Sequence[str]) -> str:
+    """As typed; a byte that is no text as its number."""
+    text = os.fsencode(shlex.join(words)).decode(errors="backslashreplace")
+    return text if len(text) <= COMMAND_SHOWN else f"{text[:COMMAND_SHOWN]} ..."
+
+
 def measured_about(
     recording: Recording, found: Comparison, words: Sequence[str], goal: Goal, metric: str
 ) -> list[str]:
@@ -100,7 +109,7 @@ def measured_about(
     return [
         f"hakmem profile for {recording.program}, made by hakmem tune on "
         f"{datetime.date.today().isoformat()}, goal {goal.value}.",
-        f"Recorded and measured: {shlex.join(words)}",
+        f"Recorded and measured: {_command(words)}",
         f"Against the default: {gain_text(found, metric)}; "
         f"{size(round(peak))} instead of {size(round(base))}.",
         describe(recording) + ".",
