@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -11,43 +10,18 @@
 
 // ---- Memory
 
-#define WINDOW_BYTES (UNWIND_WINDOW_WORDS * sizeof(uintptr_t))
-
-// Where the system lets no process read memory by its call, as in emulators and some sandboxes. The kernel reads a set of signals before it
-// finds that it is asked for nothing that there is: -EFAULT where there is no memory, -EINVAL where there is. Only another thread that unmaps
-// it right then is not noticed.
-__attribute__((no_sanitize("address"))) static bool copy_if_readable(uintptr_t *to,
-                                                                     uintptr_t from) {
-    if (syscall(SYS_rt_sigprocmask, ~0, from, NULL, sizeof(uint64_t)) == 0 || errno != EINVAL) {
-        return false;
-    }
-    const volatile uintptr_t *words = (const volatile uintptr_t *)from;
-    for (unsigned i = 0; i < UNWIND_WINDOW_WORDS; i++) {
-        to[i] = words[i];
-    }
-    return true;
-}
-
-// Within a page: all of it is there, or nothing.
-static bool read_memory(uintptr_t *to, uintptr_t from) {
-    const struct iovec destination = {to, WINDOW_BYTES};
-    const struct iovec source = {(void *)from, WINDOW_BYTES};
-    if (syscall(SYS_process_vm_readv, getpid(), &destination, 1, &source, 1, 0) ==
-        (long)WINDOW_BYTES) {
-        return true;
-    }
-    return errno != EFAULT && copy_if_readable(to, from);
-}
-
-static void read_window(struct unwind *unwind, uintptr_t address) {
+// The kernel reads a set of signals before it finds that it is asked for nothing that there is: -EFAULT where there is no memory, -EINVAL where
+// there is. Every filter of system calls allows it, and emulators know it, unlike process_vm_readv. Another thread that unmaps the memory
+// right behind it is not noticed.
+static bool is_readable(uintptr_t address) {
     const int saved_errno = errno;
-    unwind->window_start = align_down(address, WINDOW_BYTES);
-    unwind->window_bytes = read_memory(unwind->window, unwind->window_start) ? WINDOW_BYTES : 0;
+    const bool found =
+        syscall(SYS_rt_sigprocmask, ~0, address, NULL, sizeof(uint64_t)) != 0 && errno == EINVAL;
     errno = saved_errno;
+    return found;
 }
 
-// The smallest there are.
-#define OWN_PAGE_BYTES 4096
+#define PAGE_BYTES_MIN 4096
 
 // What lies on a stack may be what a sanitizer forbids to read.
 __attribute__((no_sanitize("address"))) static bool read_word(struct unwind *unwind,
@@ -55,19 +29,14 @@ __attribute__((no_sanitize("address"))) static bool read_word(struct unwind *unw
     if (address % sizeof *word != 0) {
         return false;
     }
-    if (address - unwind->own_page < OWN_PAGE_BYTES && unwind->own_page != 0) {
-        // It lies in the page. NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
-        *word = *(const volatile uintptr_t *)address;
-        return true;
-    }
-    if (address - unwind->window_start >= unwind->window_bytes) {
-        read_window(unwind, address);
-    }
-    const size_t offset = address - unwind->window_start;
-    if (offset >= unwind->window_bytes) {
+    // As large as the smallest page: what follows in it is there as well.
+    const uintptr_t page = align_down(address, PAGE_BYTES_MIN);
+    if (page == 0 || (page != unwind->known_page && !is_readable(address))) {
         return false;
     }
-    *word = unwind->window[offset / sizeof *word];
+    unwind->known_page = page;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): it can be read
+    *word = *(const volatile uintptr_t *)address;
     return true;
 }
 
@@ -601,7 +570,7 @@ __attribute__((noinline)) void unwind_here(struct unwind *unwind) {
                      : "x9", "memory");
 #endif
     unwind->is_exact = true;
-    unwind->own_page = align_down(registers[UNWIND_STACK_POINTER], OWN_PAGE_BYTES);
+    unwind->known_page = align_down(registers[UNWIND_STACK_POINTER], PAGE_BYTES_MIN);
     // Its own frame goes with it.
     unwind_step(unwind);
 }

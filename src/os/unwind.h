@@ -2,7 +2,7 @@
 // pointers where there are none: code that was made at run time, or another C library than glibc.
 //
 // A stack may be no chain of calls at all: greenlets copy parts of it away, coroutines begin where their maker says. So no address found
-// on it is trusted: the kernel reads for us, and reports a wild one instead of faulting (docs/decisions/0087-stacks-that-are-no-chain.md).
+// on it is trusted: the kernel is asked whether it can be read (docs/decisions/0087-stacks-that-are-no-chain.md).
 //
 // Contract as in stack.h.
 #pragma once
@@ -16,17 +16,11 @@ enum { UNWIND_FRAME_POINTER = 6, UNWIND_STACK_POINTER = 7, UNWIND_REGISTERS = 17
 enum { UNWIND_FRAME_POINTER = 29, UNWIND_STACK_POINTER = 31, UNWIND_REGISTERS = 32 };
 #endif
 
-// What was read of the stack last: a part of a page.
-#define UNWIND_WINDOW_WORDS 64
-
 struct unwind {
     uintptr_t registers[UNWIND_REGISTERS];
     uintptr_t pc;
-    bool is_exact;       // pc is an instruction that was interrupted, not one behind a call
-    uintptr_t own_page;  // of the stack that this runs on: it is there; 0: none is known
-    uintptr_t window_start;
-    size_t window_bytes;  // of those that could be read
-    uintptr_t window[UNWIND_WINDOW_WORDS];
+    bool is_exact;         // pc is an instruction that was interrupted, not one behind a call
+    uintptr_t known_page;  // can be read: of the stack that this runs on, or the latest one
 };
 
 // Where the caller is.
