@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 #if defined(__GLIBC__)
+#include <ucontext.h>
 #include <unwind.h>
 #endif
 
@@ -350,8 +350,6 @@ static void test_stacks_are_those_of_libgcc(void **state) {
         assert_int_equal(ours.frames[i], theirs.frames[i - 1]);
     }
 }
-#endif
-
 // Greenlets put parts of other stacks where a stack was, and a coroutine's may end where nothing follows.
 enum torn { FILLED, ENDS };
 
@@ -393,6 +391,8 @@ static void test_stacks_that_are_no_chain(void **state) {
         assert_int_equal(run_scenario(stack_is_torn, &how), 5);
     }
 }
+
+#endif
 
 static struct stack interrupted;
 
@@ -449,8 +449,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_stacks),
 #if defined(__GLIBC__)
         cmocka_unit_test(test_stacks_are_those_of_libgcc),
-#endif
         cmocka_unit_test(test_stacks_that_are_no_chain),
+#endif
         cmocka_unit_test(test_the_stack_of_a_fault),
         cmocka_unit_test(test_modules),
     };
