@@ -135,6 +135,20 @@ def test_a_busy_process_is_exact_each_time(process: subprocess.Popen[bytes]) -> 
     require_going_on(process)
 
 
+def test_what_its_code_calls_is_left_too(tmp_path: Path) -> None:
+    """memmove is not hakmem's code, but a node that it moves for hakmem is half moved."""
+    program = compile_program("leaving.c", tmp_path / "leaving")
+    with running([program], clean_environment()) as process:
+        assert process.stdout is not None
+        start, end, half = (int(word, 16) for word in process.stdout.readline().split())
+        with Path(f"/proc/{process.pid}/mem").open("rb", buffering=0) as memory:
+            for _ in range(60):
+                with Freeze(process.pid, [(start, end)], lambda: False) as freeze:
+                    assert freeze.exact
+                    memory.seek(half)
+                    assert memory.read(1) == b"\0"
+
+
 def test_one_stopped_by_job_control_stays_stopped(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGSTOP)
     await_stopped(process.pid)

@@ -4,8 +4,8 @@ Each thread is seized and interrupted with ptrace, which sends no signal. When t
 however it ends, or the thread that traced, the kernel lets go, and the target goes on.
 
 A thread may have been stopped in the middle of hakmem: while it moves blocks under a lock, or
-between the heap and its magazine. So threads that are inside hakmem's code go on for a moment, and
-all of them while a lock is held, until none is.
+between the heap and its magazine. So threads that are inside hakmem's code, or in a function of the
+C library that it called, go on for a moment, and all of them while a lock is held, until none is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import signal
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,13 +27,19 @@ from hakmem.watch import has_ended
 
 PROC = Path("/proc")
 PTRACE_CONT, PTRACE_DETACH = 7, 17
-PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_GETREGSET = 0x4206, 0x4207, 0x4204
+NT_PRSTATUS = 1
 EVENT_STOP = 128
 WAIT_ALL = 0x40000000  # __WALL: threads as well
 # A target that is not outside of hakmem within this time is read as it is.
 SETTLE_SECONDS = 2.0
 PAUSE_SECONDS = 0.0005
 STOP_SECONDS = 10.0
+# How much of a stack is searched for who called: memmove and memset have nothing there but where
+# they return to, and clock_gettime has two frames of a few words.
+CALLERS_BYTES = 64
+# What aarch64 calls a link register, where a function returns to that calls none itself.
+AARCH64_LINK = 30
 
 
 @dataclass
@@ -42,6 +50,12 @@ class _Thread:
     stopped: bool = False
     pending: int = 0
     grouped: bool = False
+
+
+class _Piece(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
 
 
 class Freeze:
@@ -181,12 +195,40 @@ class Freeze:
             self._stop_all()
 
     def _is_inside(self, number: int) -> bool:
-        """Whether a stopped thread would go on in hakmem's code."""
+        """Whether a stopped thread would go on in hakmem's code, or in what that called. One that
+        sleeps in a system call stays there; hakmem makes its own without the C library."""
         try:
-            at = int((self._place(number) / "syscall").read_text(encoding="ascii").split()[-1], 16)
+            words = (self._place(number) / "syscall").read_text(encoding="ascii").split()
+            stack, at = int(words[-2], 16), int(words[-1], 16)
         except (OSError, ValueError, IndexError):
             return False
-        return any(start <= at < end for start, end in self._code)
+        if self._is_code(at):
+            return True
+        return words[0] == "-1" and any(map(self._is_code, self._callers(number, stack)))
+
+    def _is_code(self, address: int) -> bool:
+        return any(start <= address < end for start, end in self._code)
+
+    def _callers(self, number: int, stack: int) -> list[int]:
+        """Where a function that calls few others, or none, may return to."""
+        callers: list[int] = []
+        try:
+            with (self._place(number) / "mem").open("rb", buffering=0) as memory:
+                memory.seek(stack)
+                top = memory.read(CALLERS_BYTES)
+            callers += struct.unpack_from(f"={len(top) // 8}Q", top)
+        except (OSError, OverflowError):
+            pass
+        if platform.machine() == "aarch64":
+            callers.append(self._link(number))
+        return callers
+
+    def _link(self, number: int) -> int:
+        registers = (ctypes.c_uint64 * (AARCH64_LINK + 1))()
+        piece = _Piece(ctypes.addressof(registers), ctypes.sizeof(registers))
+        if self._libc.ptrace(PTRACE_GETREGSET, number, NT_PRSTATUS, ctypes.addressof(piece)) < 0:
+            return 0
+        return int(registers[AARCH64_LINK])
 
     def _go_on(self, number: int, request: int) -> None:
         thread = self._threads[number]
