@@ -1,8 +1,8 @@
 // vm.overcommit_memory = 2: every writable mapping is charged. The allocator must start, must not
 // be charged for what it only reserves, and refuses a request beyond the limit with ENOMEM.
 //
-// The setting belongs to the whole machine. It is changed for a moment only, with 1 GiB of room
-// above what is committed now, and a process of its own restores it whatever becomes of this one.
+// The setting belongs to the whole machine. It is changed for a moment only, with 4 GiB of room
+// above what is committed now and swap, and a process of its own restores it whatever becomes of this one.
 // Without the right to change it, the same load runs under RLIMIT_DATA, which counts the same
 // mappings.
 #include "load.h"
@@ -56,6 +56,15 @@ static size_t charged_bytes(void) {
     return total;
 }
 
+// More than the limit leaves, which swap adds to.
+static size_t refused_bytes(void) {
+    if (getenv("OVERCOMMIT_SIMULATED") != NULL) {
+        return 2 * ROOM_BYTES;
+    }
+    size_t limit = proc_kb_line("/proc/meminfo", "\nCommitLimit:");
+    return limit > 2 * ROOM_BYTES ? limit : 2 * ROOM_BYTES;
+}
+
 // What the loaded process does under the limit.
 static void be_loaded(void) {
     size_t before = charged_bytes();
@@ -68,7 +77,8 @@ static void be_loaded(void) {
     if (getenv("OVERCOMMIT_SIMULATED") == NULL) {
         require_that(charged < GOAL_BYTES + EXTRA_BYTES, "%zu MiB are charged", charged / MIB);
     }
-    for (size_t bytes = 2 * ROOM_BYTES; bytes <= 16 * ROOM_BYTES; bytes *= 2) {
+    size_t refused = refused_bytes();
+    for (size_t bytes = refused; bytes <= 8 * refused; bytes *= 2) {
         errno = 0;
         require(malloc(opaque(bytes)) == NULL && errno == ENOMEM);
         errno = 0;
