@@ -116,9 +116,11 @@ struct walk {
     const char *reported[ARRAY_COUNT(malloc_names)];
     // While it goes through the modules of another namespace.
     bool is_elsewhere;
-    // The loader knows the program itself by an empty name.
-    char program_path[PROGRAM_PATH_BYTES];
 };
+
+// The loader knows the program itself by an empty name. Read at the first walk, when the process has one thread: later a sandbox may kill
+// whoever reads a link, and /proc lie outside of the root.
+static char program_path[PROGRAM_PATH_BYTES];
 
 static const struct slot_types *own_slot_types(void) {
     for (size_t i = 0; i < ARRAY_COUNT(slot_types); i++) {
@@ -211,10 +213,10 @@ static void module_read_dynamic(struct module *module, const ElfW(Dyn) * entry) 
 }
 
 // Where a module lies, without its tables.
-static struct module module_place(const struct dl_phdr_info *info, const struct walk *walk) {
+static struct module module_place(const struct dl_phdr_info *info) {
     struct module module = {.name = info->dlpi_name, .base = info->dlpi_addr, .low = UINTPTR_MAX};
     if (module.name == NULL || module.name[0] == '\0') {
-        module.name = walk->program_path;
+        module.name = program_path;
     }
     for (size_t i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
@@ -228,8 +230,8 @@ static struct module module_place(const struct dl_phdr_info *info, const struct 
     return module;
 }
 
-static struct module module_read(const struct dl_phdr_info *info, const struct walk *walk) {
-    struct module module = module_place(info, walk);
+static struct module module_read(const struct dl_phdr_info *info) {
+    struct module module = module_place(info);
     for (size_t i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
         if (segment->p_type == PT_DYNAMIC &&
@@ -298,7 +300,6 @@ static const ElfW(Sym) * module_definition(const struct module *module, const ch
 // ---- From a slot to a file
 
 struct search {
-    const struct walk *walk;
     const char *name;
     uintptr_t address;
     struct module found;
@@ -307,11 +308,11 @@ struct search {
 static int find_by_address(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct search *search = context;
-    const struct module place = module_place(info, search->walk);
+    const struct module place = module_place(info);
     if (!module_holds(&place, search->address)) {
         return 0;
     }
-    search->found = module_read(info, search->walk);
+    search->found = module_read(info);
     return 1;
 }
 
@@ -319,7 +320,7 @@ static int find_by_address(struct dl_phdr_info *info, size_t bytes, void *contex
 static int find_by_definition(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct search *search = context;
-    const struct module module = module_read(info, search->walk);
+    const struct module module = module_read(info);
     if (module_definition(&module, search->name) == NULL) {
         return 0;
     }
@@ -327,15 +328,15 @@ static int find_by_definition(struct dl_phdr_info *info, size_t bytes, void *con
     return 1;
 }
 
-static const char *first_definer(const struct walk *walk, const char *name) {
-    struct search search = {.walk = walk, .name = name};
+static const char *first_definer(const char *name) {
+    struct search search = {.name = name};
     return dl_iterate_phdr(find_by_definition, &search) != 0 ? search.found.name : "-";
 }
 
 // A program that is not position independent and takes a function's address uses its own linkage
 // entry as that address, in every module. The slot behind that entry has the answer.
-static const char *behind_linkage_entry(const struct walk *walk, const struct module *module,
-                                        const char *name, const char *otherwise) {
+static const char *behind_linkage_entry(const struct module *module, const char *name,
+                                        const char *otherwise) {
     for (size_t i = 0; i < module->calls_count; i++) {
         const ElfW(Rela) *call = &module->calls[i];
         const ElfW(Sym) *symbol = module_symbol(module, ELF64_R_SYM(call->r_info));
@@ -347,9 +348,9 @@ static const char *behind_linkage_entry(const struct walk *walk, const struct mo
         if (!module_holds(module, slot)) {
             break;
         }
-        struct search search = {.walk = walk, .address = *(const uintptr_t *)slot};
+        struct search search = {.address = *(const uintptr_t *)slot};
         if (module_holds(module, search.address)) {
-            return first_definer(walk, name);
+            return first_definer(name);
         }
         return dl_iterate_phdr(find_by_address, &search) != 0 ? search.found.name : otherwise;
     }
@@ -362,7 +363,7 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
     if (address == 0) {
         return "-";  // a weak reference that nothing defines
     }
-    struct search search = {.walk = walk, .address = address};
+    struct search search = {.address = address};
     if (module_holds(module, address)) {
         search.found = *module;
     } else if (dl_iterate_phdr(find_by_address, &search) == 0) {
@@ -375,9 +376,9 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
     }
     if (route == PROOF_CALL && target->low == module->low) {
         // The stub of a call that was never made: the loader will search when it is.
-        return first_definer(walk, name);
+        return first_definer(name);
     }
-    return behind_linkage_entry(walk, target, name, target->name);
+    return behind_linkage_entry(target, name, target->name);
 }
 
 // ---- The walk
@@ -436,7 +437,7 @@ static void walk_relocations(struct walk *walk, const struct module *module,
 static int walk_module(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct walk *walk = context;
-    const struct module module = module_read(info, walk);
+    const struct module module = module_read(info);
     if (module.symbols == NULL) {
         return 0;
     }
@@ -471,7 +472,7 @@ static const ElfW(Phdr) * headers_at(uintptr_t start, size_t *count) {
 
 // One of another namespace. The loader itself is in all of them.
 static void walk_elsewhere(struct walk *walk, const struct link_map *map) {
-    struct search search = {.walk = walk, .address = (uintptr_t)map->l_ld};
+    struct search search = {.address = (uintptr_t)map->l_ld};
     if (dl_iterate_phdr(find_by_address, &search) != 0) {
         return;
     }
@@ -494,7 +495,7 @@ static void walk_elsewhere(struct walk *walk, const struct link_map *map) {
 static int walk_namespaces(struct dl_phdr_info *info, size_t bytes, void *context) {
     (void)bytes;
     struct walk *walk = context;
-    const struct namespace *namespace = module_read(info, walk).namespaces;
+    const struct namespace *namespace = module_read(info).namespaces;
     walk->is_elsewhere = true;
     while (namespace != NULL && namespace->list.r_version >= 2) {
         namespace = namespace->next;
@@ -506,15 +507,14 @@ static int walk_namespaces(struct dl_phdr_info *info, size_t bytes, void *contex
     return 1;
 }
 
-static void walk_prepare(struct walk *walk) {
-    size_t length =
-        os_file_read_link("/proc/self/exe", walk->program_path, sizeof walk->program_path - 1);
-    if (length == 0) {
-        static const char unknown[] = "[program]";
-        memcpy(walk->program_path, unknown, sizeof unknown);
-        length = sizeof unknown - 1;
+static void find_program_path(void) {
+    if (program_path[0] != '\0') {
+        return;
     }
-    walk->program_path[length] = '\0';
+    static const char unknown[] = "[program]";
+    if (os_file_read_link("/proc/self/exe", program_path, sizeof program_path - 1) == 0) {
+        memcpy(program_path, unknown, sizeof unknown);
+    }
 }
 
 void proof_walk(proof_sink *sink, void *context) {
@@ -522,7 +522,7 @@ void proof_walk(proof_sink *sink, void *context) {
     if (walk.types == NULL) {
         return;
     }
-    walk_prepare(&walk);
+    find_program_path();
     dl_iterate_phdr(walk_module, &walk);
     dl_iterate_phdr(walk_namespaces, &walk);
 }
@@ -530,9 +530,8 @@ void proof_walk(proof_sink *sink, void *context) {
 // ---- The library itself
 
 size_t proof_library_path(char *path, size_t capacity) {
-    struct walk walk = {.types = NULL};
-    walk_prepare(&walk);
-    struct search search = {.walk = &walk, .address = (uintptr_t)&proof_library_path};
+    find_program_path();
+    struct search search = {.address = (uintptr_t)&proof_library_path};
     if (dl_iterate_phdr(find_by_address, &search) == 0) {
         search.found.name = "-";
     }

@@ -131,6 +131,19 @@ def test_small_file_limit_does_not_kill_the_program(build_program: Compile, tmp_
     assert sorted(file.stat().st_size > 0 for file in tmp_path.iterdir()) == [False, True]
 
 
+def test_sandbox_that_kills_lets_a_program_end(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """As that of sshd before a login: the report asks for nothing more than malloc does."""
+    program = build_program("sandboxed.c")
+    summary = summarise(program)
+    assert summary.status == 3
+    (process,) = summary.processes(program.name)
+    assert process["verdict"] == "active"
+    assert process["proved_at"] == "exit"
+    assert process["strays"] == []
+
+
 @pytest.mark.parametrize("limit_bytes", [0, 4096])
 def test_program_whose_files_are_limited_is_not_proved(
     run: Run, build_program: Compile, limit_bytes: int
