@@ -67,7 +67,7 @@ static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, siz
         !guarded_is_due(&cache->sampler, stands_for(cache, class_index))) {
         return NULL;
     }
-    return guarded_alloc(bytes);
+    return guarded_alloc(bytes, cache_is_real(cache) ? cache->thread_id : os_thread_id());
 }
 
 // Records what was asked for in a block that is new.
@@ -271,7 +271,8 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
 
 static void free_guarded(uintptr_t address) {
     struct guarded_damage damage;
-    if (!guarded_free(address, &damage)) {
+    const uint32_t thread = cache_is_real(thread_cache) ? thread_cache->thread_id : os_thread_id();
+    if (!guarded_free(address, thread, &damage)) {
         misuse_report(MISUSE_INVALID_FREE, address);
     } else if (unlikely(damage.address != 0)) {
         misuse_report(damage.address < address ? MISUSE_UNDERFLOW : MISUSE_OVERFLOW,

@@ -198,7 +198,7 @@ static void *occupy(struct guarded_slot *slots, uint32_t index, size_t bytes,
     return (void *)slot->start;
 }
 
-void *guarded_alloc(size_t bytes) {
+void *guarded_alloc(size_t bytes, uint32_t thread) {
     struct guarded_slot *slots = slots_if_any();
     if (slots == NULL) {
         return NULL;
@@ -208,7 +208,7 @@ void *guarded_alloc(size_t bytes) {
         return NULL;
     }
     struct stack stack;
-    os_stack_capture(&stack);
+    os_stack_capture_of(&stack, thread);
     lock_acquire(&pool.lock);
     const uint32_t index = take_slot(slots);
     void *block = index == NO_SLOT ? NULL : occupy(slots, index, bytes == 0 ? 1 : bytes, &stack);
@@ -246,9 +246,9 @@ static void vacate(struct guarded_slot *slot, uint32_t index) {
     push_freed(slots_if_any(), index);
 }
 
-bool guarded_free(uintptr_t address, struct guarded_damage *damage) {
+bool guarded_free(uintptr_t address, uint32_t thread, struct guarded_damage *damage) {
     struct stack stack;
-    os_stack_capture(&stack);
+    os_stack_capture_of(&stack, thread);
     damage->address = 0;
     lock_acquire(&pool.lock);
     struct guarded_slot *slot = live_slot(address);

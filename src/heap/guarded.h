@@ -71,8 +71,8 @@ bool guarded_is_on(void);
 bool guarded_is_due(struct guarded_sampler *sampler, uint64_t stands_for);
 
 // NULL when the request is larger than a page or no slot is free. Aligned to BLOCK_ALIGN, and to the
-// largest power of two up to a page that divides `bytes`.
-void *guarded_alloc(size_t bytes);
+// largest power of two up to a page that divides `bytes`. `thread` is the caller's os_thread_id().
+void *guarded_alloc(size_t bytes, uint32_t thread);
 
 // Bytes of the live guarded block that starts at an address; 0 when none does.
 size_t guarded_block_bytes(uintptr_t address);
@@ -83,7 +83,7 @@ struct guarded_damage {
 };
 
 // False when no live block starts there (any more).
-bool guarded_free(uintptr_t address, struct guarded_damage *damage);
+bool guarded_free(uintptr_t address, uint32_t thread, struct guarded_damage *damage);
 
 // Whether an address lies in the pool.
 bool guarded_contains(uintptr_t address);

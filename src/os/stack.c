@@ -9,8 +9,8 @@
 #include "os/os.h"
 #include "os/unwind.h"
 
-static void walk(struct stack *stack, struct unwind *unwind) {
-    stack->thread = os_thread_id();
+static void walk(struct stack *stack, struct unwind *unwind, uint32_t thread) {
+    stack->thread = thread;
     stack->count = 0;
     do {
         stack->frames[stack->count++] = unwind->pc - !unwind->is_exact;
@@ -20,13 +20,19 @@ static void walk(struct stack *stack, struct unwind *unwind) {
 void os_stack_capture(struct stack *stack) {
     struct unwind unwind;
     unwind_here(&unwind);
-    walk(stack, &unwind);
+    walk(stack, &unwind, os_thread_id());
+}
+
+void os_stack_capture_of(struct stack *stack, uint32_t thread) {
+    struct unwind unwind;
+    unwind_here(&unwind);
+    walk(stack, &unwind, thread);
 }
 
 void os_stack_capture_interrupted(struct stack *stack, const void *context) {
     struct unwind unwind;
     unwind_interrupted(&unwind, context);
-    walk(stack, &unwind);
+    walk(stack, &unwind, os_thread_id());
 }
 
 // ---- Modules

@@ -19,6 +19,9 @@ struct stack {
 // The calling thread's stack.
 void os_stack_capture(struct stack *stack);
 
+// The same for a caller that knows its os_thread_id(), for which a sandbox may kill whoever asks.
+void os_stack_capture_of(struct stack *stack, uint32_t thread);
+
 // In a signal handler: the stack of what was interrupted. `context` is the handler's third argument.
 void os_stack_capture_interrupted(struct stack *stack, const void *context);
 

@@ -144,6 +144,15 @@ def test_sandbox_that_kills_lets_a_program_end(
     assert process["strays"] == []
 
 
+@pytest.mark.parametrize("option", [{}, {"HAKMEM_MODE": "hardened", "HAKMEM_GUARD_SAMPLE": "1"}])
+def test_sandbox_that_kills_lets_a_thread_allocate(
+    build_program: Compile, option: dict[str, str]
+) -> None:
+    """As that of chronyd, which lets nobody ask for the number of a thread that has its heap."""
+    environment = clean_environment(LD_PRELOAD=str(library()), **option)
+    assert call([build_program("sandboxed.c")], environment=environment).status == 3
+
+
 @pytest.mark.parametrize("limit_bytes", [0, 4096])
 def test_program_whose_files_are_limited_is_not_proved(
     run: Run, build_program: Compile, limit_bytes: int

@@ -38,7 +38,7 @@ static uintptr_t page_of(const void *block) {
 }
 
 static char *make(size_t bytes) {
-    char *block = guarded_alloc(bytes);
+    char *block = guarded_alloc(bytes, 1);
     assert_non_null(block);
     assert_int_equal(guarded_block_bytes((uintptr_t)block), bytes == 0 ? 1 : bytes);
     return block;
@@ -46,7 +46,7 @@ static char *make(size_t bytes) {
 
 static struct guarded_damage drop(const char *block) {
     struct guarded_damage damage;
-    assert_true(guarded_free((uintptr_t)block, &damage));
+    assert_true(guarded_free((uintptr_t)block, 1, &damage));
     return damage;
 }
 
@@ -57,7 +57,7 @@ static void test_off_takes_nothing(void **state) {
     const uint64_t maps = fake_os_calls(OS_MMAP);
     assert_false(guarded_start());
     assert_false(guarded_is_on());
-    assert_null(guarded_alloc(10));
+    assert_null(guarded_alloc(10, 1));
     assert_null(guarded_nearest((uintptr_t)&ranges));
     assert_int_equal(fake_os_range_count(), ranges);
     assert_int_equal(fake_os_calls(OS_MMAP), maps);
@@ -90,7 +90,7 @@ static void test_a_block_lies_alone_at_an_end(void **state) {
         assert_int_equal(fake_os_state((void *)page), FAKE_INACCESSIBLE);
     }
     assert_true(at_left > 20 && at_right > 20);
-    assert_null(guarded_alloc(MACHINE_PAGE + 1));
+    assert_null(guarded_alloc(MACHINE_PAGE + 1, 1));
 }
 
 static void test_slots_are_used_in_the_order_they_were_freed(void **state) {
@@ -104,7 +104,7 @@ static void test_slots_are_used_in_the_order_they_were_freed(void **state) {
         }
     }
     const uint64_t full = counted(COUNTER_guarded_full);
-    assert_null(guarded_alloc(100));
+    assert_null(guarded_alloc(100, 1));
     assert_int_equal(counted(COUNTER_guarded_full), full + 1);
     for (size_t i = 0; i < SLOTS; i++) {
         drop(blocks[i * 5 % SLOTS]);
@@ -113,7 +113,7 @@ static void test_slots_are_used_in_the_order_they_were_freed(void **state) {
     for (size_t i = 0; i < SLOTS; i++) {
         assert_int_equal(page_of(make(100)), page_of(blocks[i * 5 % SLOTS]));
     }
-    assert_null(guarded_alloc(100));
+    assert_null(guarded_alloc(100, 1));
     assert_int_equal(guarded_check(), 0);
 }
 
@@ -168,12 +168,12 @@ static void test_only_the_start_of_a_live_block_is_freed(void **state) {
     start(1);
     struct guarded_damage damage;
     char *block = make(64);
-    assert_false(guarded_free((uintptr_t)block + 16, &damage));
-    assert_false(guarded_free((uintptr_t)block - MACHINE_PAGE, &damage));
-    assert_false(guarded_free((uintptr_t)&damage, &damage));
+    assert_false(guarded_free((uintptr_t)block + 16, 1, &damage));
+    assert_false(guarded_free((uintptr_t)block - MACHINE_PAGE, 1, &damage));
+    assert_false(guarded_free((uintptr_t)&damage, 1, &damage));
     assert_int_equal(guarded_block_bytes((uintptr_t)block + 16), 0);
     drop(block);
-    assert_false(guarded_free((uintptr_t)block, &damage));
+    assert_false(guarded_free((uintptr_t)block, 1, &damage));
     assert_int_equal(guarded_block_bytes((uintptr_t)block), 0);
     assert_int_equal(guarded_check(), 0);
 }
@@ -232,7 +232,7 @@ static void test_without_memory_there_is_no_pool(void **state) {
             refused++;
             assert_int_equal(fake_os_struck(), struck + 1);
             assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), mapped);
-            assert_null(guarded_alloc(10));
+            assert_null(guarded_alloc(10, 1));
         }
         fake_os_mend();
     }
@@ -245,7 +245,7 @@ static void test_a_refused_page_is_no_block(void **state) {
     start(1);
     for (size_t i = 0; i < 3 * SLOTS; i++) {
         fake_os_fail(OS_MPROTECT, 1, false);
-        assert_null(guarded_alloc(10));
+        assert_null(guarded_alloc(10, 1));
         fake_os_mend();
         assert_int_equal(guarded_check(), 0);
         drop(make(10));

@@ -39,6 +39,8 @@ int main(void) {
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
         return 99;
     }
-    free(malloc(100000));
+    for (size_t bytes = 1; bytes < 1000; bytes++) {
+        free(malloc(bytes));
+    }
     return 3;
 }
