@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Many programs of Debian, once on glibc's malloc and once in each mode of hakmem: what they write
-and how they end must be the same.
+"""Many programs of Debian and PyPI, once on glibc's malloc and once in each mode of hakmem: what
+they write and how they end must be the same.
 
     tests/sweep/sweep.py [--only NAME ...] [--modes fast,lean] [--library LIBRARY]
 
-A wide net with large meshes: one short command of each program of `programs.toml`, nothing that
-takes minutes. `tests/apps` goes into a few programs more deeply. That hakmem served a run is shown
-by the reports of its processes, and these must tell of no misuse. Programs that are not installed
-are passed over; what all of them want, some 2 GB of Debian packages, is named at the end.
+A wide net with large meshes: one short command of each program of `programs.toml`, and one of each
+package of `packages.toml`, nothing that takes minutes. `tests/apps` goes into a few programs more
+deeply. That hakmem served a run is shown by the reports of its processes, and these must tell of no
+misuse. Programs that are not installed are passed over; what all of them want is named at the end:
+some 2 GB of Debian packages, and as much of packages from PyPI, which `make sweep` installs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +32,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from hakmem.schema import read_reports  # noqa: E402
 
-PROGRAMS = Path(__file__).with_name("programs.toml")
+LISTS = [Path(__file__).with_name(name) for name in ("programs.toml", "packages.toml")]
+# What is from PyPI: `scripts/setup --sweep` makes it, with the versions of requirements.txt.
+VENV = ROOT / "build/sweep"
 MODES = ("fast", "lean", "hardened", "research")
 SECONDS_MOST = 300.0
 SHELL = "/usr/bin/bash"
@@ -45,6 +50,8 @@ class Program:
     inputs: Mapping[str, str]
     # Its main program brings an allocator of its own, or no C library: only the shell has hakmem.
     own_allocator: bool
+    # Packages from PyPI: the command finds `python` and theirs first.
+    pypi: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,18 +66,19 @@ class Ending:
     misuses: int
 
 
-def read_programs(file: Path) -> list[Program]:
-    """All programs of the list, in its order."""
-    rows = tomllib.loads(file.read_text())["program"]
+def read_programs(files: Iterable[Path]) -> list[Program]:
+    """All programs of the lists, in their order."""
     return [
         Program(
             name=row["name"],
-            packages=tuple(row["packages"]),
+            packages=tuple(row.get("packages", ())),
             command=row["command"],
             inputs=row.get("inputs", {}),
             own_allocator=row.get("own_allocator", False),
+            pypi=tuple(row.get("pypi", ())),
         )
-        for row in rows
+        for file in files
+        for row in tomllib.loads(file.read_text())["program"]
     ]
 
 
@@ -83,8 +91,22 @@ def missing_packages(packages: Iterable[str]) -> set[str]:
     return set(wanted) - installed
 
 
+def normal(name: str) -> str:
+    """A package of PyPI has several spellings of its name."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def missing_from_pypi(packages: Iterable[str]) -> set[str]:
+    """Those of the packages from PyPI that are not installed."""
+    folders = [str(folder) for folder in VENV.glob("lib/python*/site-packages")]
+    found = metadata.distributions(path=folders)
+    installed = {normal(one.metadata["Name"]) for one in found}
+    return {name for name in packages if normal(name) not in installed}
+
+
 def run(program: Program, environment: Mapping[str, str]) -> Ending:
     """One run in a fresh folder; all its processes end with it."""
+    places = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games"
     with tempfile.TemporaryDirectory(prefix=f"sweep-{program.name}-") as name:
         folder = Path(name)
         reports = folder / ".reports"
@@ -99,7 +121,7 @@ def run(program: Program, environment: Mapping[str, str]) -> Ending:
             "HOME": name,
             "TMPDIR": name,
             "LC_ALL": "C.UTF-8",
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games",
+            "PATH": f"{VENV / 'bin'}:{places}" if program.pypi else places,
             "HAKMEM_REPORT": str(reports),
         }
         process = subprocess.Popen(
@@ -150,11 +172,13 @@ def differences(program: Program, reference: Ending, found: Ending) -> list[str]
 def sweep(programs: Sequence[Program], modes: Sequence[str], library: Path) -> int:
     """Runs all of them; prints a line for each. Returns how many differ."""
     absent = missing_packages(package for program in programs for package in program.packages)
+    absent_pypi = missing_from_pypi(package for program in programs for package in program.pypi)
     failed = ran = 0
     for program in programs:
         lacks = sorted(absent.intersection(program.packages))
+        lacks += [f"{name} of PyPI" for name in sorted(absent_pypi.intersection(program.pypi))]
         if lacks:
-            print(f"{program.name}: not installed ({' '.join(lacks)})")
+            print(f"{program.name}: not installed ({', '.join(lacks)})")
             continue
         ran += 1
         reference = run(program, {})
@@ -172,6 +196,8 @@ def sweep(programs: Sequence[Program], modes: Sequence[str], library: Path) -> i
     print(f"{ran} programs, {failed} not the same, {len(programs) - ran} not installed")
     if absent:
         print(f"as root: apt-get install --no-install-recommends {' '.join(sorted(absent))}")
+    if absent_pypi:
+        print(f"scripts/setup --sweep: {' '.join(sorted(absent_pypi))}")
     return failed + (ran == 0)
 
 
@@ -179,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command line. 1: a program differs, or none ran."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=Path, default=ROOT / "build/release/libhakmem.so")
-    parser.add_argument("--list", type=Path, default=PROGRAMS, help="another programs.toml")
+    parser.add_argument("--list", type=Path, nargs="+", default=LISTS, help="another programs.toml")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
     options = parser.parse_args(arguments)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import venv
 from pathlib import Path
 
 import pytest
@@ -75,10 +77,53 @@ def test_what_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> N
     assert said.endswith("apt-get install --no-install-recommends no-such-package\n")
 
 
-def test_list_is_well_formed() -> None:
-    programs = sweep.read_programs(sweep.PROGRAMS)
-    assert len(programs) > 80
+def package_of_pypi(folder: Path, name: str, version: str, value: str) -> None:
+    """A package with one module in the virtual environment of that folder."""
+    place = next(folder.glob("lib/python*/site-packages"))
+    told = place / f"{name.replace('-', '_')}-{version}.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (place / f"{name.replace('-', '_')}.py").write_text(f"value = {value!r}\n")
+
+
+def test_packages_from_pypi(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such a row alone runs the Python that has them; one that lacks any is passed over."""
+    monkeypatch.setattr(sweep, "VENV", tmp_path / "venv")
+    rows = tmp_path / "packages.toml"
+    rows.write_text(
+        "[[program]]\nname = 'row'\npypi = ['Zope.One']\n"
+        "command = 'python -c \"import zope_one; print(zope_one.value)\"'\n"
+    )
+    [row] = sweep.read_programs([rows])
+    assert sweep.sweep([row], ["fast"], LIBRARY) != 0
+    said = capsys.readouterr().out
+    assert "row: not installed (Zope.One of PyPI)" in said
+    assert said.endswith("scripts/setup --sweep: Zope.One\n")
+
+    venv.create(tmp_path / "venv", with_pip=False)
+    package_of_pypi(tmp_path / "venv", "zope-one", "1.0", "the package's")
+    assert sweep.sweep([row], ["fast"], LIBRARY) == 0
+    assert capsys.readouterr().out.startswith("row: the same\n")
+    assert sweep.run(row, {}).output == "the package's"
+    other = dataclasses.replace(row, pypi=(), command="command -v python || echo none")
+    assert "venv" not in sweep.run(other, {}).output
+
+
+def test_lists_are_well_formed() -> None:
+    programs = sweep.read_programs(sweep.LISTS)
+    assert len(programs) > 110
     assert len({one.name for one in programs}) == len(programs)
     for one in programs:
-        assert one.packages
+        assert one.packages or one.pypi
         assert "/work" not in one.command and "/tmp" not in one.command, one.name
+
+
+def test_versions_are_pinned() -> None:
+    lines = (Path(sweep.__file__).parent / "requirements.txt").read_text().splitlines()
+    pinned = [line.split("==") for line in lines if not line.startswith("#")]
+    assert all(len(words) == 2 for words in pinned)
+    names = {sweep.normal(words[0]) for words in pinned}
+    wanted = {name for one in sweep.read_programs(sweep.LISTS) for name in one.pypi}
+    assert {sweep.normal(name) for name in wanted} <= names
