@@ -38,7 +38,8 @@ static void tick(struct thread_cache *cache) {
         report_refresh();
     }
     if (unlikely(maintenance_tick(cache))) {
-        if (unlikely(option_live(check) != 0) && check_all() != 0) {
+        const uint64_t check = option_live(check);
+        if (unlikely(check != 0) && (check == 1 ? check_at_tick() : check_all()) != 0) {
             os_abort();
         }
         report_refresh();

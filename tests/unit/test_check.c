@@ -305,13 +305,45 @@ static void test_lines_are_bounded(void **state) {
     }
 }
 
+// However often threads tick, and however long a check takes, most of the time is the program's.
+static void test_checks_at_ticks_leave_time(void **state) {
+    (void)state;
+    struct bin *bin = &lifecycle_attach()->heap.bins[0];
+    bin->slab_count += 1;  // shows which ticks check
+    stderr_begin();
+    const uint64_t begin = os_ticks();
+    uint64_t end = begin;
+    uint64_t checking = 0;
+    uint64_t longest = 0;
+    for (unsigned checks = 0; checks < 20;) {
+        const uint64_t before = end;
+        const size_t violations = check_at_tick();
+        end = os_ticks();
+        if (violations != 0) {
+            checks++;
+            checking += end - before;
+            longest = end - before > longest ? end - before : longest;
+        }
+    }
+    stderr_end();
+    bin->slab_count -= 1;
+    // Behind the longest the pause may not be over.
+    assert_true(2 * (checking - longest) < end - begin);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slab),      cmocka_unit_test(test_heap),
-        cmocka_unit_test(test_superslab), cmocka_unit_test(test_overlapping_runs),
-        cmocka_unit_test(test_arena),     cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_magazine),  cmocka_unit_test(test_registry),
-        cmocka_unit_test(test_metadata),  cmocka_unit_test(test_lines_are_bounded),
+        cmocka_unit_test(test_slab),
+        cmocka_unit_test(test_heap),
+        cmocka_unit_test(test_superslab),
+        cmocka_unit_test(test_overlapping_runs),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_magazine),
+        cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_lines_are_bounded),
+        cmocka_unit_test(test_checks_at_ticks_leave_time),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
