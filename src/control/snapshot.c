@@ -198,10 +198,7 @@ static void write_header(struct writer *writer) {
     write_bytes(writer, &header, sizeof header);
 }
 
-int snapshot_write(int descriptor) {
-    if (atomic_exchange_acquire(&busy, true)) {
-        return EBUSY;
-    }
+static int write_all(int descriptor) {
     struct writer writer = {.descriptor = descriptor};
     write_header(&writer);
     write_text(&writer, "comm", "/proc/self/comm");
@@ -216,12 +213,29 @@ int snapshot_write(int descriptor) {
     write_text(&writer, "smaps_rollup", "/proc/self/smaps_rollup");
     write_text(&writer, "status", "/proc/self/status");
     write_piece(&writer, HAKMEM_SNAPSHOT_END, "end", (const void *)writer.pieces, 0);
-    atomic_store_release(&busy, false);
     return writer.error;
 }
 
-void snapshot_fork_child(void) {
+// False while another one is written.
+static bool begin(void) {
+    return !atomic_exchange_acquire(&busy, true);
+}
+
+static void end(void) {
     atomic_store_release(&busy, false);
+}
+
+int snapshot_write(int descriptor) {
+    if (!begin()) {
+        return EBUSY;
+    }
+    const int error = write_all(descriptor);
+    end();
+    return error;
+}
+
+void snapshot_fork_child(void) {
+    end();
 }
 
 // ---- On a signal
@@ -264,12 +278,18 @@ static int create_file(struct text *path) {
 
 static void write_file(void) {
     struct text path;
+    if (!begin()) {
+        // No file, which would stay empty.
+        say("none, another one is being written", 0);
+        return;
+    }
     const int file = create_file(&path);
     int error = -file;
     if (file >= 0) {
-        error = snapshot_write(file);
+        error = write_all(file);
         os_file_close(file);
     }
+    end();
     path.bytes[sizeof path.bytes - 1] = '\0';
     say(path.bytes, error);
 }

@@ -292,6 +292,16 @@ static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
     const int file = temporary_file();
     assert_int_equal(hakmem_snapshot_fd(file), -1);
     assert_int_equal(errno, EBUSY);
+    // Nor does the signal leave a file that stays empty.
+    char directory[] = "/tmp/hakmem-test-XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    options.snapshot_directory = directory;
+    options.snapshot_signal = SIGUSR2;
+    snapshot_start();
+    stderr_begin();
+    raise(SIGUSR2);
+    assert_string_equal(stderr_end(), "hakmem: snapshot: none, another one is being written\n");
+    assert_int_equal(rmdir(directory), 0);
     const pid_t child = fork();
     if (child == 0) {
         snapshot_fork_child();
