@@ -98,6 +98,19 @@ def test_page_in_two_places(victim: Victim) -> None:
     assert "is not wholly runs and free pages" in victim.notes()
 
 
+def test_run_that_is_made_or_given_back_is_no_damage(victim: Victim) -> None:
+    """No lock is held there: a process that stands still in between is sound."""
+    runs = victim.picture.runs
+    row = int(np.flatnonzero(runs["kind"] == RunKind.LARGE)[0])
+    place = int(victim.picture.run_places[row])
+    kind = victim.place(victim.layout.run, place, "kind")
+    width = "<B" if victim.layout.run["kind"].itemsize == 1 else "<I"
+    victim.write(kind, width, victim.layout.run_free)
+    assert victim.notes() == ""
+    victim.write(kind, width, victim.layout.run_large + 9)
+    assert "damaged: 1 superslab is not wholly runs and free pages" in victim.notes()
+
+
 def test_circle_of_superslabs(victim: Victim) -> None:
     places, _ = victim.session.walker._superslabs()
     link = victim.place(victim.layout.superslab, places[-1], "all_link")

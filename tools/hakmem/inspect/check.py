@@ -7,10 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from hakmem.inspect.model import PAGE_BYTES, RunKind
-from hakmem.inspect.picture import Picture
-
-ALL_PAGES = ~np.uint64(0)
-ONE = np.uint64(1)
+from hakmem.inspect.picture import ALL_PAGES, Picture, page_masks
 
 
 def find_violations(picture: Picture) -> tuple[str, ...]:
@@ -48,18 +45,18 @@ def _owners(picture: Picture) -> str:
 
 
 def _pages(picture: Picture) -> str:
-    """Each page is in one run, free, stuck or being purged."""
+    """Each page is in one run, be it one that is being made or given back, free, stuck or being
+    purged."""
     superslabs, runs = picture.superslabs, picture.runs
     row = runs["superslab"].astype(np.int64)
     first = (runs["start"] - superslabs["start"][row]) // np.uint64(PAGE_BYTES)
     span = runs["pages"].astype(np.uint64) + runs["guarded"].astype(np.uint64)
-    mask = np.where(span >= 64, ALL_PAGES, np.left_shift(ONE, span % np.uint64(64)) - ONE)
-    mask = np.left_shift(mask, first)
+    mask = page_masks(first, span)
     covered = np.zeros(len(superslabs), np.uint64)
     np.bitwise_or.at(covered, row, mask)
     sizes = np.zeros(len(superslabs), np.int64)
     np.add.at(sizes, row, span.astype(np.int64))
-    others = superslabs["free"] | superslabs["stuck"] | superslabs["purging"]
+    others = superslabs["free"] | superslabs["stuck"] | superslabs["purging"] | picture.between
     wrong = (covered & others != 0) | (covered | others != ALL_PAGES)
     wrong |= np.bitwise_count(covered) != sizes
     dirty = superslabs["dirty_young"] | superslabs["dirty_old"] | superslabs["zero"]

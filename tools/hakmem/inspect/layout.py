@@ -108,6 +108,7 @@ class Layout:
             raise DamagedError("the target's pages are not of 64 KiB")
         if root.constant("superslab_pages") != SUPERSLAB_PAGES:
             raise DamagedError("the target's superslabs are not of 64 pages")
+        self.run_free = root.constant("run_kind_free")
         self.run_slab = root.constant("run_kind_slab")
         self.run_large = root.constant("run_kind_large")
         self.cache_states = root.constants("cache_state_")

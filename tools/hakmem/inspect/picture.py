@@ -16,6 +16,8 @@ from hakmem.inspect.model import PAGE_BYTES, BlockState, RunKind, Table, Words
 Rows = npt.NDArray[np.int64]
 # Bitmaps are copied so many slabs at a time: a bound on the reader's own memory.
 CHUNK_SLABS = 1 << 14
+ALL_PAGES = ~np.uint64(0)
+ONE = np.uint64(1)
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Picture:
     pending_blocks: Rows = field(default_factory=lambda: np.empty(0, np.int64))
     moved_runs: int = 0
     said_free: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    # Of each superslab: pages of runs that a thread is making, or giving back, without a lock.
+    between: Words = field(default_factory=lambda: np.empty(0, np.uint64))
     strays: int = 0  # pointers and bits that name no block
     doubles: int = 0  # blocks that are in two places
 
@@ -97,6 +101,12 @@ class Chunk:
     rows: Rows
     word_count: int
     index: Rows
+
+
+def page_masks(first: Words, span: Words) -> Words:
+    """Bit i for each page i of runs that begin at page `first`."""
+    whole = np.where(span >= 64, ALL_PAGES, np.left_shift(ONE, span % np.uint64(64)) - ONE)
+    return np.left_shift(whole, first)
 
 
 def chunks(runs: Table, rows: Rows) -> Iterator[Chunk]:

@@ -28,8 +28,9 @@ from hakmem.inspect.model import (
     BlockState,
     RunKind,
     Table,
+    Words,
 )
-from hakmem.inspect.picture import Picture, Rows
+from hakmem.inspect.picture import Picture, Rows, page_masks
 from hakmem.inspect.rings import follow_chain, follow_ring, to_addresses
 
 PASSES_MAX = 3
@@ -129,8 +130,9 @@ class Walker:
             follow_ring(head, int(arena["all"]["next"]), next_of, "superslabs")
         return places, np.frombuffer(b"".join(rows), header)
 
-    def _runs(self, picture_superslabs: npt.NDArray[Any]) -> tuple[Table, Addresses, Table]:
-        """The superslabs by start, their runs by start, and where the runs' descriptors are."""
+    def _runs(self, picture_superslabs: npt.NDArray[Any]) -> tuple[Table, Addresses, Table, Words]:
+        """The superslabs by start, their runs by start, where the runs' descriptors are, and of
+        each superslab the pages of runs that are neither slab nor large block yet, or no more."""
         order = np.argsort(picture_superslabs["start"])
         headers = picture_superslabs[order]
         superslabs = np.zeros(len(headers), SUPERSLAB)
@@ -146,6 +148,11 @@ class Walker:
         expected = superslabs["start"][row] + page.astype(np.uint64) * np.uint64(PAGE_BYTES)
         good = readable & (raw["start"] == expected)
         good &= (raw["page_count"] > 0) & (raw["page_count"] + page <= SUPERSLAB_PAGES)
+        between = np.zeros(len(superslabs), np.uint64)
+        moving = good & (raw["kind"] == self.layout.run_free)
+        span = raw["page_count"].astype(np.uint64) + raw["guarded"].astype(np.uint64)
+        masks = page_masks(page[moving].astype(np.uint64), span[moving])
+        np.bitwise_or.at(between, row[moving], masks)
         is_slab = raw["kind"] == self.layout.run_slab
         classes = np.minimum(raw["class_index"], len(self.layout.size_classes) - 1)
         counts = np.array([row.block_count for row in self.layout.size_classes], np.uint16)[classes]
@@ -163,14 +170,14 @@ class Walker:
         runs["large_bytes"] = np.where(is_slab, 0, raw["large_bytes"])
         words = (runs["block_count"].astype(np.uint64) + np.uint64(63)) // np.uint64(64)
         runs["word"] = np.cumsum(words, dtype=np.uint64) - words
-        return runs, run_places[good], superslabs
+        return runs, run_places[good], superslabs, between
 
     def _pass(self) -> tuple[Picture, bool]:
         layout = self.layout
         arena_before = self.locks(to_addresses([self.arena_lock]))[0]
         cache_places = self._caches()
         _, headers = self._superslabs()
-        runs, run_places, superslabs = self._runs(headers)
+        runs, run_places, superslabs, between = self._runs(headers)
         offset = np.uint64(offset_of(layout.cache, "heap"))
         heap_places = np.append(cache_places + offset, np.uint64(self.late_heap))
         word_count = int(((runs["block_count"].astype(np.int64) + 63) // 64).sum())
@@ -190,6 +197,7 @@ class Walker:
             unsettled_blocks=np.zeros(len(heap_places), np.int64),
             missing_bytes=np.zeros(len(heap_places), np.int64),
             said_free=np.zeros(len(runs), np.int64),
+            between=between,
         )
         self._fill(
             picture, np.arange(len(heap_places)), np.flatnonzero(runs["kind"] == RunKind.SLAB)
