@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.layout import offset_of
+from hakmem.inspect.memory import Addresses
 from hakmem.inspect.model import RunKind
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
@@ -78,6 +80,32 @@ def test_owner(victim: Victim) -> None:
     place, _ = victim.slab(large_blocks=True)
     victim.write(victim.place(victim.layout.run, place, "heap"), "<Q", place)
     assert "is of no heap" in victim.notes()
+
+
+def test_owner_that_came_while_a_snapshot_was_written(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, row = victim.slab(large_blocks=True)
+    victim.write(victim.place(victim.layout.run, place, "heap"), "<Q", place)
+    walker = victim.session.walker
+    root, held_still = victim.layout.root, walker.locks
+    registry = victim.place(
+        root.structure("registry"), root.global_object("registry").address, "lock"
+    )
+
+    def locks(places: Addresses, *, is_after: bool = False) -> npt.NDArray[Any]:
+        rows = held_still(places, is_after=is_after).copy()
+        rows["generation"] += (places == registry) & is_after
+        return rows
+
+    assert victim.session.take(frozen=True).notes != ()
+    monkeypatch.setattr(walker, "locks", locks)
+    snapshot = victim.session.take(frozen=True)
+    assert snapshot.notes == ()
+    # What that heap had cached is not known.
+    slabs = int(snapshot.runs["block_count"].sum())
+    large = int((snapshot.runs["kind"] == RunKind.LARGE).sum())
+    assert snapshot.unsettled_share == int(row["block_count"]) / (slabs + large)
 
 
 def test_bits_behind_the_last_block(victim: Victim) -> None:

@@ -51,6 +51,7 @@ class Picture:
         slabs = self.runs["kind"] == RunKind.SLAB
         total = int(self.runs["block_count"][slabs].sum()) + int((~slabs).sum())
         moved = int(self.unsettled_blocks.sum()) + self.moved_runs
+        moved += int(self.runs["block_count"][self._of_no_heap()].sum())
         moved += self.held.moved_blocks if self.held is not None else 0
         return min(1.0, moved / total) if total else 0.0
 
@@ -71,8 +72,15 @@ class Picture:
             moved += self.held.moved_blocks * int(sizes.max(initial=0))
         large = np.where(is_slab, 0, runs["large_bytes"]).astype(np.int64)
         moved_large = self.moved_runs * int(large.max(initial=0))
+        moved += int(pages[self._of_no_heap()].sum())
         found = min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
         return found + int(self.missing_bytes.sum())
+
+    def _of_no_heap(self) -> npt.NDArray[np.bool_]:
+        """Slabs of heaps that came meanwhile: what these had cached is not known."""
+        runs = self.runs
+        found = (runs["kind"] == RunKind.SLAB) & (runs["settled"] == 0) & (runs["heap_id"] == 0)
+        return np.asarray(found, np.bool_)
 
     def owners(self) -> Rows:
         """The heap of each run, as a row of heaps; -1 for large runs and what leads nowhere."""

@@ -49,6 +49,7 @@ class Walker:
         self.late_heap = root.global_object("late_heap").address
         self.arena = root.global_object("arena").address
         self.arena_lock = self.arena + offset_of(root.structure("arena"), "lock")
+        self.registry_lock = self.registry + offset_of(root.structure("registry"), "lock")
         self.blocks = BlockReader(source, layout)
         self.known_caches: list[int] = []
         self.is_still = False
@@ -75,6 +76,9 @@ class Walker:
     def locks(self, places: Addresses, *, is_after: bool = False) -> npt.NDArray[Any]:
         data, _ = self.source.gather_locks(places, self.layout.lock.itemsize, is_after=is_after)
         return data.reshape(-1).view(self.layout.lock)
+
+    def _registry_lock(self, *, is_after: bool = False) -> npt.NDArray[Any]:
+        return self.locks(to_addresses([self.registry_lock]), is_after=is_after)
 
     def holds_lock(self) -> bool:
         root = self.layout.root
@@ -229,7 +233,7 @@ class Walker:
         on its way back is looked for in the order of its way, so that it is met at least once."""
         layout, source, runs = self.layout, self.source, picture.runs
         lock_places = picture.heap_places[heaps] + np.uint64(offset_of(layout.heap, "lock"))
-        before = self.locks(lock_places)
+        before, registry = self.locks(lock_places), self._registry_lock()
         picture.caches, _ = source.gather_rows(picture.cache_places, layout.cache)
         late = source.read_array(self.late_heap, layout.heap)
         picture.heaps = np.concatenate([picture.caches["heap"], late])
@@ -258,7 +262,9 @@ class Walker:
         in_doubt = np.where(lacking, all_blocks, np.minimum(moves, all_blocks))
         picture.unsettled_blocks[heaps] = in_doubt
         picture.missing_bytes[heaps] = missing @ layout.slab_bytes
-        settled = np.isin(owners, heaps[in_doubt == 0]) | (~is_owned & self.is_still)
+        # A heap that came while a snapshot was written is not in it, its slabs may be.
+        came = self.is_still and bool(_moves(registry, self._registry_lock(is_after=True))[0])
+        settled = np.isin(owners, heaps[in_doubt == 0]) | (~is_owned & self.is_still & (not came))
         runs["settled"][rows] = settled
         # What another heap took over meanwhile was copied without a look at that heap's lock.
         is_lost = is_owned & ~np.isin(owners, heaps)
