@@ -115,6 +115,13 @@ sweep: setup lib ## Some 30 minutes: 87 programs of Debian and 36 of PyPI on gli
 	@scripts/setup --sweep || echo "make sweep: goes on without the packages from PyPI" >&2
 	@$(PYTHON) tests/sweep/sweep.py
 
+.PHONY: odds
+odds: setup | build ## Programs that check their blocks, under random options and in hostile surroundings (RUNS=200 SEED=1)
+	@for flavour in release debug; do \
+	    $(call configure,$$flavour,-DHAKMEM_TESTS=ON) && $(call build,$$flavour) || exit 1; \
+	done
+	@$(PYTHON) tests/odds/odds.py --flavours release,debug --runs $(or $(RUNS),200) --seed $(or $(SEED),1)
+
 .PHONY: fault-matrix
 fault-matrix: setup | build ## Make each system call fail in turn, in every mode; rewrites docs/FAULTS.md (STRIDE=1)
 	@$(call configure,release,-DHAKMEM_TESTS=ON)

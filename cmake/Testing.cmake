@@ -77,7 +77,7 @@ endfunction()
 # Directories whose tests call the core through internal entry points: every flavour runs them.
 set(internal_directories config unit model concurrency)
 # Directories whose tests need the libraries that replace malloc, or no library at all.
-set(library_directories protocols api books guarded misuse stress limits faults abi tidy hotpath gates cli inspect report tune top bench apps sweep)
+set(library_directories protocols api books guarded misuse stress odds limits faults abi tidy hotpath gates cli inspect report tune top bench apps sweep)
 
 # The fuzz targets are a flavour of their own, and its only tests.
 if(HAKMEM_SANITIZE MATCHES "fuzzer")
