@@ -307,9 +307,12 @@ def test_list_of_modules_that_never_ends() -> None:
 
 
 @contextmanager
-def napping(program: Path, **changes: str) -> Iterator[int]:
-    """A process that has passed its loader."""
-    with subprocess.Popen([program, "60000"], env=clean_environment(**changes)) as process:
+def napping(
+    program: Path, *, before: Sequence[str | Path] = (), user: int | None = None, **changes: str
+) -> Iterator[int]:
+    """A process that has passed its loader. `before`: what the program is started by."""
+    command = [*before, program, "60000"]
+    with subprocess.Popen(command, user=user, env=clean_environment(**changes)) as process:
         try:
             end = time.monotonic() + HANG_SECONDS
             while _state(process.pid) != "S" and time.monotonic() < end:

@@ -22,6 +22,9 @@ from hakmem.errors import CannotExecuteError, CannotPreloadError, NotFoundError
 SCRIPT_DEPTH_MAX = 5
 SHEBANG_BYTES_MAX = 256
 GLIBC_LOADER = re.compile(r"(ld-linux.*|ld64|ld)\.so\.\d+$")
+# As files, which can be started like programs: `ld.so PROGRAM`. That of musl is its libc.
+GLIBC_LOADER_FILE = re.compile(rf"{GLIBC_LOADER.pattern}|ld-\d[\d.]*\.so")
+MUSL_LOADER = re.compile(r"ld-musl-.*\.so\.\d+|libc\.so")
 # In every file that hakmem was linked into (include/hakmem_inspect.h).
 ROOT_MAGIC = b"hakmem-inspect\0\0"
 CARRIES = (
@@ -150,6 +153,11 @@ def _started_by_env(argument: str) -> str | None:
     return None
 
 
+def is_loader(program: str | Path) -> bool:
+    """Whether it is glibc's loader itself, which preloads into what it is told to start."""
+    return GLIBC_LOADER_FILE.fullmatch(Path(program).resolve().name) is not None
+
+
 def carries_hakmem(program: str | Path) -> bool:
     """Whether its file has an archive of hakmem in it."""
     try:
@@ -163,7 +171,14 @@ def carries_hakmem(program: str | Path) -> bool:
 
 
 def _require_preloadable(program: str, header: elf.Program) -> None:
+    if header.loader is None and header.dynamic and is_loader(program):
+        return
     if header.loader is None:
+        if MUSL_LOADER.fullmatch(Path(program).resolve().name):
+            raise CannotPreloadError(
+                f"{program} cannot run on hakmem: it is the loader of musl, and hakmem is built "
+                "for glibc"
+            )
         if carries_hakmem(program):
             raise CannotPreloadError(f"{program} runs on hakmem without this: {CARRIES}")
         how = "static-pie" if header.dynamic else "statically linked"

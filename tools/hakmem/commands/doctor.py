@@ -146,7 +146,7 @@ def _findings(options: argparse.Namespace) -> list[Finding]:
             raise UsageError(f"a process takes no arguments: {' '.join(options.arguments)}")
         return _process(project, int(options.target))
     library = options.library if options.library is not None else project.library
-    return command.examine(options.target, os.environ, project, library)
+    return command.examine([options.target, *options.arguments], os.environ, project, library)
 
 
 def run(options: argparse.Namespace) -> int:

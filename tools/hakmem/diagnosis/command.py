@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hakmem import preload
@@ -23,19 +23,21 @@ UNREMARKABLE = ("default", "mode")
 
 
 def examine(
-    name: str, environment: Mapping[str, str], project: Project, library: Path
+    command: Sequence[str], environment: Mapping[str, str], project: Project, library: Path
 ) -> list[Finding]:
-    """`environment` is what the program would be given, without the library."""
+    """`environment` is what the program would be given, without the library. Its arguments count
+    for the loader's own name alone: they tell what that starts."""
     findings: list[Finding] = []
     try:
-        target = preload.examine(name, environment)
+        target = preload.examine(command[0], environment)
+        started = command[1:] if preload.is_loader(target.program) else []
         if not library.is_file():
             raise HakmemError(f"{library} is not built yet; `make lib` builds it")
         preload.require_same_architecture(target, library)
         findings.append(Finding("program", True, f"{target.program} can be preloaded into"))
         value = preload.preload_value(str(library.absolute()), environment.get("LD_PRELOAD"))
         preloaded = {**environment, "LD_PRELOAD": value}
-        proof = trial.link(target.program, preloaded, surface.malloc_names(project))
+        proof = trial.link([target.program, *started], preloaded, surface.malloc_names(project))
         findings += bindings_findings(proof, str(library.absolute()))
         if preload.carries_hakmem(target.program):
             findings.append(Finding("program", None, preload.CARRIES))

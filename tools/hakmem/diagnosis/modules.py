@@ -12,18 +12,23 @@ import struct
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from hakmem.errors import EXIT_USAGE, HakmemError
+from hakmem.preload import GLIBC_LOADER
 
 AT_PHDR, AT_PHNUM, AT_SECURE = 3, 5, 23
 PT_LOAD, PT_DYNAMIC, PT_PHDR = 1, 2, 6
 DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ = 2, 5, 6, 7, 8, 10
-DT_DEBUG, DT_JMPREL, DT_GNU_HASH = 21, 23, 0x6FFFFEF5
+DT_SONAME, DT_DEBUG, DT_JMPREL, DT_GNU_HASH = 14, 21, 23, 0x6FFFFEF5
+ELF_MAGIC = b"\x7fELF\x02"
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+PAGE_BYTES_MIN = 4096
+# The loader's own list of modules, which it exports for debuggers.
+LOADER_LIST = "_r_debug"
 SYMBOL_BYTES = 24
 RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 # Of struct r_debug_extended: the next namespace, which dlmopen or LD_AUDIT made.
@@ -57,6 +62,7 @@ class Memory:
     """/proc/PID/mem."""
 
     def __init__(self, pid: int) -> None:
+        self._pid = pid
         try:
             self._file = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -80,6 +86,13 @@ class Memory:
             raise BindingError(f"its memory at {address:#x} ends too early")
         return data
 
+    def holds_elf(self, address: int) -> bool:
+        """A 64-bit file begins there."""
+        try:
+            return self.read(address, len(ELF_MAGIC)) == ELF_MAGIC
+        except BindingError:
+            return False
+
     def word(self, address: int) -> int:
         return int.from_bytes(self.read(address, 8), "little")
 
@@ -89,6 +102,32 @@ class Memory:
         while b"\0" not in data and len(data) < PATH_BYTES_MAX:
             data += self.read(address + len(data), 64 - (address + len(data)) % 64)
         return data.split(b"\0")[0].decode("utf-8", "surrogateescape")
+
+    def file_at(self, address: int) -> MappedFile | None:
+        """The file that is mapped there."""
+        try:
+            lines = Path(f"/proc/{self._pid}/maps").read_bytes().splitlines()
+        except OSError as error:
+            raise _unreadable("list of mappings", error) from None
+        starts: dict[bytes, int] = {}
+        for line in lines:
+            span, _, offset, device, inode, *name = line.split(None, 5)
+            low, high = (int(end, 16) for end in span.split(b"-"))
+            file = device + b" " + inode
+            if int(offset, 16) == 0:
+                starts[file] = low
+            if low <= address < high:
+                if inode == b"0" or file not in starts:
+                    return None
+                return MappedFile(starts[file], b"".join(name).decode("utf-8", "surrogateescape"))
+        return None
+
+
+class MappedFile(NamedTuple):
+    """`start` is where its first byte is."""
+
+    start: int
+    name: str
 
 
 def auxiliary_vector(pid: int) -> dict[int, int]:
@@ -221,18 +260,19 @@ def _headers(memory: Memory, address: int, count: int) -> bytes:
 
 def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[Module]:
     """In the order in which the loader searches them, then those of other namespaces; the program,
-    which has no name there, first.
+    which has no name there, first: `program`, or what the loader runs that was started as one.
     Only the program when no loader runs."""
     at = vector.get(AT_PHDR, 0)
     headers = _headers(memory, at, vector.get(AT_PHNUM, 0))
     base = next(
         (at - row[3] for row in PROGRAM_HEADER.iter_unpack(headers) if row[0] == PT_PHDR), None
     )
-    if base is None:
-        raise BindingError("its program has no headers of its own: it is statically linked")
-    main = _module(memory, program, base, headers)
-    modules = [main]
-    namespace = main.dynamic.get(DT_DEBUG, 0)
+    modules: list[Module] = []
+    if base is not None:
+        modules = [_module(memory, program, base, headers)]
+        namespace = modules[0].dynamic.get(DT_DEBUG, 0)
+    else:
+        namespace = _started_loaders_list(memory, at, headers)
     found: set[int] = set()
     entries: set[int] = set()
     while namespace and namespace not in found:
@@ -240,21 +280,41 @@ def read_modules(memory: Memory, vector: dict[int, int], program: str) -> list[M
         version, entry = struct.unpack("<I4xQ", memory.read(namespace, 16))
         while entry and entry not in entries and len(entries) < MODULES_MAX:
             entries.add(entry)
-            base, name_at, _, following = struct.unpack("<4Q", memory.read(entry, 32))
+            base, name_at, dynamic_at, following = struct.unpack("<4Q", memory.read(entry, 32))
             name = memory.text(name_at) if name_at else ""
             # The loader itself is in all namespaces.
-            if name and base not in found:
-                found.add(base)
-                modules.append(_file_module(memory, name, base))
+            if (name or not modules) and dynamic_at not in found:
+                found.add(dynamic_at)
+                modules.append(_file_module(memory, name, base, dynamic_at))
             entry = following
         namespace = memory.word(namespace + R_NEXT) if version >= 2 else 0
+    if not modules:
+        raise BindingError("its loader has not loaded the program yet")
     return modules
 
 
-def _file_module(memory: Memory, name: str, base: int) -> Module:
-    header = memory.read(base, 64)
-    if header[:5] != b"\x7fELF\x02":
-        raise BindingError(f"{name}: no 64-bit ELF file lies at {base:#x}")
+def _started_loaders_list(memory: Memory, at: int, headers: bytes) -> int:
+    """Of a program that was started by the loader's name (`ld.so PROGRAM`), which the kernel takes
+    for the program: where the loader's list is."""
+    start = at // PAGE_BYTES_MIN * PAGE_BYTES_MIN
+    if memory.holds_elf(start):
+        loader = _module(memory, "", start, headers)
+        name = loader.strings[loader.dynamic.get(DT_SONAME, 0) :].split(b"\0")[0]
+        if GLIBC_LOADER.fullmatch(name.decode("utf-8", "replace")):
+            return loader.definition(LOADER_LIST) or 0
+    raise BindingError("its program has no headers of its own: it is statically linked")
+
+
+def _file_module(memory: Memory, name: str, base: int, dynamic_at: int) -> Module:
+    """A file that is linked for an address of its own does not begin at `base`."""
+    start = base
+    if not name or not memory.holds_elf(base):
+        file = memory.file_at(dynamic_at)
+        if file is not None:
+            start, name = file.start, name or file.name
+    header = memory.read(start, 64) if memory.holds_elf(start) else b""
+    if not header:
+        raise BindingError(f"{name}: no 64-bit ELF file lies at {start:#x}")
     (table,) = struct.unpack_from("<Q", header, 32)
     (count,) = struct.unpack_from("<H", header, 56)
-    return _module(memory, name, base, _headers(memory, base + table, count))
+    return _module(memory, name, base, _headers(memory, start + table, count))

@@ -59,6 +59,9 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     try:
         with Memory(thread) as memory:
             modules = read_modules(memory, auxiliary_vector(thread), exe)
+            if modules[0].name != exe:
+                text = f"{modules[0].name}, started by the name of its loader"
+                findings.append(Finding("program", None, text))
             findings += _service(modules, snapshot, unreadable, proc, project)
     except BindingError as error:
         if running_thread(pid) is None:
@@ -107,7 +110,9 @@ def _service(
     )
     proof = Bindings(modules, surface.malloc_names(project)).lines()
     if library is None:
-        findings = [Finding("active", False, _absence(proc, project))]
+        program = proc / "root" / modules[0].name.lstrip("/")
+        started = program if modules[0].name != _exe(proc) else proc / "exe"
+        findings = [Finding("active", False, _absence(proc, project, started))]
         own = {line.module for line in proof if line.route == "defines"}
         served = sorted({line.provider for line in proof if line.route != "defines"} & own)
         text = f"its malloc is that of {', '.join(served) or modules[0].name}"
@@ -130,7 +135,7 @@ def _served_by_reader_alone(
     """Its modules could not be read: a static program, or one that is not ours to look into."""
     if snapshot is not None:
         return [_active(snapshot, "linked into the program"), Finding("bindings", None, str(error))]
-    why = UNKNOWN if isinstance(error, NoAccessError) else _absence(proc, project)
+    why = UNKNOWN if isinstance(error, NoAccessError) else _absence(proc, project, proc / "exe")
     findings = [Finding("active", False, why), Finding("bindings", None, str(error))]
     return [*findings, Finding("inspect", None, unreadable)] if unreadable else findings
 
@@ -141,13 +146,15 @@ def _active(snapshot: Snapshot | None, where: str) -> Finding:
     return Finding("active", True, f"hakmem {snapshot.version}, mode {snapshot.mode}: {where}")
 
 
-def _absence(proc: Path, project: Project) -> str:
+def _absence(proc: Path, project: Project, program: Path) -> str:
     """Why hakmem is not in the process."""
     library = project.library if project.library.is_file() else None
-    reason = absence.program_reason(proc / "exe", library)
+    # What the kernel made of the program's rights: its file may have others for us, or by now.
+    is_secure = bool(auxiliary_vector(int(proc.name)).get(AT_SECURE))
+    reason = absence.program_reason(program, library, is_secure=is_secure)
     if reason is not None:
         return reason
-    if auxiliary_vector(int(proc.name)).get(AT_SECURE):
+    if is_secure:
         return SECURE
     environment = _environment(proc)
     entries = (environment or {}).get("LD_PRELOAD", "").replace(" ", ":").split(":")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hakmem.errors import HakmemError
@@ -19,11 +19,14 @@ BINDING = re.compile(
 )
 
 
-def link(program: str, environment: Mapping[str, str], names: frozenset[str]) -> list[ProofLine]:
+def link(
+    command: Sequence[str], environment: Mapping[str, str], names: frozenset[str]
+) -> list[ProofLine]:
     """A line for each module and name. `environment` names what is preloaded.
 
     HakmemError when the loader does not get that far, for instance for want of a library. Modules
     that the program would load later (dlopen) do not take part."""
+    program = command[0]
     with tempfile.TemporaryDirectory(prefix="hakmem-doctor-") as folder:
         traced = {
             **environment,
@@ -35,7 +38,7 @@ def link(program: str, environment: Mapping[str, str], names: frozenset[str]) ->
         }
         try:
             done = subprocess.run(
-                [program], env=traced, capture_output=True, timeout=TIMEOUT_S, check=False
+                command, env=traced, capture_output=True, timeout=TIMEOUT_S, check=False
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise HakmemError(f"{program}: the loader cannot try it: {error}") from None
