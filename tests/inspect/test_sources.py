@@ -13,6 +13,8 @@ import pytest
 from hakmem.inspect import jsonform, snapshotfile
 from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.model import Origin, Snapshot
+from hakmem.inspect.process import ProcessSource
+from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import find_processes, take
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import write_core
@@ -218,3 +220,22 @@ def test_only_zeros_of_a_snapshot_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     zeros = snapshotfile._Piece(snapshotfile.ZEROS, "metadata", 0x20000, 8192, 4096)
     with pytest.raises(DamagedError, match="more memory than it can"):
         snapshotfile._regions(name, view, [piece, zeros])
+
+
+def test_the_heap_itself_is_not_read(tmp_path: Path) -> None:
+    """What a process holds may be many GiB, and what it never touched stays untouched."""
+    program = compile_program("many.c", tmp_path / "many")
+
+    class Counting(ProcessSource):
+        taken = 0
+
+        def read(self, address: int, count: int) -> bytes:
+            self.taken += count
+            return super().read(address, count)
+
+    with running([program, "1000000", "128", "1"]) as process:
+        await_line(process, "ready")
+        with Session(Counting(process.pid)) as session:
+            assert session.take().gauges["live_bytes"] > 64 << 20
+            assert isinstance(session.source, Counting)
+            assert session.source.taken < 16 << 20

@@ -6,7 +6,7 @@ for a major version); every structure of the heap is decoded by what the rows sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,7 @@ def find(source: MemorySource, *, files_only: bool = False) -> Root:
     idle, or serve a part. `files_only`: a quick look, where a living process has it; any does."""
     refusal: InspectError | None = None
     found: list[Root] = []
-    for area, address in _candidates(source, files_only):
+    for area, address in _candidates(source, files_only, found):
         if found and not area.is_file:
             break
         try:
@@ -268,13 +268,16 @@ def describe(source: MemorySource) -> str:
     return f"process {source.pid}{name}" if source.pid else (source.name or "the file")
 
 
-def _candidates(source: MemorySource, files_only: bool) -> Iterator[tuple[Area, int]]:
+def _candidates(
+    source: MemorySource, files_only: bool, found: Sequence[Root]
+) -> Iterator[tuple[Area, int]]:
+    """What has no file, such as all of the heap, is not searched once there is one in `found`."""
     if source.root_address is not None:
         yield _area_at(source, source.root_address), source.root_address
         return
     searched = 0
     for area in _in_order(source):
-        if files_only and not area.is_file:
+        if (files_only or found) and not area.is_file:
             break
         size = min(area.end - area.start, SEARCH_BYTES_MAX - searched)
         searched += size
