@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +240,24 @@ def test_host_that_can_be_no_name(host: str) -> None:
     outcome = call([*HAKMEM, "serve-metrics", "--listen", f"{host}:0"])
     assert (outcome.status, outcome.stdout) == (2, b"")
     assert outcome.stderr.startswith(f"hakmem: cannot listen on {host}:0: ")
+
+
+@pytest.mark.parametrize("verb", ["top", "export"])
+def test_more_processes_than_files_that_may_be_open_at_first(
+    verb: str, program: Path, tmp_path: Path
+) -> None:
+    """Where the user may have more, the tools take more."""
+    count = 40
+    command: list[str | Path] = [program, str(THREADS), str(BLOCKS), tmp_path / "truth"]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(running(command)) for _ in range(count)]
+        for process in processes:
+            await_line(process, "started")
+        pids = [str(process.pid) for process in processes]
+        limit = ["sh", "-c", 'ulimit -S -n 32; exec "$@"', "sh", *HAKMEM, verb]
+        outcome = call([*limit, *(["--once"] if verb == "top" else ["openmetrics"]), *pids])
+    assert outcome.status == 0, outcome.stderr
+    text = outcome.stdout.decode()
+    assert "Too many open files" not in text
+    if verb == "export":
+        assert len(re.findall(r"^hakmem_readable\{.*\} 1", text, re.MULTILINE)) == count

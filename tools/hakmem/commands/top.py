@@ -116,8 +116,9 @@ def run(options: argparse.Namespace) -> int:
     enter(find_project())
     from hakmem.inspect.targets import find_processes
     from hakmem.top.sampler import Sampler
-    from hakmem.top.session import ProcessSession
+    from hakmem.top.session import ProcessSession, allow_many
 
+    allow_many()
     sampler = Sampler(options.pids, opener=ProcessSession, find=find_processes)
     try:
         if options.once:

@@ -13,7 +13,7 @@ from hakmem.inspect.targets import find_processes
 from hakmem.metrics.families import Look, families
 from hakmem.options import Counter
 from hakmem.top.sampler import Sampler, View
-from hakmem.top.session import ProcessSession
+from hakmem.top.session import ProcessSession, allow_many
 
 # More processes than this are no longer told apart on a dashboard; the largest are kept.
 PROCESSES_MAX = 64
@@ -47,6 +47,7 @@ class HeapCollector(Collector):
 @contextmanager
 def collecting(pids: Sequence[int], rows: Sequence[Counter]) -> Iterator[HeapCollector]:
     """A collector of these processes, or of all that use hakmem; at the end it lets go of them."""
+    allow_many()
     sampler = Sampler(pids, opener=ProcessSession, find=find_processes, residency=True)
     try:
         yield HeapCollector(sampler, rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
+
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import open_source, take_frozen
@@ -20,3 +23,10 @@ class ProcessSession:
 
     def close(self) -> None:
         self._session.close()
+
+
+def allow_many() -> None:
+    """A process that is watched costs an open file or two: as many as this user may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
