@@ -126,7 +126,15 @@ class PieceSource(MemorySource):
                 return bytes(found)
             if count:
                 return self._read_across(address, count)
-        raise UnreadableError(f"{count:,} bytes at {address:#x} are not in the file")
+        raise self._missing(address, count)
+
+    def _missing(self, address: int, count: int) -> UnreadableError:
+        why = (
+            ", which lacks memory of the process (/proc/PID/coredump_filter)"
+            if self.is_partial
+            else ""
+        )
+        return UnreadableError(f"{count:,} bytes at {address:#x} are not in the file{why}")
 
     def _read_across(self, address: int, count: int) -> bytes:
         """Pieces may touch."""
@@ -138,7 +146,7 @@ class PieceSource(MemorySource):
             offset = address - start
             part = data[offset : offset + end - address]
             if not len(part):
-                raise UnreadableError(f"{count:,} bytes at {end - count:#x} are not in the file")
+                raise self._missing(end - count, count)
             parts.append(part)
             address += len(part)
         return b"".join(parts)
