@@ -54,6 +54,7 @@ def made_up_sampler(
     sessions: dict[int, MadeUpSession],
     *,
     given: bool = True,
+    most: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Sampler:
     """A sampler of these processes: given by their numbers, or found."""
@@ -67,5 +68,6 @@ def made_up_sampler(
         find=lambda: list(sessions),
         resident=lambda pid: (pid + sessions[pid].looks % 8) * MIB,
         alive=is_alive,
+        most=most,
         clock=clock,
     )

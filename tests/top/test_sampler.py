@@ -174,3 +174,18 @@ def test_rates_are_never_of_two_programs() -> None:
     clock.now_s = 3.0
     (view,) = sampler.look()
     assert view.rates["refills"] == REFILLS_PER_LOOK
+
+
+def test_only_the_largest_are_looked_at() -> None:
+    """A scrape of some hundred processes, of which 64 are served, must not look into all."""
+    clock = Clock()
+    sessions = {pid: MadeUpSession(pid) for pid in (10, 40, 30, 20)}
+    sampler = made_up_sampler(sessions, given=False, most=2, clock=clock)
+    assert sorted(view.pid for view in sampler.look()) == [30, 40]
+    assert (sessions[10].looks, sessions[20].looks) == (0, 0)
+    # Another one grows beyond them.
+    sessions[60] = MadeUpSession(60)
+    clock.now_s = 100.0
+    assert sorted(view.pid for view in sampler.look()) == [40, 60]
+    assert sessions[30].closed
+    assert sessions[30].looks == 1

@@ -48,7 +48,9 @@ class HeapCollector(Collector):
 def collecting(pids: Sequence[int], rows: Sequence[Counter]) -> Iterator[HeapCollector]:
     """A collector of these processes, or of all that use hakmem; at the end it lets go of them."""
     allow_many()
-    sampler = Sampler(pids, opener=ProcessSession, find=find_processes, residency=True)
+    sampler = Sampler(
+        pids, opener=ProcessSession, find=find_processes, residency=True, most=PROCESSES_MAX
+    )
     try:
         yield HeapCollector(sampler, rows)
     finally:

@@ -87,7 +87,8 @@ class _Watched:
 
 
 class Sampler:
-    """Use it from one thread at a time. Without pids it watches whatever `find` returns.
+    """Use it from one thread at a time. Without pids it watches whatever `find` returns; of more
+    than `most` those with most resident memory.
 
     `residency`: also ask the kernel what is resident, which takes long for a large heap."""
 
@@ -98,6 +99,7 @@ class Sampler:
         opener: Callable[[int], Session],
         find: Callable[[], Sequence[int]],
         residency: bool = False,
+        most: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         resident: Callable[[int], int] = resident_bytes,
         alive: Callable[[int], bool] = is_alive,
@@ -105,6 +107,7 @@ class Sampler:
         self._open = opener
         self._find = None if pids else find
         self._residency = residency
+        self._most = most
         self._clock = clock
         self._resident = resident
         self._alive = alive
@@ -117,7 +120,7 @@ class Sampler:
         now = self._clock()
         if self._find is not None and now >= self._find_due_s:
             self._forget(now)
-            for pid in self._find():
+            for pid in self._chosen(self._find()):
                 self._watched.setdefault(pid, _Watched(pid))
             took_s = self._clock() - now
             self._find_due_s = now + max(OTHERS_INTERVAL_S, took_s / FIND_SHARE)
@@ -131,6 +134,16 @@ class Sampler:
                 if watched.ended and watched.snapshot is None:
                     del self._watched[watched.pid]
         return tuple(watched.view() for watched in self._watched.values())
+
+    def _chosen(self, found: Sequence[int]) -> Sequence[int]:
+        """Lets go of those that are not among the largest any more."""
+        if self._most is None or len(found) <= self._most:
+            return found
+        chosen = sorted(found, key=self._resident, reverse=True)[: self._most]
+        for pid in found:
+            if pid in self._watched and pid not in chosen:
+                self._close(self._watched.pop(pid))
+        return chosen
 
     def _forget(self, now: float) -> None:
         old = [
