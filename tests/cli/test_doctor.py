@@ -308,7 +308,7 @@ def test_list_of_modules_that_never_ends() -> None:
 
 @contextmanager
 def napping(
-    program: Path, *, before: Sequence[str | Path] = (), user: int | None = None, **changes: str
+    program: Path, before: Sequence[str | Path] = (), user: int | None = None, /, **changes: str
 ) -> Iterator[int]:
     """A process that has passed its loader. `before`: what the program is started by."""
     command = [*before, program, "60000"]

@@ -29,7 +29,7 @@ def test_process_that_was_started_by_the_name_of_the_loader(
     build_program: Compile, flags: Sequence[str]
 ) -> None:
     nap = build_program("nap.c", *flags)
-    with napping(nap, before=[loader()], LD_PRELOAD=str(library())) as pid:
+    with napping(nap, [loader()], LD_PRELOAD=str(library())) as pid:
         status, facts = examine(pid)
     assert status == 0, facts
     assert texts(facts, "program") == [f"{nap}, started by the name of its loader"]
@@ -48,8 +48,8 @@ def test_process_that_was_started_by_the_name_of_the_loader(
 def test_process_of_the_loader_that_is_not_served(
     build_program: Compile, preload: str | None, reason: str
 ) -> None:
-    changes = {} if preload is None else {"LD_PRELOAD": preload}
-    with napping(build_program("nap.c"), before=[loader()], **changes) as pid:
+    changes: dict[str, str] = {} if preload is None else {"LD_PRELOAD": preload}
+    with napping(build_program("nap.c"), [loader()], **changes) as pid:
         status, facts = examine(pid)
     assert status == 1
     (text,) = texts(facts, "active", False)
@@ -76,7 +76,7 @@ def test_process_for_another_libc_by_the_name_of_its_loader(build_program: Compi
     with musl.open("rb") as file:
         header = elf.read_program(file)
     assert header is not None and header.loader is not None
-    with napping(musl, before=[header.loader]) as pid:
+    with napping(musl, [header.loader]) as pid:
         _, facts = examine(pid)
     (text,) = texts(facts, "active", False)
     assert "uses the loader of another libc" in text
@@ -106,7 +106,7 @@ def test_setuid_program_of_its_own_user_is_not_called_secure(build_program: Comp
         program.write_bytes(build_program("nap.c").read_bytes())
         os.chown(program, NOBODY, -1)
         program.chmod(0o4755)
-        with napping(program, user=NOBODY) as pid:
+        with napping(program, (), NOBODY) as pid:
             _, facts = examine(pid)
     (text,) = texts(facts, "active", False)
     assert "was started without hakmem in LD_PRELOAD" in text
