@@ -64,11 +64,18 @@ static uint64_t stands_for(const struct thread_cache *cache, uint64_t class_inde
 
 // NULL unless this allocation is chosen to be guarded.
 static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, size_t bytes) {
-    if (likely(!guarded_is_on()) || cache == NULL ||
-        !guarded_is_due(&cache->sampler, stands_for(cache, class_index))) {
+    if (likely(!guarded_is_on()) || cache == NULL) {
         return NULL;
     }
-    return guarded_alloc(bytes, cache_is_real(cache) ? cache->thread_id : os_thread_id());
+    const uint64_t blocks = stands_for(cache, class_index);
+    if (likely(!guarded_is_due(&cache->sampler, blocks))) {
+        return NULL;
+    }
+    void *block = guarded_alloc(bytes, cache_is_real(cache) ? cache->thread_id : os_thread_id());
+    if (unlikely(block == NULL)) {
+        guarded_is_missed(&cache->sampler, blocks);
+    }
+    return block;
 }
 
 // Records what was asked for in a block that is new.

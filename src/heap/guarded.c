@@ -91,10 +91,14 @@ bool guarded_is_due(struct guarded_sampler *sampler, uint64_t stands_for) {
         sampler->left -= stands_for;
         return false;
     }
-    const uint64_t beyond = stands_for - sampler->left;
-    const uint64_t next = interval(sampler);
-    sampler->left = next > beyond ? next - beyond : 1;
+    // A block that is guarded stands for itself alone: nothing was brought that serves those that follow.
+    sampler->left += interval(sampler) - 1;
     return true;
+}
+
+void guarded_is_missed(struct guarded_sampler *sampler, uint64_t stands_for) {
+    const uint64_t others = stands_for - 1;
+    sampler->left = sampler->left > others ? sampler->left - others : 1;
 }
 
 // ---- The queue of free slots, the one freed first in front

@@ -67,8 +67,11 @@ bool guarded_start(void);
 bool guarded_is_on(void);
 
 // Whether the next allocation is to be guarded. `stands_for`: allocations since the last call, this one
-// included. On average one call in option guard_sample is when each stands for one.
+// included; one that is guarded stands for itself alone. On average one allocation in option guard_sample is.
 bool guarded_is_due(struct guarded_sampler *sampler, uint64_t stands_for);
+
+// The one that was due could not be guarded: it stands for as many after all.
+void guarded_is_missed(struct guarded_sampler *sampler, uint64_t stands_for);
 
 // NULL when the request is larger than a page or no slot is free. Aligned to BLOCK_ALIGN, and to the
 // largest power of two up to a page that divides `bytes`. `thread` is the caller's os_thread_id().

@@ -18,6 +18,25 @@ static struct {
     struct stack accessed;
 } report;
 
+// Of a path that is longer both have the beginning.
+static bool is_program(const char *path) {
+    char program[MODULE_PATH_MAX];
+    const size_t length = os_file_read_link("/proc/self/exe", program, sizeof program - 1);
+    return length == strlen(path) && memcmp(path, program, length) == 0;
+}
+
+#define TYPE_PLACE 16  // of an ELF file
+#define TYPE_FIXED 2   // ET_EXEC
+
+// What offsets in a module count from: in a program that is not position independent from 0, as its file's addresses do.
+static uintptr_t origin_of(const struct os_module *module) {
+    char header[TYPE_PLACE + 1];
+    const bool is_fixed = is_program(module->path) &&
+                          os_file_read("/proc/self/exe", header, sizeof header) == sizeof header &&
+                          header[TYPE_PLACE] == TYPE_FIXED;
+    return is_fixed ? 0 : module->base;
+}
+
 static void add_place(struct text *text, uintptr_t address) {
     struct os_module module;
     text_hex(text, address);
@@ -25,14 +44,8 @@ static void add_place(struct text *text, uintptr_t address) {
         text_string(text, " ");
         text_string(text, module.path);
         text_string(text, "+");
-        text_hex(text, address - module.base);
+        text_hex(text, address - origin_of(&module));
     }
-}
-
-static bool is_program(const char *path) {
-    char program[MODULE_PATH_MAX];
-    const size_t length = os_file_read_link("/proc/self/exe", program, sizeof program);
-    return length == strlen(path) && memcmp(path, program, length) == 0;
 }
 
 // Frames of the allocator itself at the inner end. Where it is linked into the program they cannot be
@@ -153,7 +166,8 @@ static void print_fault(const struct os_fault *fault, const struct guarded_slot 
     }
     text_string(text, "\n");
     text_flush(text, 2);
-    os_stack_capture_interrupted(&report.accessed, fault->context);
+    os_stack_capture_interrupted(&report.accessed, fault->context,
+                                 fault->access == OS_ACCESS_EXECUTE);
     print_stack(text, 2, "accessed", &report.accessed);
     if (slot != NULL) {
         print_stacks(text, 2, slot);

@@ -47,8 +47,17 @@ static bool is_ignored(const struct sigaction *action) {
     return (action->sa_flags & SA_SIGINFO) == 0 && action->sa_handler == SIG_IGN;
 }
 
+// Also positive, and without a fault that comes again: memory found damaged that somebody will need, and a tag that some access before
+// did not match. Linux lets a program ignore them.
+#define CODE_OF_A_TAG 8  // SEGV_MTEAERR
+
+static bool is_fault_that_comes_again(int signal, const siginfo_t *info) {
+    return info->si_code > 0 && !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO) &&
+           !(signal == SIGSEGV && info->si_code == CODE_OF_A_TAG);
+}
+
 static void pass_on(struct sigaction *action, int signal, siginfo_t *info, void *context) {
-    const bool is_fault = info->si_code > 0;
+    const bool is_fault = is_fault_that_comes_again(signal, info);
     const bool has_handler = (action->sa_flags & SA_SIGINFO) != 0 || action->sa_handler != SIG_DFL;
     if (!has_handler || is_ignored(action)) {
         // The kernel lets nobody ignore a fault.

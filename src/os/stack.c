@@ -29,19 +29,20 @@ void os_stack_capture_of(struct stack *stack, uint32_t thread) {
     walk(stack, &unwind, thread);
 }
 
-void os_stack_capture_interrupted(struct stack *stack, const void *context) {
+void os_stack_capture_interrupted(struct stack *stack, const void *context, bool is_called) {
     struct unwind unwind;
     unwind_interrupted(&unwind, context);
+    unwind.is_called = is_called;
     walk(stack, &unwind, os_thread_id());
 }
 
 // ---- Modules
 
-// One line of /proc/self/maps: "start-end perms offset device inode   path".
+// One line of /proc/self/maps: "start-end perms offset device inode   path", the path from the 74th character on.
 struct line {
     uintptr_t start, end;
     size_t length;
-    char text[64 + MODULE_PATH_MAX];
+    char text[96 + MODULE_PATH_MAX];
 };
 
 static const char *read_number(const char *text, uintptr_t *value) {

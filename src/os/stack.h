@@ -22,8 +22,9 @@ void os_stack_capture(struct stack *stack);
 // The same for a caller that knows its os_thread_id(), for which a sandbox may kill whoever asks.
 void os_stack_capture_of(struct stack *stack, uint32_t thread);
 
-// In a signal handler: the stack of what was interrupted. `context` is the handler's third argument.
-void os_stack_capture_interrupted(struct stack *stack, const void *context);
+// In a signal handler: the stack of what was interrupted. `context` is the handler's third argument. `is_called`: what is
+// there is no code, and was called; the caller comes next.
+void os_stack_capture_interrupted(struct stack *stack, const void *context, bool is_called);
 
 #define MODULE_PATH_MAX 256
 

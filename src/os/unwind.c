@@ -1,6 +1,9 @@
 #include "os/unwind.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -40,12 +43,96 @@ __attribute__((no_sanitize("address"))) static bool read_word(struct unwind *unw
     return true;
 }
 
+// What signs return addresses uses the bits above those of addresses.
+static uintptr_t strip(uintptr_t pc) {
+#if defined(__aarch64__)
+    return pc & (((uintptr_t)1 << 48) - 1);
+#else
+    return pc;
+#endif
+}
+
+// ---- Calls of what is no code
+
+static bool step_out_of_call(struct unwind *unwind) {
+    unwind->is_called = false;
+    unwind->is_exact = false;
+#if defined(__x86_64__)
+    const uintptr_t place = unwind->registers[UNWIND_STACK_POINTER];
+    if (!read_word(unwind, place, &unwind->pc)) {
+        return false;
+    }
+    unwind->registers[UNWIND_STACK_POINTER] = place + sizeof place;
+    unwind->registers[16] = unwind->pc;
+#elif defined(__aarch64__)
+    unwind->pc = strip(unwind->registers[30]);
+#endif
+    return unwind->pc != 0;
+}
+
+// ---- Handlers of signals
+
+#if defined(__aarch64__)
+
+// What the kernel leaves on the stack for a handler.
+struct handler_frame {
+    siginfo_t information;
+    ucontext_t context;
+};
+
+#define INTERRUPTED (offsetof(struct handler_frame, context.uc_mcontext.regs))
+// Beside each other: x0 to x30, the stack pointer, pc.
+_Static_assert(offsetof(struct handler_frame, context.uc_mcontext.pc) ==
+                   INTERRUPTED + UNWIND_REGISTERS * sizeof(uintptr_t),
+               "registers");
+
+// mov x8, #139; svc 0: how a handler returns. Since Linux 5.8 the kernel's code for it has no tables, as emulators' has none.
+#define RETURN_OF_HANDLER UINT64_C(0xd4000001d2801168)
+
+static bool is_return_of_handler(struct unwind *unwind) {
+    const uintptr_t first = align_down(unwind->pc, sizeof(uintptr_t));
+    uintptr_t code, rest;
+    if (!read_word(unwind, first, &code)) {
+        return false;
+    }
+    if (first == unwind->pc) {
+        return code == RETURN_OF_HANDLER;
+    }
+    return read_word(unwind, first + sizeof code, &rest) &&
+           (code >> 32 | rest << 32) == RETURN_OF_HANDLER;
+}
+
+// Goes to what the handler interrupted.
+static bool step_out_of_handler(struct unwind *unwind) {
+    const uintptr_t saved = unwind->registers[UNWIND_STACK_POINTER] + INTERRUPTED;
+    uintptr_t registers[UNWIND_REGISTERS];
+    for (unsigned i = 0; i < UNWIND_REGISTERS; i++) {
+        if (!read_word(unwind, saved + i * sizeof registers[0], &registers[i])) {
+            return false;
+        }
+    }
+    if (!read_word(unwind, saved + sizeof registers, &unwind->pc)) {
+        return false;
+    }
+    memcpy(unwind->registers, registers, sizeof registers);
+    unwind->is_exact = true;
+    return unwind->pc != 0;
+}
+
+#endif
+
 // ---- Frame pointers
 
 // Frames further apart than this are none.
 #define FRAME_BYTES_MAX ((size_t)1 << 20)
 
-static bool step_by_frame_pointer(struct unwind *unwind) {
+static bool step_without_table(struct unwind *unwind) {
+#if defined(__aarch64__)
+    if (is_return_of_handler(unwind)) {
+        return step_out_of_handler(unwind);
+    }
+#endif
+    unwind->is_exact = false;
     const uintptr_t frame = unwind->registers[UNWIND_FRAME_POINTER];
     uintptr_t caller_frame, caller_pc;
     if (frame - unwind->registers[UNWIND_STACK_POINTER] > FRAME_BYTES_MAX ||
@@ -55,7 +142,7 @@ static bool step_by_frame_pointer(struct unwind *unwind) {
     }
     unwind->registers[UNWIND_STACK_POINTER] = frame + 2 * sizeof frame;
     unwind->registers[UNWIND_FRAME_POINTER] = caller_frame;
-    unwind->pc = caller_pc;
+    unwind->pc = strip(caller_pc);
     return caller_pc != 0;
 }
 
@@ -63,11 +150,72 @@ static bool step_by_frame_pointer(struct unwind *unwind) {
 
 #if defined(__GLIBC__)
 
-// Of libgcc; since GCC 12 and glibc 2.35 it waits for nobody and allocates nothing.
+// Of libgcc. In a program with the archive it is the process's: once the program registers tables, it takes a lock, and calls malloc under it.
 struct dwarf_eh_bases {
     void *text, *data, *function;
 };
 const void *_Unwind_Find_FDE(const void *pc, struct dwarf_eh_bases *bases);
+
+static const unsigned char *find_entry_by_libgcc(uintptr_t pc, uintptr_t *function) {
+    struct dwarf_eh_bases bases = {NULL, NULL, NULL};
+    const unsigned char *entry = _Unwind_Find_FDE((const void *)pc, &bases);
+    *function = (uintptr_t)bases.function;
+    return entry;
+}
+
+#if __GLIBC_PREREQ(2, 35)
+
+// What linkers write beside the tables (.eh_frame_hdr, ibid., 10.6.2): where each function's entry is, by rising addresses.
+struct index {
+    uint8_t version;
+    uint8_t tables_encoding, count_encoding, rows_encoding;
+    int32_t tables;
+    uint32_t count;
+    struct {
+        int32_t function, entry;  // from the index on
+    } rows[];
+};
+
+static bool is_usual(const struct index *index) {
+    return index->version == 1 && index->tables_encoding == 0x1b && index->count_encoding == 0x03 &&
+           index->rows_encoding == 0x3b && index->count != 0;
+}
+
+// The entry of the last function that begins at or before `pc`, or NULL. The loader tells where to look; it waits for nobody and allocates
+// nothing.
+static const unsigned char *find_entry(uintptr_t pc, uintptr_t *function) {
+    struct dl_find_object found;
+    if (_dl_find_object((void *)pc, &found) != 0) {
+        return NULL;
+    }
+    const struct index *index = found.dlfo_eh_frame;
+    if (index == NULL || !is_usual(index)) {
+        // In a static program there is none: it registers its tables with its own libgcc.
+        return find_entry_by_libgcc(pc, function);
+    }
+    const intptr_t place = (intptr_t)(pc - (uintptr_t)index);
+    uint32_t low = 0;
+    uint32_t high = index->count;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (index->rows[middle].function <= place) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    const intptr_t begin = index->rows[low].function;
+    *function = (uintptr_t)index + (uintptr_t)begin;
+    return begin <= place ? (const unsigned char *)index + index->rows[low].entry : NULL;
+}
+
+#else
+
+static const unsigned char *find_entry(uintptr_t pc, uintptr_t *function) {
+    return find_entry_by_libgcc(pc, function);
+}
+
+#endif
 
 struct cursor {
     const unsigned char *at, *end;
@@ -363,8 +511,8 @@ static bool run(struct table *table, struct cursor cursor, uint64_t place) {
 // The row of where it is. False where there is no table, or an instruction of it is not known.
 static bool find_row(struct unwind *unwind, struct table *table) {
     const uintptr_t pc = unwind->pc - !unwind->is_exact;
-    struct dwarf_eh_bases bases;
-    const unsigned char *entry = _Unwind_Find_FDE((const void *)pc, &bases);
+    uintptr_t function;
+    const unsigned char *entry = find_entry(pc, &function);
     struct cursor cursor, common;
     if (entry == NULL || !open_entry(entry, &cursor)) {
         return false;
@@ -379,15 +527,16 @@ static bool find_row(struct unwind *unwind, struct table *table) {
         return false;
     }
     const size_t bytes = pointer_bytes(table->pointer_encoding);
-    take(&cursor, 2 * bytes);  // the function's begin and length
+    take(&cursor, bytes);  // the function's begin
+    const uint64_t function_bytes = take(&cursor, bytes);
     if (table->has_augmentation) {
         take_block(&cursor);
     }
-    if (bytes == 0 || !run(table, common, 0)) {
+    if (pc - function >= function_bytes || !run(table, common, 0)) {
         return false;
     }
     table->initial = table->row;
-    return run(table, cursor, pc - (uintptr_t)bases.function);
+    return run(table, cursor, pc - function);
 }
 
 #define EXPRESSION_DEPTH 8
@@ -489,15 +638,6 @@ static bool recover(const struct table *table, const struct rule *rule, uintptr_
     }
 }
 
-// What signs return addresses uses the bits above those of addresses.
-static uintptr_t strip(uintptr_t pc) {
-#if defined(__aarch64__)
-    return pc & (((uintptr_t)1 << 48) - 1);
-#else
-    return pc;
-#endif
-}
-
 static bool step_by_table(struct unwind *unwind, struct table *table) {
     uintptr_t frame;
     uintptr_t registers[UNWIND_REGISTERS];
@@ -519,18 +659,19 @@ static bool step_by_table(struct unwind *unwind, struct table *table) {
 
 bool unwind_step(struct unwind *unwind) {
     struct table table;
+    if (unwind->is_called) {
+        return step_out_of_call(unwind);
+    }
     if (find_row(unwind, &table)) {
         return step_by_table(unwind, &table);
     }
-    unwind->is_exact = false;
-    return step_by_frame_pointer(unwind);
+    return step_without_table(unwind);
 }
 
 #else
 
 bool unwind_step(struct unwind *unwind) {
-    unwind->is_exact = false;
-    return step_by_frame_pointer(unwind);
+    return unwind->is_called ? step_out_of_call(unwind) : step_without_table(unwind);
 }
 
 #endif

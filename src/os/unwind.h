@@ -20,6 +20,7 @@ struct unwind {
     uintptr_t registers[UNWIND_REGISTERS];
     uintptr_t pc;
     bool is_exact;         // pc is an instruction that was interrupted, not one behind a call
+    bool is_called;        // it is no code: the call is the latest that was done
     uintptr_t known_page;  // can be read: of the stack that this runs on, or the latest one
 };
 

@@ -169,6 +169,12 @@ def test_fault(
     require_report(ended, mistake, line, stacks)
 
 
+def test_a_program_that_is_not_position_independent(run: Run, programs: Path) -> None:
+    kind, line, stacks = FAULTS[3]
+    ended = run("mistakes_fixed", *kind.split(), **ALWAYS)
+    require_report(ended, programs / "guarded_mistakes_fixed", line, stacks)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("kind", "line", "stacks"), MISUSES)
 def test_misuse(
@@ -196,7 +202,7 @@ def test_a_program_that_is_to_go_on_does(
     [("call", "unknown fault", "live"), ("call_freed", "use after free", "freed")],
 )
 def test_a_call_of_a_block_ends_the_program(
-    run: Run, abort: int, kind: str, what: str, state: str
+    run: Run, mistake: Path, abort: int, kind: str, what: str, state: str
 ) -> None:
     ended = run("mistakes", kind, "64", abort=abort, **ALWAYS)
     block, address = told(ended)
@@ -208,6 +214,10 @@ def test_a_call_of_a_block_ends_the_program(
     assert ended.err.count(": call of ") == 1
     headings = [name for name, _ in HEADING.findall(ended.err)]
     assert headings == ["accessed", "allocated", "freed"][: 3 if state == "freed" else 2]
+    # Who called comes next: the place itself is in no module.
+    caller = FRAME.search(ended.err)
+    assert caller is not None and caller[2] == str(mistake)
+    assert function_names(caller[2], [caller[3]]) == ["call_block"]
 
 
 def test_threads_are_told_apart(run: Run, mistake: Path) -> None:

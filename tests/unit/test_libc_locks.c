@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <unwind.h>
 
 #include "api/alloc.h"
 #include "config/options.h"
@@ -85,7 +84,8 @@ WRAPPED(int, sigaction, (int number, const struct sigaction *new, struct sigacti
         (number, new, old))
 WRAPPED(int, dl_iterate_phdr, (int (*visit)(struct dl_phdr_info *, size_t, void *), void *argument),
         (visit, argument))
-WRAPPED(int, _Unwind_Backtrace, (_Unwind_Trace_Fn visit, void *argument), (visit, argument))
+WRAPPED(const void *, _Unwind_Find_FDE, (const void *pc, void *bases), (pc, bases))
+WRAPPED(int, _dl_find_object, (void *address, struct dl_find_object *found), (address, found))
 WRAPPED(int, __cxa_atexit, (void (*function)(void *), void *argument, void *handle),
         (function, argument, handle))
 

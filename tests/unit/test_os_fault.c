@@ -2,10 +2,13 @@
 // modules their addresses lie in. On the real system.
 #include "isolate.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #if defined(__GLIBC__)
@@ -270,6 +273,27 @@ static void test_calls_are_restarted_as_before(void **state) {
 }
 #endif
 
+// The emulator does not know such a signal.
+#if defined(__x86_64__)
+static int damage_is_told(const void *context) {
+    install(SIGBUS, *(const bool *)context ? SIG_IGN : SIG_DFL, 0);
+    require(os_fault_catch(not_mine));
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = SIGBUS;
+    info.si_code = BUS_MCEERR_AO;
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), os_thread_id(), SIGBUS, &info);
+    return 5;
+}
+
+static void test_what_does_not_fault_again_has_its_default(void **state) {
+    (void)state;
+    const bool ignored[] = {false, true};
+    expect_signal(damage_is_told, &ignored[0], SIGBUS);
+    assert_int_equal(run_scenario(damage_is_told, &ignored[1]), 5);
+}
+#endif
+
 static void test_later_handlers_replace(void **state) {
     (void)state;
     assert_int_equal(run_scenario(later_handlers_replace, NULL), MINE);
@@ -307,7 +331,7 @@ static void test_stacks(void **state) {
 }
 
 #if defined(__GLIBC__)
-// libgcc's own walk says the same: through the C library's code, and, where the kernel's return has tables, through a signal's handler.
+// libgcc's own walk says the same: through the C library's code, and through a signal's handler.
 static struct stack ours, theirs;
 
 static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *argument) {
@@ -330,11 +354,7 @@ static void capture_both(int signal_number) {
 }
 
 static int compare_and_capture(const void *a, const void *b) {
-#if defined(__x86_64__)
     raise(SIGUSR1);
-#else
-    capture_both(0);
-#endif
     return *(const int *)a - *(const int *)b;
 }
 
@@ -350,6 +370,54 @@ static void test_stacks_are_those_of_libgcc(void **state) {
         assert_int_equal(ours.frames[i], theirs.frames[i - 1]);
     }
 }
+
+#if defined(__x86_64__)
+// A function whose table has addresses of eight bytes, as compilers write it for the large code model: pc-relative, signed.
+void call_by_long_table(void (*function)(void));
+__asm__(".text\n"
+        ".type call_by_long_table, @function\n"
+        "call_by_long_table:\n\t"
+        "subq $8, %rsp\n\tcall *%rdi\n\taddq $8, %rsp\n\tret\n"
+        ".Lfunction_end:\n\t"
+        ".size call_by_long_table, .Lfunction_end - call_by_long_table\n\t"
+        ".pushsection .eh_frame, \"a\"\n"
+        ".Lcommon:\n\t"
+        ".long .Lcommon_end - . - 4\n\t.long 0\n\t.byte 1\n\t.asciz \"zR\"\n\t"
+        ".byte 1, 0x78, 16, 1, 0x1c\n\t"  // factors 1 and -8, the return address, one byte follows
+        ".byte 0x0c, 7, 8, 0x90, 1\n\t"   // the frame is rsp + 8, the return address below it
+        ".balign 8\n"
+        ".Lcommon_end:\n\t"
+        ".long .Lentry_end - . - 4\n\t.long . - .Lcommon\n\t"
+        ".quad call_by_long_table - .\n\t"
+        ".quad .Lfunction_end - call_by_long_table\n\t"
+        ".byte 0, 0x44, 0x0e, 16\n\t"  // four bytes on the frame is rsp + 16
+        ".balign 8\n"
+        ".Lentry_end:\n\t"
+        ".popsection\n");
+
+static struct stack by_long_table;
+
+__attribute__((noinline)) static void capture_by_long_table(void) {
+    os_stack_capture(&by_long_table);
+    __asm__ volatile("" ::: "memory");  // no tail call
+}
+
+static int walk_by_long_table(const void *context) {
+    (void)context;
+    call_by_long_table(capture_by_long_table);
+    // os_stack_capture, the capture, the function, this.
+    require(by_long_table.count > 4);
+    require(by_long_table.frames[2] - (uintptr_t)&call_by_long_table < 16);
+    require(by_long_table.frames[3] - (uintptr_t)&walk_by_long_table < 64);
+    return 5;
+}
+
+static void test_tables_with_long_addresses(void **state) {
+    (void)state;
+    assert_int_equal(run_scenario(walk_by_long_table, NULL), 5);
+}
+#endif
+
 // Greenlets put parts of other stacks where a stack was, and a coroutine's may end where nothing follows.
 enum torn { FILLED, ENDS };
 
@@ -397,7 +465,7 @@ static void test_stacks_that_are_no_chain(void **state) {
 static struct stack interrupted;
 
 static bool capture_and_mend(const struct os_fault *fault) {
-    os_stack_capture_interrupted(&interrupted, fault->context);
+    os_stack_capture_interrupted(&interrupted, fault->context, false);
     return mend(fault);
 }
 
@@ -437,6 +505,32 @@ static void test_modules(void **state) {
     assert_false(os_module_find(0, &of_library));
 }
 
+static void test_a_long_path_is_whole(void **state) {
+    (void)state;
+    char path[MODULE_PATH_MAX] = "/tmp/hakmem_XXXXXX";
+    assert_non_null(mkdtemp(path));
+    const size_t top = strlen(path);
+    memset(path + top, 'd', MODULE_PATH_MAX - 2 - top);
+    path[top] = '/';
+    path[top + 120] = '\0';
+    assert_int_equal(mkdir(path, 0700), 0);
+    path[top + 120] = '/';
+    const int file = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(file >= 0 && ftruncate(file, 65536) == 0);
+    void *start = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE, file, 0);
+    assert_true(start != MAP_FAILED);
+    close(file);
+    struct os_module module;
+    assert_true(os_module_find((uintptr_t)start, &module));
+    assert_string_equal(module.path, path);
+    munmap(start, 65536);
+    unlink(path);
+    path[top + 120] = '\0';
+    rmdir(path);
+    path[top] = '\0';
+    rmdir(path);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_default_follows),
@@ -444,15 +538,20 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_mended_faults_go_on),
 #if defined(__x86_64__)
         cmocka_unit_test(test_calls_are_restarted_as_before),
+        cmocka_unit_test(test_what_does_not_fault_again_has_its_default),
 #endif
         cmocka_unit_test(test_later_handlers_replace),
         cmocka_unit_test(test_stacks),
 #if defined(__GLIBC__)
         cmocka_unit_test(test_stacks_are_those_of_libgcc),
         cmocka_unit_test(test_stacks_that_are_no_chain),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_tables_with_long_addresses),
+#endif
 #endif
         cmocka_unit_test(test_the_stack_of_a_fault),
         cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_a_long_path_is_whole),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
