@@ -187,14 +187,16 @@ void heap_release_unkept(struct heap *heap) {
 
 void heap_decay_spares(struct heap *heap) {
     struct spares *spares = &heap->spares;
-    if (likely(spares->most == 0)) {
-        spares->released = 0;
-        return;
-    }
     // What is kept in any case is no spare that was not needed.
     const uint32_t idle = spares->low - (uint32_t)least_u64(spares->low, retained_count(heap));
     spares->most -= (uint32_t)least_u64(spares->most, idle);
+    const size_t budget_bytes = heap->budget_bytes;
+    heap->budget_bytes = HEAP_BUDGET_CALL;
     heap_release_unkept(heap);
+    if (unlikely(heap->budget_bytes == 0) && heap->overfull == NULL) {
+        heap->overfull = heap;
+    }
+    heap->budget_bytes = budget_bytes;
     spares->released = 0;
     spares->low = spares->count;
     heap_tell_bytes(heap);

@@ -64,7 +64,8 @@ bool heap_use_spare(struct heap *heap, uint64_t class_index);
 // Gives up the empty slabs of which none is to be kept, as far as the budget goes.
 void heap_release_unkept(struct heap *heap);
 
-// A decay interval is over: gives up spare slabs that it did without.
+// A decay interval is over: gives up spare slabs that it did without, and empty ones of which none is to be kept, as many as one call does:
+// the next slow paths of the heap's thread go on (heap->overfull).
 void heap_decay_spares(struct heap *heap);
 
 // Moves a slab of the class that holds a fair part of its blocks from one heap to another; both locks are

@@ -13,8 +13,12 @@
 // And a seam: where less than this is missing, as in a block that grows page by page, it comes from the system
 // (docs/decisions/0038-thresholds-of-mremap.md).
 #define FILLED_BYTES_MIN (64 * KIB)
-// All of them are looked at for each block. Blocks of a page that are aligned to megabytes are huge ones as well.
+// All of them are looked at for each block. Blocks of a page that are aligned to megabytes are huge ones as well. What the system
+// refuses to unmap may come to more: the latest are looked at.
 #define KEPT_MOST 1024
+// Of so many that the system refuses to move the others are taken to be refused too: it may have no mapping left to divide another
+// into, and each costs four calls and a look at all.
+#define REFUSED_MOVES_MOST 4
 
 static bool has_guard(const struct huge *huge) {
     return huge->mapped_bytes != huge->usable_bytes;
@@ -67,7 +71,9 @@ static bool cut(struct huge *huge, size_t bytes) {
 static struct huge *find_shortest(size_t bytes, size_t alignment) {
     struct huge *best = NULL;
     const struct list *head = &huge_table_state.kept;
-    for (struct list *link = head->next; link != head; link = link->next) {
+    unsigned looks = 0;
+    for (struct list *link = head->next; link != head && looks < KEPT_MOST;
+         link = link->next, looks++) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
         if (huge->mapped_bytes >= bytes && (huge->start & (alignment - 1)) == 0 &&
             (best == NULL || huge->mapped_bytes < best->mapped_bytes)) {
@@ -97,7 +103,9 @@ struct huge *kept_take(size_t mapped_bytes, size_t alignment) {
 static struct huge *find_source(size_t bytes) {
     struct huge *best = NULL;
     const struct list *head = &huge_table_state.kept;
-    for (struct list *link = head->next; link != head; link = link->next) {
+    unsigned looks = 0;
+    for (struct list *link = head->next; link != head && looks < KEPT_MOST;
+         link = link->next, looks++) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
         if (has_guard(huge) || huge->immovable || huge->usable_bytes < MOVED_BYTES_MIN) {
             continue;
@@ -134,10 +142,11 @@ static size_t move_end(struct huge *source, struct huge *huge, size_t offset) {
 
 size_t kept_fill(struct huge *huge, size_t from_bytes) {
     size_t filled_bytes = from_bytes;
+    unsigned refused = 0;
     if (huge->usable_bytes - from_bytes < FILLED_BYTES_MIN) {
         return 0;
     }
-    while (filled_bytes < huge->usable_bytes) {
+    while (filled_bytes < huge->usable_bytes && refused < REFUSED_MOVES_MOST) {
         const uintptr_t place = huge->start + filled_bytes;
         struct huge *source = find_source(huge->usable_bytes - filled_bytes);
         if (source == NULL || !huge_has_room_for_piece(huge)) {
@@ -145,6 +154,7 @@ size_t kept_fill(struct huge *huge, size_t from_bytes) {
         }
         const size_t moved_bytes = move_end(source, huge, filled_bytes);
         if (moved_bytes == 0) {
+            refused++;
             continue;  // from another one
         }
         filled_bytes += moved_bytes;

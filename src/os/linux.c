@@ -230,10 +230,19 @@ bool os_purge(void *start, size_t bytes) {
         counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes, MADV_DONTNEED, 0, 0, 0));
 }
 
+// Of a kernel that does not know the advice, as those for real time know no huge pages, and Linux before 4.5 no MADV_FREE: no failure.
+static void advise(uintptr_t start, size_t bytes, int advice) {
+    atomic_add_release(&os_call_counters.calls[OS_MADVISE], 1);
+    const long result = system_call(__NR_madvise, (long)start, (long)bytes, advice, 0, 0, 0);
+    if (is_error(result) && result != -EINVAL) {
+        note_failure(OS_MADVISE, result);
+    }
+}
+
 void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
     if (wish != OS_HUGE_PAGES_DEFAULT) {
-        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes,
-                     wish == OS_HUGE_PAGES_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE, 0, 0, 0);
+        advise((uintptr_t)start, bytes,
+               wish == OS_HUGE_PAGES_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     }
 }
 
@@ -241,8 +250,7 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
 static void split_first(uintptr_t start, size_t bytes) {
     const size_t offset = start % HUGE_PAGE_BYTES;
     if (offset != 0 || bytes < HUGE_PAGE_BYTES) {
-        counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)os_page_bytes(), MADV_FREE, 0, 0,
-                     0);
+        advise(start, os_page_bytes(), MADV_FREE);
     }
 }
 

@@ -28,7 +28,8 @@ struct os_call_counters {
     // Any thread adds, any thread reads. Release before each call, acquire after a call that brought
     // addresses: whoever gave them up did so before, as the kernel knows and the language does not.
     _Atomic(uint64_t) calls[OS_CALL_COUNT];
-    // But for waits that end at once, and for mappings that have no room behind them. Relaxed: pairs with nothing.
+    // But for waits that end at once, mappings that have no room behind them, and advice on huge pages that the kernel does not know.
+    // Relaxed: pairs with nothing.
     _Atomic(uint64_t) failures;
 };
 

@@ -21,6 +21,7 @@ struct filter_program {
 #define RETURN 0x06
 #define KILL_PROCESS 0x80000000u
 #define FAIL_WITH_ENOMEM (0x00050000u | 12)
+#define FAIL_WITH_EINVAL (0x00050000u | 22)
 #define RAISE_SIGSYS 0x00030000u
 #define ALLOW 0x7fff0000u
 #define MODE_FILTER 2

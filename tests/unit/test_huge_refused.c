@@ -337,6 +337,32 @@ static void test_many_refused_are_not_tried_at_each_free(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+// Where the system moves nothing, a block does not ask it for each of a thousand kept mappings.
+static void test_many_refused_moves_end(void **state) {
+    (void)state;
+    enum { MANY = 1000 };
+    static char *blocks[MANY];
+    page_map_init();
+    options.huge_cache_bytes = 8 * GIB;
+    for (int i = 0; i < MANY; i++) {
+        blocks[i] = make(3 * MIB);
+    }
+    for (int i = 0; i < MANY; i++) {
+        drop(blocks[i]);
+    }
+    assert_int_equal(totals().kept_bytes, MANY * 3 * MIB);
+    fake_os_fail(OS_MREMAP, 1, true);
+    const uint64_t calls = fake_os_calls(OS_MREMAP);
+    drop(make(64 * MIB));
+    assert_in_range(fake_os_calls(OS_MREMAP) - calls, 1, 16);
+    fake_os_mend();
+    // The others may still be moved.
+    char *block = make(64 * MIB);
+    assert_int_equal(counted(COUNTER_huge_reuses), 1);
+    drop(block);
+    assert_int_equal(huge_check(), 0);
+}
+
 // What a length wants of the page map stays: one that the system refuses leaves nothing of it behind.
 static void test_a_length_that_is_refused_leaves_no_entries(void **state) {
     (void)state;
@@ -375,6 +401,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_free),
         cmocka_unit_test(test_many_refused_are_not_tried_at_each_free),
+        cmocka_unit_test(test_many_refused_moves_end),
         cmocka_unit_test(test_a_length_that_is_refused_leaves_no_entries),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

@@ -254,6 +254,35 @@ static void test_pieces_are_told_apart_without_a_large_request(void **state) {
     assert_int_equal(mincore(start, 4 * page, residents), -1);
 }
 
+static bool know_no_huge_pages(void) {
+    const struct filter_instruction code[] = {
+        {LOAD_WORD, 0, 0, NUMBER_AT},         {JUMP_IF_EQUAL, 0, 5, SYS_madvise},
+        {LOAD_WORD, 0, 0, THIRD_ARGUMENT_AT}, {JUMP_IF_EQUAL, 2, 0, MADV_FREE},
+        {JUMP_IF_EQUAL, 1, 0, MADV_HUGEPAGE}, {JUMP_IF_EQUAL, 0, 1, MADV_NOHUGEPAGE},
+        {RETURN, 0, 0, FAIL_WITH_EINVAL},     {RETURN, 0, 0, ALLOW},
+    };
+    return filter_install(code, ARRAY_COUNT(code));
+}
+
+// Kernels for real time have none, and `inspect` warns of calls that failed.
+static void test_a_kernel_without_huge_pages_fails_nothing(void **state) {
+    (void)state;
+    char *start = os_map(4 * MIB, 4 * MIB);
+    assert_non_null(start);
+    if (!know_no_huge_pages()) {
+        return;  // an emulator has no seccomp
+    }
+    const uint64_t failures = atomic_load_relaxed(&os_call_counters.failures);
+    os_advise_huge_pages(start, 4 * MIB, OS_HUGE_PAGES_NEVER);
+    os_advise_huge_pages(start, 4 * MIB, OS_HUGE_PAGES_ALWAYS);
+    os_split_huge_pages(start, MIB);
+    assert_int_equal(atomic_load_relaxed(&os_call_counters.failures), failures);
+    // Any other refusal is one.
+    assert_true(os_unmap(start, 4 * MIB));
+    assert_false(os_purge(start, 4 * MIB));
+    assert_int_equal(atomic_load_relaxed(&os_call_counters.failures), failures + 1);
+}
+
 static bool is_pending(int number) {
     sigset_t pending;
     assert_int_equal(sigpending(&pending), 0);
@@ -299,6 +328,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_processors_are_those_of_the_process),
         cmocka_unit_test(test_splits_at_the_ends),
+        cmocka_unit_test(test_a_kernel_without_huge_pages_fails_nothing),
         cmocka_unit_test(test_first_touch_is_timed),
         cmocka_unit_test(test_resident_bytes),
         cmocka_unit_test(test_write_to_nobody_ends_nothing),

@@ -259,6 +259,43 @@ static void test_want_of_memory_for_the_bitmaps(void **state) {
     check();
 }
 
+// Of a class that is none of those that emptied last any more, however many it kept.
+static void test_what_a_class_kept_goes(void **state) {
+    (void)state;
+    options.retain_slabs = 5;
+    start();
+    fill_and_empty(&heap, SIZE_CLASS_64, 5);
+    assert_int_equal(slab_count(SIZE_CLASS_64), 5);
+    for (uint64_t i = 10; i < 10 + RETAINED_CLASSES; i++) {
+        fill_and_empty(&heap, i, 1);
+    }
+    heap_decay_spares(&heap);
+    assert_int_equal(slab_count(SIZE_CLASS_64), 0);
+    assert_int_equal(heap.spares.count, RETAINED_CLASSES);
+    check();
+}
+
+// Of many empty slabs that were left for want of budget a decay takes a part, and the next slow paths go on.
+static void test_a_decay_gives_back_a_part(void **state) {
+    (void)state;
+    enum { LEFT = 100, PART = HEAP_BUDGET_CALL / PAGE_BYTES };
+    start();
+    for (unsigned most = 0; most < 2; most++) {
+        heap.spares.most = most;
+        heap.overfull = NULL;
+        heap.budget_bytes = 0;
+        fill_and_empty(&heap, SIZE_CLASS_4096, LEFT);
+        heap.budget_bytes = HEAP_BUDGET_ALL;
+        assert_int_equal(slab_count(SIZE_CLASS_4096), LEFT);
+        heap_decay_spares(&heap);
+        assert_int_equal(slab_count(SIZE_CLASS_4096), LEFT - PART);
+        assert_ptr_equal(heap.overfull, &heap);
+        assert_int_equal(heap.budget_bytes, HEAP_BUDGET_ALL);
+        check();
+        heap_release_empty(&heap, 0);
+    }
+}
+
 // ---- Random operations of two heaps, many of whose slabs empty ----
 
 enum { TABLE_COUNT = 4000, STEPS = 4000, STEPS_MOST = 8 * STEPS };
@@ -372,6 +409,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_none_once_the_option_is_0),
         cmocka_unit_test(test_a_purged_one_is_clean),
         cmocka_unit_test(test_want_of_memory_for_the_bitmaps),
+        cmocka_unit_test(test_what_a_class_kept_goes),
+        cmocka_unit_test(test_a_decay_gives_back_a_part),
         cmocka_unit_test(test_random_operations),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
