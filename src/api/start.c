@@ -108,7 +108,8 @@ __attribute__((constructor(101))) static void start(void) {
     }
 }
 
-// Statistics, the reports and the checks look at sampled blocks too, whose lock lies where no ordinary process's start or end comes.
+// Statistics, the reports and the checks look at sampled blocks too, whose lock lies where the start or end of a process without any never
+// comes.
 static bool looks_at_the_end(void) {
     return option_live(stats_at_exit) || is_reported() || option_live(check) != 0 ||
            option_live(leaks);
@@ -121,7 +122,7 @@ static bool malloc_is_interrupted(void) {
         thread_cache->entered || lock_may_be_mine(&huge_table_state.lock) ||
         lock_may_be_mine(&registry_state.lock) || lock_may_be_mine(&late_heap()->lock) ||
         lock_may_be_mine(&arena_state.lock) || lock_may_be_mine(&metadata_state.lock) ||
-        (looks_at_the_end() && lock_may_be_mine(&guarded_pool_state.lock));
+        ((looks_at_the_end() || guarded_is_on()) && lock_may_be_mine(&guarded_pool_state.lock));
     for (const struct thread_cache *cache = lifecycle_caches(); cache != NULL;
          cache = cache->next_all) {
         is_interrupted = is_interrupted || lock_may_be_mine(&cache->heap.lock);

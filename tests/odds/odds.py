@@ -54,7 +54,7 @@ KEPT = {"quarantine_blocks", "guard_sample", "guard_slots", "huge_pages"}
 PROGRAMS = (
     *("storm", "short_threads 400", "owner_exit", "fork_load", "fork_signal", "sigprof"),
     *("key_destructors", "small_stacks", "thread_local", "huge_blocks", "successors"),
-    *("own_stacks", "late_rounds", "first_call", "storm", "fork_streams", "fork_order"),
+    *("own_stacks", "late_rounds", "first_call", "exit_in_handler", "fork_streams", "fork_order"),
     *("dlclose_cycles PLUGIN", "model", "python3"),
 )
 PYTHON = """
