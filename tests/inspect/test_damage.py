@@ -114,6 +114,9 @@ def test_bits_behind_the_last_block(victim: Victim) -> None:
     name = victim.place(victim.layout.run, place, "one_word_remote")
     victim.write(name, "<Q", 1 << 63)
     assert "damaged: 1 pointer or bit names no block" in victim.notes()
+    # Of one that was not brought out of hakmem's code before.
+    unless_moved = "moved just then, or damaged: 1 pointer or bit names no block"
+    assert unless_moved in take(str(victim.pid)).notes
 
 
 def test_page_in_two_places(victim: Victim) -> None:

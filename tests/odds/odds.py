@@ -184,7 +184,8 @@ def _draw_things(case: Case, chance: random.Random) -> None:
 # ---- What others do to the process: each returns what is wrong with what it saw
 def _look(pid: int, _: random.Random) -> list[str]:
     """No lock is waited for: what may have moved is no damage."""
-    return list(take(str(pid), events=True, decisions=True).notes)
+    notes = take(str(pid), events=True, decisions=True).notes
+    return [note for note in notes if not note.startswith("moved just then")]
 
 
 def _freeze(pid: int, _: random.Random) -> list[str]:

@@ -46,7 +46,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--series", metavar="FILE", type=Path, help="draws its timeline as well")
     parser.add_argument(
-        "--freeze", action="store_true", help="stop the process while it is read (milliseconds)"
+        "--freeze",
+        action="store_true",
+        help="stop the process while it is read (milliseconds; longer with 1,000 threads)",
     )
     parser.set_defaults(run=run, parser=parser, failure_status=EXIT_USAGE)
 

@@ -10,25 +10,28 @@ from hakmem.inspect.model import PAGE_BYTES, RunKind
 from hakmem.inspect.picture import ALL_PAGES, Picture, page_masks
 
 
-def find_violations(picture: Picture) -> tuple[str, ...]:
-    """Sentences, one for each invariant that does not hold; empty for a sound heap."""
+def find_violations(picture: Picture, moved_most: int) -> tuple[str, ...]:
+    """Sentences, one for each invariant that does not hold; empty for a sound heap. `moved_most`:
+    of so many pointers and blocks it may be that threads stood in the middle of moving them from
+    one node of their cache to another, for which they hold no lock."""
     is_still = picture.unsettled_share() == 0
     found = [_free_counts(picture), _owners(picture)]
     if is_still:
         found += [_pages(picture), _slab_counts(picture)]
         found += [
-            _few(picture.strays, "pointer or bit", "names no block"),
-            _few(picture.doubles, "block", "is in two places at once"),
+            _few(picture.strays, "pointer or bit", "names no block", moved_most),
+            _few(picture.doubles, "block", "is in two places at once", moved_most),
         ]
     return tuple(text for text in found if text)
 
 
-def _few(count: int, what: str, is_wrong: str) -> str:
+def _few(count: int, what: str, is_wrong: str, moved_most: int = 0) -> str:
     if count == 0:
         return ""
     plural = "" if count == 1 else "s"
     wrong = is_wrong if count == 1 else is_wrong.replace("names", "name").replace("is ", "are ")
-    return f"damaged: {count:,} {what}{plural} {wrong}"
+    why = "damaged" if count > moved_most else "moved just then, or damaged"
+    return f"{why}: {count:,} {what}{plural} {wrong}"
 
 
 def _free_counts(picture: Picture) -> str:

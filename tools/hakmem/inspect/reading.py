@@ -102,9 +102,14 @@ class Session:
         with damage_told(self.source):
             return self._take(events, decisions, frozen, residency)
 
+    def _moved_most(self, picture: Picture) -> int:
+        return self.layout.node_slots * len(picture.caches)
+
     def _take(self, events: bool, decisions: bool, frozen: bool, residency: bool) -> Snapshot:
         source, layout = self.source, self.layout
         picture = self.walker.read(is_still=frozen)
+        # Where the code is not known, its threads were not waited for.
+        is_exact = frozen and len(self.code_ranges()) != 0
         options = facts.read_options(source, layout)
         huge = facts.read_huge(source, layout)
         guarded = facts.read_guarded(source, layout)
@@ -162,7 +167,7 @@ class Session:
             requests=requests.live_requests(source, layout, picture),
             residency=waterfall is not None and isinstance(source, ProcessSource),
             waterfall=waterfall,
-            notes=find_violations(picture),
+            notes=find_violations(picture, 0 if is_exact else self._moved_most(picture)),
         )
 
     def _events(self, picture: Picture) -> tuple[tuple[Event, ...], int]:

@@ -49,7 +49,6 @@ class Walker:
         self.late_heap = root.global_object("late_heap").address
         self.arena = root.global_object("arena").address
         self.arena_lock = self.arena + offset_of(root.structure("arena"), "lock")
-        self.registry_lock = self.registry + offset_of(root.structure("registry"), "lock")
         self.blocks = BlockReader(source, layout)
         self.known_caches: list[int] = []
         self.is_still = False
@@ -78,7 +77,8 @@ class Walker:
         return data.reshape(-1).view(self.layout.lock)
 
     def _registry_lock(self, *, is_after: bool = False) -> npt.NDArray[Any]:
-        return self.locks(to_addresses([self.registry_lock]), is_after=is_after)
+        lock = self.registry + offset_of(self.layout.root.structure("registry"), "lock")
+        return self.locks(to_addresses([lock]), is_after=is_after)
 
     def holds_lock(self) -> bool:
         root = self.layout.root
