@@ -247,9 +247,10 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
         return grow_anywhere(huge, usable_bytes);
     }
     if (!page_map_cover((uintptr_t)destination, usable_bytes)) {
-        // The entries want addresses as well, which the second place took.
+        // Without the flat map the entries want addresses as well, which the second place took. Those of the flat map the system lets
+        // nobody write then, wherever the block goes.
         os_unmap(destination, mapped_bytes);
-        return grow_anywhere(huge, usable_bytes);
+        return page_map_flat == NULL && grow_anywhere(huge, usable_bytes);
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
     const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;

@@ -220,6 +220,28 @@ static void test_growth_where_the_second_place_gets_no_entries(void **state) {
     assert_int_equal(huge_check(), 0);
 }
 
+// Where the system makes no entry of the flat map writable there is no other place either: the block stays.
+static void test_growth_where_no_entry_can_be_written(void **state) {
+    (void)state;
+    page_map_init();
+    assert_non_null(page_map_flat);
+    char *block = make(40 * MIB);
+    struct huge *huge = huge_of(block);
+    mark(block, 40 * MIB, 1);
+    fake_os_block_behind(block);
+    const size_t usable = 2 * GIB - (uintptr_t)block % GIB;
+    // Nor where the system would be likely to put it: it puts it elsewhere.
+    assert_true(page_map_cover((uintptr_t)block - 3 * usable, 4 * usable));
+    fake_os_fail(OS_MPROTECT, 1, true);
+    assert_false(huge_resize(huge, usable));
+    fake_os_mend();
+    assert_int_equal(huge->start, (uintptr_t)block);
+    assert_int_equal(huge->usable_bytes, 40 * MIB);
+    check_marked(block, 40 * MIB, 1);
+    check_entries(block, 40 * MIB, true);
+    assert_int_equal(huge_check(), 0);
+}
+
 // The system unmapped where a block was to move, refused to move it, and another thread's mapping came there: the block
 // stays as it was, that mapping too, and what else was mapped for the block goes.
 static void test_a_place_lost_to_another_is_left_alone(void **state) {
@@ -394,6 +416,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_without_a_second_place_with_a_guard),
         cmocka_unit_test(test_growth_without_a_second_place_or_flat_map),
         cmocka_unit_test(test_growth_where_the_second_place_gets_no_entries),
+        cmocka_unit_test(test_growth_where_no_entry_can_be_written),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
         cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
         cmocka_unit_test(test_refused_unmap_and_purge),

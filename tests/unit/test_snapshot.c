@@ -283,6 +283,11 @@ static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
     int ends[2];
     char first;
     pthread_t thread;
+    char directory[] = "/tmp/hakmem-test-XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    options.snapshot_directory = directory;
+    options.snapshot_signal = SIGUSR2;
+    snapshot_start();
     fill_heap();
     assert_int_equal(pipe(ends), 0);
     fcntl(ends[1], F_SETPIPE_SZ, 4096);
@@ -293,11 +298,6 @@ static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
     assert_int_equal(hakmem_snapshot_fd(file), -1);
     assert_int_equal(errno, EBUSY);
     // Nor does the signal leave a file that stays empty.
-    char directory[] = "/tmp/hakmem-test-XXXXXX";
-    assert_non_null(mkdtemp(directory));
-    options.snapshot_directory = directory;
-    options.snapshot_signal = SIGUSR2;
-    snapshot_start();
     stderr_begin();
     raise(SIGUSR2);
     assert_string_equal(stderr_end(), "hakmem: snapshot: none, another one is being written\n");
