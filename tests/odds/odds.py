@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -182,10 +182,13 @@ def _draw_things(case: Case, chance: random.Random) -> None:
 
 
 # ---- What others do to the process: each returns what is wrong with what it saw
-def _look(pid: int, _: random.Random) -> list[str]:
-    """No lock is waited for: what may have moved is no damage."""
-    notes = take(str(pid), events=True, decisions=True).notes
+def damage_in(notes: Sequence[str]) -> list[str]:
+    """No lock is waited for by a look, or by who writes a snapshot: what may have moved is none."""
     return [note for note in notes if not note.startswith("moved just then")]
+
+
+def _look(pid: int, _: random.Random) -> list[str]:
+    return damage_in(take(str(pid), events=True, decisions=True).notes)
 
 
 def _freeze(pid: int, _: random.Random) -> list[str]:
@@ -303,7 +306,8 @@ def run(case: Case, build: Path) -> list[str]:
         lines = said.read_text(encoding="utf-8", errors="replace").splitlines()
         for file in Path(scratch).glob("*.snapshot"):
             try:
-                wrong += [f"snapshot: {note}" for note in take(str(file)).notes] if is_over else []
+                notes = damage_in(take(str(file)).notes)
+                wrong += [f"snapshot: {note}" for note in notes] if is_over else []
             except InspectError as error:
                 wrong.append(f"snapshot: {error}")
     wrong += [line for line in lines if line.startswith("hakmem: ") and not TOLD.match(line)]
