@@ -37,6 +37,7 @@ def run_bench(options: argparse.Namespace) -> int:
         "scorecard": scorecard,
         "syscalls": syscalls,
         "startup": startup,
+        "memory": memory,
         "profiles": profiles,
         "setup": set_up,
     }
@@ -202,6 +203,15 @@ def startup(options: argparse.Namespace) -> int:
 
     setup.build_needed(options.allocators, quick=False)
     return starting.main(options, command())
+
+
+def memory(options: argparse.Namespace) -> int:
+    """`hakmem bench memory`: what the memory of each row is made of at its peak."""
+    from . import peaks
+
+    cases.choose(options.workloads, quick=False)
+    setup.build_needed(options.allocators, quick=False)
+    return peaks.main(options, command())
 
 
 def profiles(options: argparse.Namespace) -> int:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.processes import process_tree
+
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 120.0
 KILL_SECONDS_MAX = 60.0
@@ -96,17 +98,6 @@ class Program:
 def excerpt(data: bytes) -> str:
     """The end of some output, for a failure message."""
     return data[-EXCERPT_BYTES:].decode(errors="replace")
-
-
-def process_tree(pid: int) -> list[int]:
-    """The process and all its living descendants, parents first."""
-    found = [pid]
-    for parent in found:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                children = (task / "children").read_text()
-                found.extend(int(child) for child in children.split())
-    return found
 
 
 def status_kib(pid: int, field: str) -> int:

@@ -10,8 +10,9 @@ import pytest
 from apprun import activity
 from apprun.compare import GLIBC, Comparison, Outputs, Run, Variant, assert_same
 from apprun.record import Recorder
-from programs.process import ProgramFailedError, process_tree, status_kib
+from programs.process import ProgramFailedError, status_kib
 
+from harness.processes import process_tree
 from tests.patience import HANG_SECONDS
 
 ECHO_SERVER = """

@@ -22,12 +22,13 @@ import pytest
 from programs import witness
 from programs.base import Outcome, RealProgram, scaled
 from programs.execution import Execution
-from programs.process import Program, ProgramFailedError, process_tree, status_kib
+from programs.process import Program, ProgramFailedError, status_kib
 
 from harness import peers, proof
 from harness.environment import CLEAN_ENVIRONMENT, run_alone
 from harness.errors import MeasureError, RefusedError
 from harness.layout import TOP
+from harness.processes import process_tree
 from tests.patience import HANG_SECONDS
 
 Compile = Callable[..., Path]

@@ -161,6 +161,16 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     )
     startup.add_argument("--baseline", metavar="NAME", help="differences are against this one")
     _add_choice(startup)
+    memory = verb("memory", "show what each row's memory is made of at its peak")
+    memory.add_argument(
+        "--workloads", metavar="A,B", type=_names, help="only these; `synthetic`, `real`: a group"
+    )
+    memory.add_argument(
+        "--scale", type=_factor, default=1.0, metavar="X", help="as of a measurement"
+    )
+    memory.add_argument("--json", action="store_true", help="as JSON")
+    memory.add_argument("--write", action="store_true", help="put the table into docs/PEAKS.md")
+    _add_choice(memory)
     profiles = verb("profiles", "measure the installed profiles against the default, in pairs")
     profiles.add_argument("names", metavar="NAME", nargs="*", help="only these profiles")
     profiles.add_argument("--runs", type=_number, default=11, metavar="N", help="pairs (11)")
