@@ -172,8 +172,12 @@ void research_note_request(struct run *slab, const void *block, size_t bytes) {
     if (likely(!options.request_sizes) || options.slack_check) {
         return;
     }
-    const uint16_t kept = bytes < UINT16_MAX ? (uint16_t)bytes : UINT16_MAX;
-    atomic_store_relaxed(&slab_requests(slab)[slab_index(slab, (uintptr_t)block)], kept);
+    // A pointer into a block that was freed comes back from the thread's cache before anybody looks at it.
+    const int index = slab_index(slab, (uintptr_t)block);
+    if (likely(index >= 0)) {
+        const uint16_t kept = bytes < UINT16_MAX ? (uint16_t)bytes : UINT16_MAX;
+        atomic_store_relaxed(&slab_requests(slab)[index], kept);
+    }
 }
 
 // ---- The two operations

@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "control/stats.h"
 #include "fake_os.h"
+#include "heap/slab.h"
 #include "space/metadata.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
@@ -115,6 +116,28 @@ static void lives_end_with_their_blocks(void **state) {
         hakmem_dealloc(blocks[i]);
     }
     assert_int_equal(total(&tables()->lifetime_ticks), followed);
+}
+
+// What it notes of a pointer into a block that was freed, which malloc hands out again (SECURITY.md, "late"), lies beside no size of
+// another block, nor among the bits of the slab.
+static void a_pointer_into_a_block_has_no_size(void **state) {
+    (void)state;
+    static char *blocks[512];
+    setenv("HAKMEM_REQUEST_SIZES", "1", 1);
+    setenv("HAKMEM_WATCHED_OPERATIONS", "0", 1);
+    set_research("1");
+    // Of such blocks a slab's bitmaps end where the sizes begin.
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = hakmem_alloc(128);
+    }
+    const struct run *slab = slab_find((uintptr_t)blocks[0]);
+    assert_int_equal(slab->block_count, ARRAY_COUNT(blocks));
+    hakmem_dealloc(blocks[0] + 8);
+    assert_ptr_equal(hakmem_alloc(128), blocks[0] + 8);
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        assert_false(slab_is_free(slab, (unsigned)i));
+        assert_int_equal(atomic_load_relaxed(&slab_requests(slab)[i]), 128);
+    }
 }
 
 // ---- On and off
@@ -300,6 +323,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(buckets_of_a_histogram_meet),
         cmocka_unit_test(every_operation_is_counted_once),
         cmocka_unit_test(lives_end_with_their_blocks),
+        cmocka_unit_test(a_pointer_into_a_block_has_no_size),
         cmocka_unit_test(a_running_thread_follows_at_its_tick),
         cmocka_unit_test(switching_often_loses_no_block),
         cmocka_unit_test(hardened_stays_diverted),
