@@ -46,8 +46,12 @@ EXPORTED int hakmem_stats_json(int (*write)(void *context, const char *text, siz
 }
 
 EXPORTED int hakmem_snapshot_fd(int fd) {
-    lifecycle_start();
-    const int error = snapshot_write(fd);
+    // A handler may have interrupted the process's very first call.
+    int error = EBUSY;
+    if (likely(!lifecycle_is_starting())) {
+        lifecycle_start();
+        error = snapshot_write(fd);
+    }
     if (error != 0) {
         errno = error;
         return -1;

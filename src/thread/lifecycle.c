@@ -129,6 +129,10 @@ void lifecycle_start(void) {
     }
 }
 
+bool lifecycle_is_starting(void) {
+    return !atomic_load_acquire(&registry.started) && lock_may_be_mine(&registry.lock);
+}
+
 bool lifecycle_start_if_asked(void) {
     if (are_options_set(environ)) {
         lifecycle_start();
@@ -641,11 +645,11 @@ void fork_prepare(void) {
         forks_within++;
         return;
     }
-    lifecycle_start();
     huge_pages_fork();
     if (is_single_threaded()) {
-        return;
+        return;  // nor is the start waited for, which a handler may have interrupted as well
     }
+    lifecycle_start();
     lock_streams();
     lock_acquire(&fork_handlers_lock);
     huge_fork_lock();

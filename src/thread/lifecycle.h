@@ -46,7 +46,10 @@ extern struct heap late_heap_state;     // the same
 // Reads the options and prepares the page map: once, whoever comes first. No lock may be held.
 void lifecycle_start(void);
 
-// The same at the start of the process, if the environment sets an option: true then. Without one all this waits for
+// Whether the calling thread is within that, and a handler of a signal came between: who calls it there waits for itself.
+bool lifecycle_is_starting(void);
+
+// lifecycle_start() at the start of the process, if the environment sets an option: true then. Without one all this waits for
 // the first use.
 bool lifecycle_start_if_asked(void);
 

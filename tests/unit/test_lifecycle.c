@@ -590,6 +590,24 @@ static void test_fork_of_one_thread(void **state) {
     check();
 }
 
+static int end_start_in_child(void) {
+    lock_release(&registry_state.lock);
+    hakmem_dealloc(hakmem_alloc(100));
+    require(check_all() == 0);
+    return 0;
+}
+
+// A handler of a signal came in the middle of the process's very first call.
+static void test_fork_amid_the_start(void **state) {
+    (void)state;
+    alarm(300);
+    lock_acquire(&registry_state.lock);
+    assert_int_equal(in_fork_child(end_start_in_child), 0);
+    lock_release(&registry_state.lock);
+    hakmem_dealloc(hakmem_alloc(100));
+    check();
+}
+
 static struct made others;
 
 static void *allocate_and_wait(void *argument) {
@@ -709,6 +727,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_without_memory_for_a_cache),
         cmocka_unit_test(test_threads_start_and_end_at_once),
         cmocka_unit_test(test_fork_of_one_thread),
+        cmocka_unit_test(test_fork_amid_the_start),
         cmocka_unit_test(test_fork_beside_another_thread),
         cmocka_unit_test(test_fork_handlers_may_allocate),
         cmocka_unit_test(test_a_fork_within_a_fork),

@@ -328,6 +328,22 @@ static void no_lock_is_waited_for(void **state) {
     assert_int_equal(parse_file(file).held, 1);
 }
 
+static void the_start_that_a_handler_interrupts_is_not_waited_for(void **state) {
+    (void)state;
+    const int file = temporary_file();
+    alarm(300);
+    // As lifecycle_start() does.
+    lock_acquire(&registry_state.lock);
+    assert_int_equal(hakmem_snapshot_fd(file), -1);
+    assert_int_equal(errno, EBUSY);
+    lock_release(&registry_state.lock);
+    assert_int_equal(hakmem_snapshot_fd(file), 0);
+    // Later on the lock is one like any other.
+    lock_acquire(&registry_state.lock);
+    assert_int_equal(hakmem_snapshot_fd(file), 0);
+    lock_release(&registry_state.lock);
+}
+
 static void a_signal_writes_one_to_a_file(void **state) {
     (void)state;
     char directory[] = "/tmp/hakmem-test-XXXXXX";
@@ -496,6 +512,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(child_of_a_fork_writes_its_own),
         cmocka_unit_test(another_one_is_refused_meanwhile_but_not_in_a_child),
         cmocka_unit_test(no_lock_is_waited_for),
+        cmocka_unit_test(the_start_that_a_handler_interrupts_is_not_waited_for),
         cmocka_unit_test(a_signal_writes_one_to_a_file),
         cmocka_unit_test(a_crash_writes_one_and_ends_the_process),
         cmocka_unit_test(what_cannot_be_caught_is_told),
