@@ -2,6 +2,10 @@
 // sides, so that neither can change unnoticed.
 #include "api.h"
 
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/wait.h>
+
 // Of hardened mode: all but the request is checked.
 static size_t hakmem_usable(size_t asked, size_t class_bytes) {
     const size_t least = asked == 0 ? 1 : asked;
@@ -51,12 +55,61 @@ static void blocks_with_a_mapping_of_their_own(void **state) {
     }
 }
 
+// ---- A handler of SIGABRT that does not return, as test runners have
+
+static sigjmp_buf before_misuse;
+
+static void jump_out(int number) {
+    (void)number;
+    siglongjmp(before_misuse, 1);
+}
+
+static void use_heap(void) {
+    static void *blocks[2000];
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        blocks[i] = malloc(i);
+        require(blocks[i] != NULL);
+    }
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        free(blocks[i]);
+    }
+}
+
+static void misuse_and_go_on(void) {
+    char local[64] = {0};
+    static volatile int noticed;
+    require(signal(SIGABRT, jump_out) != SIG_ERR);
+    for (volatile int round = 0; round < 3; round++) {
+        if (sigsetjmp(before_misuse, 1) == 0) {
+            free(opaque_pointer(local + 16));
+        } else {
+            noticed++;
+        }
+        use_heap();
+    }
+    behaviour_require_sound_heap();
+    _exit(noticed);
+}
+
+static void of_misuse_behind_such_a_handler_nothing_is_told(void **state) {
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        misuse_and_go_on();
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), behaviour_on_hakmem() ? 1 : 3);
+}
+
 int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usable_sizes_are_the_classes),
         cmocka_unit_test(mallopt_changes_nothing),
         cmocka_unit_test(blocks_with_a_mapping_of_their_own),
+        cmocka_unit_test(of_misuse_behind_such_a_handler_nothing_is_told),
     };
     int failed = cmocka_run_group_tests_name("differences", tests, NULL, NULL);
     behaviour_require_sound_heap();
