@@ -334,9 +334,8 @@ static const char *first_definer(const char *name) {
 }
 
 // A program that is not position independent and takes a function's address uses its own linkage
-// entry as that address, in every module. The slot behind that entry has the answer.
-static const char *behind_linkage_entry(const struct module *module, const char *name,
-                                        const char *otherwise) {
+// entry as that address, in every module. The slot behind that entry has the answer. NULL: it has no such entry.
+static const char *behind_linkage_entry(const struct module *module, const char *name) {
     for (size_t i = 0; i < module->calls_count; i++) {
         const ElfW(Rela) *call = &module->calls[i];
         const ElfW(Sym) *symbol = module_symbol(module, ELF64_R_SYM(call->r_info));
@@ -346,18 +345,19 @@ static const char *behind_linkage_entry(const struct module *module, const char 
         }
         const uintptr_t slot = module->base + call->r_offset;
         if (!module_holds(module, slot)) {
-            break;
+            return module->name;
         }
         struct search search = {.address = *(const uintptr_t *)slot};
         if (module_holds(module, search.address)) {
             return first_definer(name);
         }
-        return dl_iterate_phdr(find_by_address, &search) != 0 ? search.found.name : otherwise;
+        return dl_iterate_phdr(find_by_address, &search) != 0 ? search.found.name : module->name;
     }
-    return otherwise;
+    return NULL;
 }
 
-// The file that a slot's address leads to.
+// The file that a slot's address leads to. NULL: the slot is a variable, and what the program stored there since is not
+// this function of anybody, as Python's decimal does with libmpdec's pointers to malloc.
 static const char *provider_of(const struct walk *walk, const struct module *module,
                                const char *name, enum proof_route route, uintptr_t address) {
     if (address == 0) {
@@ -378,7 +378,12 @@ static const char *provider_of(const struct walk *walk, const struct module *mod
         // The stub of a call that was never made: the loader will search when it is.
         return first_definer(name);
     }
-    return behind_linkage_entry(target, name, target->name);
+    const char *behind = behind_linkage_entry(target, name);
+    // A module without a table of its names, or whose resolver chose the address, may define it all the same.
+    if (behind == NULL && route == PROOF_DATA && definition == NULL && target->gnu_hash != NULL) {
+        return NULL;
+    }
+    return behind != NULL ? behind : target->name;
 }
 
 // ---- The walk
@@ -405,7 +410,7 @@ static void walk_slot(struct walk *walk, const struct module *module, const char
     }
     const char *provider =
         provider_of(walk, module, name, route, *(const volatile uintptr_t *)slot);
-    if (walk->reported[index] == provider) {
+    if (provider == NULL || walk->reported[index] == provider) {
         return;
     }
     walk->reported[index] = provider;

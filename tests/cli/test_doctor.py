@@ -414,6 +414,18 @@ def test_library_with_a_malloc_of_its_own_is_named(build_program: Compile) -> No
     assert any(f"({second})" in text for text in texts(facts, "own malloc"))
 
 
+def test_variable_that_a_library_set_anew_is_no_stray(build_program: Compile) -> None:
+    changed = build_program("variable.c", "-shared", "-fPIC")
+    program = build_program("nap.c", "-Wl,--no-as-needed", str(changed))
+    with napping(program, LD_PRELOAD=str(library())) as pid:
+        status, facts = examine(pid)
+        found = {
+            (symbol, provider) for name, symbol, provider in outside(pid) if name == str(changed)
+        }
+    assert (status, texts(facts, "stray", False)) == (0, []), facts
+    assert found == {("free", str(library()))}
+
+
 def test_library_in_a_namespace_of_its_own(build_program: Compile) -> None:
     auditor = build_program("lodger.c", "-shared", "-fPIC")
     with napping(build_program("nap.c"), LD_PRELOAD=str(library()), LD_AUDIT=str(auditor)) as pid:

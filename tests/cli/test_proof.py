@@ -474,6 +474,18 @@ def test_library_loaded_later_with_its_own_malloc(
     }
 
 
+def test_variable_that_a_library_set_anew_before_it_was_looked_at(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """Loaded later, its variables were never seen as the loader had set them."""
+    changed = build_program("variable.c", "-shared", "-fPIC")
+    host = build_program("host.c")
+    summary = summarise(host, changed)
+    assert (summary.status, summary.facts["verdict"]) == (7, "active")
+    (process,) = summary.processes(host.name)
+    assert process["strays"] == []
+
+
 def test_library_in_a_namespace_of_its_own(summarise: Summarise, build_program: Compile) -> None:
     """It has a C library of its own, whose malloc is nobody else's."""
     auditor = build_program("lodger.c", "-shared", "-fPIC")

@@ -39,6 +39,8 @@ class Bindings:
         for module in self.modules:
             for slot in self._slots(module):
                 provider = self._provider(module, slot)
+                if provider is None:
+                    continue
                 found[ProofLine("now", module.name, slot.name, provider, slot.route)] = None
             for name in ALLOCATOR_NAMES:
                 if module.definition(name) is not None:
@@ -72,8 +74,8 @@ class Bindings:
             if module.holds(module.base + int(row["offset"]))
         ]
 
-    def _provider(self, module: Module, slot: Slot) -> str:
-        """The file that a slot leads to."""
+    def _provider(self, module: Module, slot: Slot) -> str | None:
+        """The file that a slot leads to; None for a variable that the program has set anew."""
         address = module.memory.word(slot.address)
         if address == 0:
             return NOWHERE  # a weak reference that nothing defines
@@ -85,7 +87,10 @@ class Bindings:
         if slot.route == "call" and target is module:
             # The stub of a call that was never made: the loader will search when it is.
             return self._first_definer(slot.name)
-        return self._behind_linkage_entry(target, slot.name)
+        behind = self._behind_linkage_entry(target, slot.name)
+        if behind is None and slot.route == "data" and not target.may_define(slot.name):
+            return None
+        return behind or target.name
 
     def _holder(self, address: int) -> Module | None:
         return next((module for module in self.modules if module.holds(address)), None)
@@ -94,9 +99,10 @@ class Bindings:
         module = self.definer(name)
         return module.name if module is not None else NOWHERE
 
-    def _behind_linkage_entry(self, module: Module, name: str) -> str:
+    def _behind_linkage_entry(self, module: Module, name: str) -> str | None:
         """A program that is not position independent and takes a function's address uses its own
         linkage entry as that address, in every module. The slot behind that entry has the answer.
+        None: the module has no such entry.
         """
         for row, called, _ in self._named(module, module.calls):
             if called != name:
@@ -106,4 +112,4 @@ class Bindings:
                 return self._first_definer(name)
             target = self._holder(address)
             return target.name if target is not None else module.name
-        return module.name
+        return None

@@ -205,6 +205,10 @@ class Module:
                 found[index] = self.strings[place:end].decode("utf-8", "surrogateescape")
         return found
 
+    def may_define(self, name: str) -> bool:
+        """Also where it has no table that would tell, or a resolver chooses the address."""
+        return self._table(DT_GNU_HASH) == 0 or self.definition(name) is not None
+
     def definition(self, name: str) -> int | None:
         """The address of the module's own definition of a name that others can bind to."""
         table, symbols = self._table(DT_GNU_HASH), self._table(DT_SYMTAB)
