@@ -8,6 +8,15 @@
 
 #define table huge_table_state
 
+// What is looked at of a block.
+#define LOOKED_BYTES (2 * MIB)
+
+// Whether it is long enough to ask.
+static bool may_ask(size_t usable_bytes) {
+    return usable_bytes >= BLOCK_PAGES_BYTES_MIN &&
+           usable_bytes >= BLOCK_PAGES_MIN * os_huge_page_bytes();
+}
+
 static bool learns(void) {
     return options.huge_pages == huge_pages_adaptive && option_live(learn) != 0;
 }
@@ -23,17 +32,17 @@ static void tell(struct huge *huge, enum os_huge_pages wish) {
 }
 
 void block_pages_look(struct huge *huge) {
-    const uintptr_t first = align_up(huge->start + huge->fresh_offset, HUGE_PAGE_BYTES);
-    const uintptr_t end = align_down(huge->start + huge->usable_bytes, HUGE_PAGE_BYTES);
+    const uintptr_t first = align_up(huge->start + huge->fresh_offset, LOOKED_BYTES);
+    const uintptr_t end = align_down(huge->start + huge->usable_bytes, LOOKED_BYTES);
     if (!learns() || first >= end) {
         return;
     }
     // Not where the program might expect it.
     struct huge_looks *looks = &table.looks;
     const uint64_t random = (uint64_t)(looks->count + 1u) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-    const uintptr_t part = first + random % ((end - first) / HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES;
+    const uintptr_t part = first + random % ((end - first) / LOOKED_BYTES) * LOOKED_BYTES;
     const unsigned place = looks->count++ % HUGE_LOOKS;
-    looks->resident_bytes[place] = os_resident_bytes((void *)part, HUGE_PAGE_BYTES);
+    looks->resident_bytes[place] = os_resident_bytes((void *)part, LOOKED_BYTES);
     looks->block_bytes[place] = huge->usable_bytes;
     huge->fresh_offset = huge->usable_bytes;
 }
@@ -56,7 +65,7 @@ static bool ask_learner(void) {
     struct growth_signals signals = {.touch_ns = looks->touch_ns};
     looks->touch_ns = 0;
     for (unsigned i = 0; i < HUGE_LOOKS; i++) {
-        signals.used_bytes += looks->block_bytes[i] != 0 ? HUGE_PAGE_BYTES : 0;
+        signals.used_bytes += looks->block_bytes[i] != 0 ? LOOKED_BYTES : 0;
         signals.resident_bytes += looks->resident_bytes[i];
     }
     table.asks = signals.used_bytes != 0 && hook(&signals);
@@ -75,7 +84,7 @@ bool block_pages_ask(size_t usable_bytes, bool is_bare) {
     if (options.huge_pages == huge_pages_always) {
         return true;
     }
-    return usable_bytes >= BLOCK_PAGES_BYTES_MIN && learns() && !is_bare && ask_learner() &&
+    return may_ask(usable_bytes) && learns() && !is_bare && ask_learner() &&
            ++table.asked_count % BLOCK_PAGES_PROBE != 0 && is_like_those_seen(usable_bytes);
 }
 
@@ -83,13 +92,13 @@ bool block_pages_ask_grown(const struct huge *huge, size_t usable_bytes) {
     if (options.huge_pages == huge_pages_always) {
         return true;
     }
-    return usable_bytes >= BLOCK_PAGES_BYTES_MIN && learns() &&
+    return may_ask(usable_bytes) && learns() &&
            (huge->asked == HUGE_ASKED_WHOLE ? table.asks : ask_learner()) &&
            is_like_those_seen(usable_bytes);
 }
 
 size_t block_pages_alignment(size_t usable_bytes, bool asks) {
-    return asks && usable_bytes >= BLOCK_PAGES_BYTES_MIN ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    return asks && may_ask(usable_bytes) ? os_huge_page_bytes() : PAGE_BYTES;
 }
 
 void block_pages_map(struct huge *huge, bool asks) {
@@ -109,9 +118,9 @@ void block_pages_grow(struct huge *huge, bool asks) {
 }
 
 void *block_pages_first(const struct huge *huge, size_t from_bytes) {
-    const uintptr_t part = align_up(huge->start + from_bytes, HUGE_PAGE_BYTES);
+    const uintptr_t part = align_up(huge->start + from_bytes, os_huge_page_bytes());
     return huge->asked == HUGE_ASKED_WHOLE && options.huge_pages == huge_pages_adaptive &&
-                   part + HUGE_PAGE_BYTES <= huge->start + huge->usable_bytes
+                   part + os_huge_page_bytes() <= huge->start + huge->usable_bytes
                ? (void *)part
                : NULL;
 }

@@ -1,16 +1,17 @@
-// Transparent huge pages of 2 MiB behind huge blocks: which ask for them, and how memory behind them goes.
+// Transparent huge pages behind huge blocks: which ask for them, and how memory behind them goes.
 //
-// With huge_pages=adaptive the learner is asked when a block of BLOCK_PAGES_BYTES_MIN or more takes memory of the system. It is told how
-// much was resident of such memory as others took without huge pages: of one part of each, of 2 MiB, when the block is
-// freed, grows, or is among the newest when another one comes. A block far longer than any of those does not ask, nor does
+// With huge_pages=adaptive the learner is asked when a block of BLOCK_PAGES_BYTES_MIN and BLOCK_PAGES_MIN huge pages or more takes memory
+// of the system. It is told how much was resident of such memory as others took without huge pages: of one part of each, of 2 MiB, when
+// the block is freed, grows, or is among the newest when another one comes. A block far longer than any of those does not ask, nor does
 // one in BLOCK_PAGES_PROBE, nor a zeroed one while the program is not seen to fill such (heap/zeroing.h). All functions but
 // block_pages_split() and block_pages_touch() want the lock of the table of huge blocks. Why: docs/decisions/0032-the-learner-of-memory.md.
 #pragma once
 
 #include "heap/huge_table.h"
 
-// Its end takes up to 2 MiB too much.
+// Its end takes up to a huge page too much.
 #define BLOCK_PAGES_BYTES_MIN (8 * MIB)
+#define BLOCK_PAGES_MIN 4
 // One block in so many that come goes without.
 #define BLOCK_PAGES_PROBE 8
 // A block that asks is at most so many times as long as the longest one of those looked at.

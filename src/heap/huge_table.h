@@ -58,7 +58,7 @@ enum huge_state { HUGE_UNUSED, HUGE_LIVE, HUGE_KEPT, HUGE_LEAVING };
 #define HUGE_CHUNK_COUNT 32
 #define HUGE_CHUNKS_MAX 32768
 
-// The latest parts of fresh memory that were looked at, each of HUGE_PAGE_BYTES: what of it was resident, and how long
+// The latest parts of fresh memory that were looked at, each of LOOKED_BYTES (heap/block_pages.c): what of it was resident, and how long
 // the block was; 0: nothing yet.
 #define HUGE_LOOKS 4
 struct huge_looks {

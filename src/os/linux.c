@@ -101,6 +101,10 @@ size_t os_page_bytes(void) {
     return bytes;
 }
 
+size_t os_huge_page_bytes(void) {
+    return os_page_bytes() / sizeof(uint64_t) * os_page_bytes();
+}
+
 // Cuts the aligned part out of an oversized mapping. A trim that the kernel refuses (no mapping
 // left to split into) fails the whole, and nothing stays behind; where it takes nothing back at all,
 // the rest stays mapped, untouched, beside the part that is used.
@@ -248,15 +252,15 @@ void os_advise_huge_pages(void *start, size_t bytes, enum os_huge_pages wish) {
 
 // The part of a huge page that lies in the range, from `start` on: MADV_FREE of any page of it splits the huge page.
 static void split_first(uintptr_t start, size_t bytes) {
-    const size_t offset = start % HUGE_PAGE_BYTES;
-    if (offset != 0 || bytes < HUGE_PAGE_BYTES) {
+    const size_t huge_bytes = os_huge_page_bytes();
+    if (start % huge_bytes != 0 || bytes < huge_bytes) {
         advise(start, os_page_bytes(), MADV_FREE);
     }
 }
 
 void os_split_huge_pages(void *start, size_t bytes) {
     const uintptr_t first = (uintptr_t)start;
-    const uintptr_t last = align_down(first + bytes - 1, HUGE_PAGE_BYTES);
+    const uintptr_t last = align_down(first + bytes - 1, os_huge_page_bytes());
     split_first(first, bytes);
     if (last > first) {
         split_first(last, first + bytes - last);

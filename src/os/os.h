@@ -70,7 +70,9 @@ bool os_unmap(void *start, size_t bytes);
 // are unknown.
 bool os_purge(void *start, size_t bytes);
 
-#define HUGE_PAGE_BYTES (2 * MIB)
+// Bytes of a huge page: what one page of entries, of eight bytes each, spans. 2 MiB where the machine's pages have 4 KiB, 32 MiB of 16 KiB,
+// 512 MiB of 64 KiB.
+size_t os_huge_page_bytes(void);
 
 enum os_huge_pages { OS_HUGE_PAGES_DEFAULT, OS_HUGE_PAGES_ALWAYS, OS_HUGE_PAGES_NEVER };
 

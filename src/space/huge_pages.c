@@ -150,11 +150,12 @@ void huge_pages_fork(void) {
     atomic_store_relaxed(&has_forked, 1);
 }
 
-// In a hollow superslab no huge page comes after the first split of its part of 2 MiB.
+// In a hollow superslab no huge page comes after the first split of its part of one. A longer one than it is one part.
 static void split(struct superslab *superslab, void *start, size_t bytes) {
+    const size_t huge_bytes = os_huge_page_bytes();
     const size_t offset = (uintptr_t)start - superslab->start;
-    const unsigned first = (unsigned)(offset / HUGE_PAGE_BYTES);
-    const unsigned last = (unsigned)((offset + bytes - 1) / HUGE_PAGE_BYTES);
+    const unsigned first = (unsigned)(offset / huge_bytes);
+    const unsigned last = (unsigned)((offset + bytes - 1) / huge_bytes);
     const uint8_t parts = (uint8_t)bit_range(first, last - first + 1);
     if ((atomic_load_relaxed(&superslab->split) & parts) == parts) {
         return;

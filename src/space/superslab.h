@@ -92,7 +92,7 @@ struct superslab {
     // 1: a part was given back since, and the system told to make no huge page of the rest (space/huge_pages.h).
     // Relaxed: set by who has pages of it, cleared under the arena's lock while it holds nothing; pairs with nothing.
     _Atomic(uint8_t) hollow;
-    // Bit i: hollow, and no huge page is left in its i-th part of 2 MiB. Relaxed as `hollow`, and pairs with nothing.
+    // Bit i: hollow, and no huge page is left in its i-th part as long as one. Relaxed as `hollow`, and pairs with nothing.
     _Atomic(uint8_t) split;
     struct list all_link, length_link, dirty_link;
     // By the page a run starts at; NULL where none has a descriptor. Release when it comes there, under the arena's

@@ -10,6 +10,17 @@
 #include "base/bits.h"
 #include "fake_os.h"
 
+// See fake_os.h.
+static size_t huge_page_bytes = 2 * MIB;
+
+void fake_os_set_huge_page_bytes(size_t bytes) {
+    huge_page_bytes = bytes;
+}
+
+size_t os_huge_page_bytes(void) {
+    return huge_page_bytes;
+}
+
 #define MACHINE_BYTES (64 * GIB)
 // So that blocks cross the same windows of the page map in every run.
 #define MACHINE_ALIGNMENT MACHINE_BYTES

@@ -21,6 +21,8 @@ enum fake_state {
 
 // Bytes of one page of the machine: 4096 unless set, before the first call of any kind.
 void fake_os_set_page_bytes(size_t bytes);
+// And of a huge page: 2 MiB unless set.
+void fake_os_set_huge_page_bytes(size_t bytes);
 
 // The clock stands still until it is moved. It starts at a second.
 void fake_os_pass_ms(uint64_t ms);

@@ -67,7 +67,7 @@ static void test_blocks_ask_after_dense_ones(void **state) {
         assert_int_equal(asks(block), i % BLOCK_PAGES_PROBE != 0);
         if (asks(block)) {
             assert_true(asks(block + BLOCK_BYTES - 1));
-            assert_int_equal((uintptr_t)block % HUGE_PAGE_BYTES, 0);
+            assert_int_equal((uintptr_t)block % os_huge_page_bytes(), 0);
         }
     }
     assert_int_equal(atomic_load_relaxed(&decision_log.decided), 1);
@@ -145,7 +145,7 @@ static void test_blocks_that_grow(void **state) {
     fake_os_block_behind(block);
     block = resize(block, 9 * MIB);
     assert_true(asks(block));
-    assert_int_equal((uintptr_t)block % HUGE_PAGE_BYTES, 0);
+    assert_int_equal((uintptr_t)block % os_huge_page_bytes(), 0);
     const uint64_t advices = fake_os_calls(OS_MADVISE);
     // As far as those that were seen go; what comes then is looked at.
     touch(block, 6 * MIB, 9 * MIB, DENSE);
@@ -165,6 +165,19 @@ static void test_blocks_unlike_those_seen(void **state) {
     assert_false(asks(make(BLOCK_PAGES_BYTES_MIN - 64 * KIB, DENSE)));
     assert_false(asks(make((BLOCK_PAGES_LONGER + 1) * BLOCK_BYTES, DENSE)));
     assert_true(asks(make(BLOCK_BYTES, DENSE)));
+}
+
+// One of a huge page of 512 MiB would be resident as a whole, or have none.
+static void test_blocks_shorter_than_huge_pages(void **state) {
+    (void)state;
+    fake_os_set_huge_page_bytes(512 * MIB);
+    start();
+    make(BLOCK_BYTES, DENSE);
+    for (unsigned i = 0; i < BLOCK_PAGES_PROBE; i++) {
+        assert_false(asks(make(BLOCK_BYTES, DENSE)));
+    }
+    char *block = make(BLOCK_BYTES, DENSE);
+    assert_false(asks(resize(block, 2 * BLOCK_BYTES)));
 }
 
 // Blocks that are to read as zero and may stay untouched do not ask, nor do they in what asked before.
@@ -340,6 +353,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_freed_blocks_tell),
         cmocka_unit_test(test_blocks_that_grow),
         cmocka_unit_test(test_blocks_unlike_those_seen),
+        cmocka_unit_test(test_blocks_shorter_than_huge_pages),
         cmocka_unit_test(test_zeroed_blocks),
         cmocka_unit_test(test_program_that_becomes_sparse_is_noticed),
         cmocka_unit_test(test_without_the_learner_nothing_is_looked_at),

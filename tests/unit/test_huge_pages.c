@@ -395,6 +395,17 @@ static void test_each_huge_page_is_split_once(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// Of 32 MiB, where the machine's pages have 16 KiB: the first part that goes splits all that the superslab has.
+static void test_longer_huge_page_is_split_once(void **state) {
+    (void)state;
+    fake_os_set_huge_page_bytes(32 * MIB);
+    struct run **quarters = take_quarters();
+    assert_int_equal(split_for(quarters[1]), SUPERSLAB_BYTES / 4);
+    assert_int_equal(split_for(quarters[0]), 0);
+    assert_int_equal(split_for(quarters[3]), 0);
+    assert_int_equal(arena_check(), 0);
+}
+
 // While both processes have a huge page the system does not split it.
 static void test_huge_pages_that_a_fork_shares_are_tried_again(void **state) {
     (void)state;
@@ -452,6 +463,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_superslab_with_a_hole_refuses_until_it_is_used_anew),
         cmocka_unit_test(test_unmapped_superslab_is_not_hollow),
         cmocka_unit_test(test_each_huge_page_is_split_once),
+        cmocka_unit_test(test_longer_huge_page_is_split_once),
         cmocka_unit_test(test_huge_pages_that_a_fork_shares_are_tried_again),
         cmocka_unit_test(test_superslab_that_goes_whole_has_no_hole),
         cmocka_unit_test(test_always_stays_always),
