@@ -391,10 +391,12 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
     count_dirty(-(uint64_t)bit_count(due));
     claim_pages(superslab, due);
     superslab->purging |= due;
+    struct purge *purge = purge_begin(superslab, due);
     lock_release(&arena.lock);
     uint64_t purged = purge_pages(superslab, due);
     lock_acquire(&arena.lock);
-    // A signal handler may have forked just now, and this be the child, which has freed the pages.
+    purge_end(purge);
+    // A signal handler may have forked just now, and this be the child, which has freed the pages where the purge was not noted.
     due &= superslab->purging;
     purged &= due;
     superslab->purging &= ~due;
@@ -759,11 +761,13 @@ void arena_fork_unlock(void) {
 
 void arena_fork_child(void) {
     prepare_lists();
+    purge_fork_child();
     for (struct list *link = arena.all.next; link != &arena.all; link = link->next) {
         struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
-        if (superslab->purging != 0) {
-            const uint64_t pages = superslab->purging;
-            superslab->purging = 0;
+        const uint64_t own = superslab->purging == 0 ? 0 : purge_own_pages(superslab);
+        const uint64_t pages = superslab->purging & ~own;
+        if (pages != 0) {
+            superslab->purging = own;
             release_pages(superslab, pages);
         }
     }

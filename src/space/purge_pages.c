@@ -65,6 +65,48 @@ static bool purge_whole(char *start, size_t bytes) {
     return is_gone;
 }
 
+// Purges that are under way. Of more at once the child of a fork takes the pages as if the thread were gone.
+#define PURGES_MOST 16
+static struct purge {
+    uint64_t pages;  // 0: none
+    const struct superslab *superslab;
+    uintptr_t purger;  // thread pointer
+} purges[PURGES_MOST];
+
+struct purge *purge_begin(const struct superslab *superslab, uint64_t pages) {
+    for (struct purge *purge = purges; purge != purges + PURGES_MOST; purge++) {
+        if (purge->pages == 0) {
+            *purge = (struct purge){pages, superslab, os_thread_pointer()};
+            return purge;
+        }
+    }
+    return NULL;
+}
+
+void purge_end(struct purge *purge) {
+    if (purge != NULL) {
+        purge->pages = 0;
+    }
+}
+
+void purge_fork_child(void) {
+    for (struct purge *purge = purges; purge != purges + PURGES_MOST; purge++) {
+        if (purge->purger != os_thread_pointer()) {
+            purge->pages = 0;
+        }
+    }
+}
+
+uint64_t purge_own_pages(const struct superslab *superslab) {
+    uint64_t pages = 0;
+    for (const struct purge *purge = purges; purge != purges + PURGES_MOST; purge++) {
+        if (purge->superslab == superslab && purge->purger == os_thread_pointer()) {
+            pages |= purge->pages;
+        }
+    }
+    return pages;
+}
+
 uint64_t purge_pages(const struct superslab *superslab, uint64_t mask) {
     uint64_t purged = 0;
     while (mask != 0) {

@@ -7,6 +7,18 @@
 // possible, and returns those that are now zero.
 uint64_t purge_pages(const struct superslab *superslab, uint64_t mask);
 
-// The same for a stretch of machine pages inside a slab, of which one or another may be refused. Returns the bytes given back;
+// Around purge_pages(), under the arena's lock: what this thread gives back meanwhile without it. NULL: others give back so much at once
+// that it is not noted.
+struct purge;
+struct purge *purge_begin(const struct superslab *superslab, uint64_t pages);
+void purge_end(struct purge *purge);
+
+// In the child of a fork, under that lock: threads that are gone give nothing back any more.
+void purge_fork_child(void);
+
+// The noted pages of a superslab that this thread is about to give back: below a signal handler that it is in.
+uint64_t purge_own_pages(const struct superslab *superslab);
+
+// purge_pages() for a stretch of machine pages inside a slab, of which one or another may be refused. Returns the bytes given back;
 // *calls of the system are counted up.
 size_t purge_part(void *start, size_t bytes, unsigned *calls);

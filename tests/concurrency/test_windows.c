@@ -209,7 +209,8 @@ static void test_purging_once(void **state) {
 }
 
 // A thread that forks while another one purges: the child has its pages back.
-static void fork_in_window(void) {
+static void *fork_child_part(void *context) {
+    (void)context;
     arena_fork_lock();
     arena_fork_child();
     arena_fork_unlock();
@@ -217,6 +218,13 @@ static void fork_in_window(void) {
     struct arena_totals totals;
     arena_totals(&totals);
     REQUIRE(totals.free_bytes == totals.mapped_bytes);
+    return NULL;
+}
+
+static void fork_in_window(void) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, fork_child_part, NULL) == 0);
+    REQUIRE(pthread_join(thread, NULL) == 0);
 }
 
 static void test_purging_in_a_fork(void **state) {

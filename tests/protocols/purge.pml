@@ -2,8 +2,8 @@
  * lock is released around the system call, and the pages are meanwhile neither free nor in a run. Two
  * pages; two purgers, and two threads that take a page, use it and give it back.
  *
- * With FORK a signal handler forks in the middle of a purge, and this is the child: its only thread has
- * freed the pages (arena_fork_child()) when the purge goes on.
+ * With FORK a signal handler forks in the middle of a purge that was not noted (purge_begin()), and this is the
+ * child: its only thread has freed the pages (arena_fork_child()) when the purge goes on.
  *
  * No page is cleared while it is in use, none is handed out as zeroed that is not, none is lost.
  *

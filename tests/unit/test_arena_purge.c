@@ -340,6 +340,40 @@ static void test_only_what_the_system_refuses_may_stay(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// As in a signal handler that forks while its thread gives back, and goes on in the child.
+static char *taken;
+
+static void fork_and_take(enum os_call call, void *start, size_t bytes) {
+    (void)start, (void)bytes;
+    if (call == OS_MADVISE) {
+        fake_os_watch(NULL);
+        arena_fork_lock();
+        arena_fork_child();
+        arena_fork_unlock();
+        assert_int_equal(arena_check(), 0);
+        taken = (char *)take_plain(8)->start;
+        memset(taken, 7, 8 * PAGE_BYTES);
+    }
+}
+
+static void test_what_a_fork_in_a_purge_takes_stays(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *run = take_plain(8);
+    take_plain(SUPERSLAB_PAGES - 8);
+    arena_give(run);
+    fake_os_watch(fork_and_take);
+    assert_int_equal(arena_purge(0, ARENA_PURGE_ALL), 8 * PAGE_BYTES);
+    for (size_t i = 0; i < 8 * PAGE_BYTES; i++) {
+        assert_int_equal(taken[i], 7);
+    }
+    assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(arena_check(), 0);
+    // Noted no more.
+    arena_fork_child();
+    assert_int_equal(arena_check(), 0);
+}
+
 static uint64_t purged_bytes(void) {
     return atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]);
 }
@@ -472,6 +506,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_where_all_is_refused_few_calls_are_made),
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
+        cmocka_unit_test(test_what_a_fork_in_a_purge_takes_stays),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
         cmocka_unit_test(test_wholly_free_superslabs_go_where_nothing_is_cleared),
         cmocka_unit_test(test_refused_purges_are_not_tried_at_each_free),
