@@ -141,6 +141,11 @@ static inline bool os_clock_went_back(uint64_t noted_ms, uint64_t now_ms) {
     return noted_ms > now_ms && noted_ms - now_ms > OS_CLOCKS_APART_MS;
 }
 
+// Whether more than `delay_ms` have passed since a time was noted, or nobody can tell.
+static inline bool os_is_long_ago(uint64_t noted_ms, uint64_t delay_ms, uint64_t now_ms) {
+    return now_ms > noted_ms + delay_ms || os_clock_went_back(noted_ms, now_ms);
+}
+
 // The processor's own counter: no system call, unknown unit of 0.1 to 10 ns, for pacing and for
 // research timing only.
 static inline uint64_t os_ticks(void);

@@ -85,7 +85,7 @@ static void note_sum(void) {
 
 // What made room so long ago would have gone anyway.
 static void forget_old_room(uint64_t now_ms) {
-    if (now_ms > arena.room_ms + option_live(purge_delay_ms)) {
+    if (os_is_long_ago(arena.room_ms, option_live(purge_delay_ms), now_ms)) {
         arena.room_pages = 0;
     }
 }

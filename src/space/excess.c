@@ -25,7 +25,7 @@ static void tell(struct excess *excess, uint64_t refault_bytes) {
 
 // Given back so long ago that it was right.
 static void forget_old(struct excess *excess, uint64_t now_ms) {
-    if (now_ms > excess->dropped_ms + option_live(purge_delay_ms)) {
+    if (os_is_long_ago(excess->dropped_ms, option_live(purge_delay_ms), now_ms)) {
         excess->dropped_bytes = 0;
     }
 }

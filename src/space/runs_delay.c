@@ -40,7 +40,7 @@ void runs_delay_purged(struct runs_delay *delay, uint64_t bytes) {
 }
 
 void runs_delay_needed_slow(struct runs_delay *delay, uint64_t bytes) {
-    if (os_clock_ms_locked() > delay->early_ms + option_live(purge_delay_ms)) {
+    if (os_is_long_ago(delay->early_ms, option_live(purge_delay_ms), os_clock_ms_locked())) {
         // By now it would have gone anyway.
         delay->learned.early_bytes = delay->learned.refault_bytes = 0;
     } else {

@@ -106,6 +106,17 @@ static void test_what_is_wanted_late_was_given_back_rightly(void **state) {
     assert_int_equal(asked_of->early_bytes, 0);
 }
 
+static void test_clock_that_goes_back(void **state) {
+    (void)state;
+    start_early();
+    fake_os_pass_ms(9100);
+    assert_int_equal(arena_purge(10100, 8 * MIB), 8 * PAGE_BYTES);
+    fake_os_pass_ms(-UINT64_C(5000));
+    take_plain(2);
+    assert_int_equal(asked_of->refault_bytes, 0);
+    assert_int_equal(asked_of->early_bytes, 0);
+}
+
 static void test_no_early_rounds_where_nothing_may_come_back(void **state) {
     (void)state;
     options.refault_permille = 0;
@@ -493,6 +504,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_early_rounds),
         cmocka_unit_test(test_what_a_run_grows_by_is_wanted_again),
         cmocka_unit_test(test_what_is_wanted_late_was_given_back_rightly),
+        cmocka_unit_test(test_clock_that_goes_back),
         cmocka_unit_test(test_no_early_rounds_where_nothing_may_come_back),
         cmocka_unit_test(test_early_rounds_leave_huge_pages_whole),
         cmocka_unit_test(test_shorter_delay_holds_at_once),

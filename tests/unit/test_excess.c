@@ -58,6 +58,19 @@ static void test_what_is_wanted_again_raises_the_bound(void **state) {
     assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
 }
 
+// As in the child of a fork whose namespace has a time of its own: when it was given back nobody can tell.
+static void test_clock_that_goes_back(void **state) {
+    (void)state;
+    learner_start();
+    static struct heap owner;
+    fake_os_pass_ms(10000);
+    excess_dropped(&owner.excess, 7 * MIB, 10 * MIB);
+    fake_os_pass_ms(-UINT64_C(5000));
+    excess_needed(&owner.excess, 5 * MIB);
+    assert_int_equal(excess_bound(&owner.excess, 0, 10 * MIB), 10 * MIB);
+    assert_int_equal(owner.excess.dropped_bytes, 0);
+}
+
 static uint64_t decided(void) {
     return atomic_load_relaxed(&decision_log.decided);
 }
@@ -515,6 +528,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_what_is_wanted_again_raises_the_bound),
+        cmocka_unit_test(test_clock_that_goes_back),
         cmocka_unit_test(test_without_the_learner_the_bound_stays),
         cmocka_unit_test(test_spike_goes_back_while_it_is_freed),
         cmocka_unit_test(test_without_the_learner_each_wave_is_paid_for),

@@ -165,6 +165,21 @@ static void test_turns_of_runs_and_huge_blocks_purge_once(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+static void test_turns_of_a_clock_that_goes_back_purge_each_time(void **state) {
+    (void)state;
+    start();
+    fake_os_pass_ms(100000);
+    for (unsigned i = 1; i <= 3; i++) {
+        fake_os_pass_ms(-UINT64_C(5000));
+        arena_give(take_run(MIB));
+        drop(make(3 * MIB));
+        huge_purge(0, true);
+        assert_int_equal(atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]),
+                         i * MIB);
+    }
+    assert_int_equal(arena_check(), 0);
+}
+
 // What would have gone by its age until it was wanted again gives no leave to stay.
 static void test_turns_that_are_long_apart_purge_each_time(void **state) {
     (void)state;
@@ -189,6 +204,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_more_huge_blocks_beside_fewer_runs_purge_nothing),
         cmocka_unit_test(test_turns_of_runs_and_huge_blocks_purge_once),
         cmocka_unit_test(test_turns_that_are_long_apart_purge_each_time),
+        cmocka_unit_test(test_turns_of_a_clock_that_goes_back_purge_each_time),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
