@@ -580,6 +580,22 @@ def test_settings_of_a_machine(tmp_path: Path) -> None:
     assert found["ptrace"] == [(None, said)]
 
 
+def test_limits_beside_what_a_process_has(tmp_path: Path) -> None:
+    """vsftpd limits each session to less than hakmem has reserved by then: no word of that once."""
+    system = made_up(
+        tmp_path,
+        proc__9__limits="Limit  Soft  Hard\n"
+        f"Max data size  {10 * MIB}  unlimited  bytes\n"
+        f"Max address space  {400 * MIB}  unlimited  bytes\n",
+        proc__9__status="Name: x\nVmSize:\t16826368 kB\nVmData:\t5120 kB\n",
+    )
+    refused = "16.0 GiB of it used: all further memory is refused"
+    assert machine_texts(system)["limit"] == [
+        (False, f"address space is 400.0 MiB (ulimit), {refused}"),
+        (None, "data size is 10.0 MiB (ulimit), 5.0 MiB of it used"),
+    ]
+
+
 def test_cgroup_of_the_first_version(tmp_path: Path) -> None:
     system = made_up(tmp_path, proc__9__cgroup="4:memory:/a\n0::/\n")
     group = system / "sys/fs/cgroup/memory/a"

@@ -28,7 +28,8 @@ PTRACE_SCOPES = {
 # From this share of a limit on it is said that it is close.
 CLOSE = 0.9
 CGROUP_UNLIMITED = 1 << 60
-LIMITS = ("Max address space", "Max data size")
+# What the kernel counts against a limit, and where it says how much of that a process has.
+LIMITS = (("address space", "VmSize"), ("data size", "VmData"))
 
 
 def _read(path: Path) -> str | None:
@@ -59,7 +60,7 @@ def examine(process: Path | None = None, system: Path = SYSTEM) -> list[Finding]
         *_overcommit(system),
         *_mappings(process, system),
         *_cgroup(proc, system),
-        *_limits(proc),
+        *_limits(process, proc),
         _ptrace(system),
     ]
 
@@ -153,14 +154,26 @@ def _tightest(root: Path, path: str, name: str, usage: str) -> tuple[int, int] |
     return best
 
 
-def _limits(proc: Path) -> list[Finding]:
+def _limits(process: Path | None, proc: Path) -> list[Finding]:
     findings = []
-    for name in LIMITS:
-        found = re.search(rf"^{name}\s+(\d+)", _read(proc / "limits") or "", re.MULTILINE)
+    for title, counted in LIMITS:
+        found = re.search(rf"^Max {title}\s+(\d+)", _read(proc / "limits") or "", re.MULTILINE)
         if found is not None:
-            title = name.removeprefix("Max ")
-            findings.append(Finding("limit", None, f"{title} is {size(int(found[1]))} (ulimit)"))
+            findings.append(_limit(process, title, int(found[1]), counted))
     return findings
+
+
+def _limit(process: Path | None, title: str, limit: int, counted: str) -> Finding:
+    """A process may set a limit below what it has: it keeps that, and is granted nothing more."""
+    text = f"{title} is {size(limit)} (ulimit)"
+    field = _field(process / "status", counted) if process is not None else None
+    if field is None:
+        return Finding("limit", None, text)
+    used = int(field.split()[0]) * 1024
+    text += f", {size(used)} of it used"
+    if used > limit:
+        text += ": all further memory is refused"
+    return Finding("limit", False if used > CLOSE * limit else None, text)
 
 
 def _ptrace(system: Path) -> Finding:
