@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 
 from ..figures import Ratio, geometric_mean, interval_words, spread
 from . import standing
-from .cells import Cell, Table, bytes_text, cells, factor_text, ratio_text, seconds_text, value_text
+from .cells import (
+    MIB,
+    Cell,
+    Table,
+    bytes_text,
+    cells,
+    factor_text,
+    ratio_text,
+    seconds_text,
+    value_text,
+)
 from .results import GROUPS, METRIC_WORDS, CaseFacts, Results, Row
 
 
@@ -105,6 +115,7 @@ def losses(results: Results, what: str) -> Table:
             Cell(each.ratio.verdict if what == "time" else _memory_verdict(each.ratio)),
             Cell(value_text(what, each.own)),
             Cell(value_text(what, each.best)),
+            *(_beside(results, each) if what == "time" else []),
         ]
         for each in behind
     ]
@@ -115,12 +126,43 @@ def losses(results: Results, what: str) -> Table:
         f"Where {subject} is not first in {what}",
         f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best "
         f"peer of each row ({measure_words(results, what)}; factor of the medians, and the paired "
-        f"ratio with its {interval_words(each.ratio for each in all_rows)}).{missing}",
-        ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best"],
+        f"ratio with its {interval_words(each.ratio for each in all_rows)})."
+        f"{f' {BESIDE_NOTE}' if what == 'time' else ''}{missing}",
+        ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best",
+         *(BESIDE if what == "time" else {})],
         rows,
         text_columns=3,
         anchor=f"losses-{what}",
-    )
+    )  # fmt: skip
+
+
+# What stands beside a time: the column, and what it is in a row of the results.
+BESIDE: dict[str, Callable[[Sequence[Row]], float]] = {
+    "lowest ms": lambda rows: min(float(row["wall_ns"]) for row in rows) / NS_A_MS,
+    "user ms": lambda rows: _median(rows, "user_ns") / NS_A_MS,
+    "system ms": lambda rows: _median(rows, "system_ns") / NS_A_MS,
+    "page faults": lambda rows: _median(rows, "minor_faults"),
+    "waits": lambda rows: _median(rows, "voluntary_switches"),
+    "peak MiB": lambda rows: _median(rows, "peak_rss_bytes") / MIB,
+}
+BESIDE_NOTE = (
+    "Beside them, of both in the same runs: wall time of the fastest run, medians of processor "
+    "time, page faults, voluntary switches (what a lock or a join made a thread sleep for), peak."
+)
+NS_A_MS = 1e6
+
+
+def _median(rows: Sequence[Row], key: str) -> float:
+    return spread([float(row[key]) for row in rows]).median
+
+
+def _beside(results: Results, each: standing.Standing) -> list[Cell]:
+    own, peer = (results.of(each.case.name, name) for name in (results.subject, each.peer))
+    return cells(*(f"{_figure(value(own))} / {_figure(value(peer))}" for value in BESIDE.values()))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _memory_verdict(ratio: Ratio) -> str:
