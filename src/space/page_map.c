@@ -15,8 +15,8 @@ void page_map_init(void) {
     page_map_flat = os_reserve(PAGE_MAP_BYTES);
 }
 
-// Windows without a place, for page_map_cover_held(): enough for blocks of up to 126 GiB. Without the flat map, where each takes 130 KiB of
-// addresses, a limit of these allows a quarter of that.
+// Windows without a place, for page_map_cover_held(): enough for blocks of up to 126 GiB. Without the flat map, where each takes a chunk of
+// metadata, 256 KiB of addresses, a limit of these allows less.
 #define HELD_MAX 128
 static struct window *held_windows[HELD_MAX];
 static size_t held_count;
