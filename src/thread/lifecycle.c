@@ -646,8 +646,9 @@ void fork_prepare(void) {
         return;
     }
     huge_pages_fork();
-    if (is_single_threaded()) {
-        return;  // nor is the start waited for, which a handler may have interrupted as well
+    // A handler may have interrupted the start as well, which the thread goes on with in the child.
+    if (is_single_threaded() || unlikely(lifecycle_is_starting())) {
+        return;
     }
     lifecycle_start();
     lock_streams();
