@@ -16,7 +16,6 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hakmem.errors import HakmemError
@@ -31,8 +30,15 @@ from .measure import Row
 from .peers import Allocator
 from .processes import has_mapped, process_tree, resident_bytes
 from .report import markdown
-from .session import BASELINE, Plan, say, usable_allocators, usable_cases
-from .store import REFUSED, Store, read_rows
+from .session import (
+    BASELINE,
+    Plan,
+    libraries_unchanged,
+    say,
+    usable_allocators,
+    usable_cases,
+)
+from .store import REFUSED, Store
 from .workshop import build
 
 KIND = "memory"
@@ -77,12 +83,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -243,18 +244,17 @@ def main(options: argparse.Namespace, command: str) -> int:
                 "allocators": identities}  # fmt: skip
     kept.manifest({"state": "running", **manifest})
     rows: list[Row] = []
+    failed = False
     for case, allocator, found in _look_at_all(chosen, allocators, options.scale):
         if isinstance(found, Exception):
             say(f"REFUSED {case.name}, {allocator.name}: {found}")
             kept.row({"case": case.name, "allocator": allocator.name, "why": str(found)},
                      file=REFUSED)  # fmt: skip
+            failed = True
         else:
             kept.row(found)
             rows.append(found)
-    changed = identity.changed(allocators, identities)
-    for name in changed:
-        say(f"FAILED {name}: its library changed during the run")
-    sound = bool(rows) and not changed
+    sound = libraries_unchanged(allocators, identities) and bool(rows)
     kept.manifest({"state": "complete" if sound else "unsound", **manifest})
     text = tables(rows)
     kept.text("table.md", f"    {command}\n\nKiB.\n\n{text}")
@@ -262,5 +262,4 @@ def main(options: argparse.Namespace, command: str) -> int:
     if options.write:
         DOCUMENT.write_text(with_table(DOCUMENT.read_text(), text))
     say(f"rows, manifest and table: {display(kept.folder)}")
-    refused = read_rows(kept.folder, REFUSED)
-    return 0 if sound and not refused else 1
+    return 0 if sound and not failed else 1

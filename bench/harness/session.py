@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,6 +81,16 @@ def usable_allocators(plan: Plan) -> list[Allocator]:
     for allocator in chosen:
         require_settings(allocator)
     return chosen
+
+
+def libraries_unchanged(
+    allocators: Iterable[Allocator], identities: Mapping[str, Mapping[str, object]]
+) -> bool:
+    """A library that was built anew during the run, which is said, is two libraries in one row."""
+    changed = identity.changed(allocators, identities)
+    for name in changed:
+        say(f"FAILED {name}: its library changed during the run")
+    return not changed
 
 
 def require_settings(allocator: Allocator) -> None:
@@ -331,13 +341,6 @@ class Session:
             say(f"FAILED {name}: checksums differ: {seen}")
         return not differing
 
-    def libraries_unchanged(self) -> bool:
-        """A library that was built anew during the run is two libraries in one row."""
-        changed = identity.changed(self.allocators, self.identities)
-        for name in changed:
-            say(f"FAILED {name}: its library changed during the run")
-        return not changed
-
     def run(self) -> bool:
         """Everything; what is finished is kept when it is interrupted. True when all is sound."""
         self.store.manifest(self.manifest("running"))
@@ -350,7 +353,7 @@ class Session:
         except KeyboardInterrupt:
             say("interrupted: the finished rows are kept")
             state = "interrupted"
-        sound = self.checksums_agree() and self.libraries_unchanged()
+        sound = self.checksums_agree() and libraries_unchanged(self.allocators, self.identities)
         self.store.manifest(self.manifest(state if sound else "unsound"))
         if self.lost:
             say(f"{len(self.lost)} rows were refused or failed; see above")
