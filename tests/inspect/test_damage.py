@@ -21,9 +21,8 @@ from hakmem.inspect.reading import Session
 from hakmem.inspect.root import STRUCTURE, Root
 from hakmem.inspect.targets import take
 from tests.inspect.support.targets import (
-    await_line,
+    await_ready,
     compile_program,
-    go_on,
     inspect,
     require_refusal,
     running,
@@ -62,9 +61,7 @@ class Victim:
 def victim(tmp_path: Path) -> Iterator[Victim]:
     program = compile_program("truth.c", tmp_path / "truth")
     with running([program, "3", "4000", tmp_path / "blocks"]) as process:
-        await_line(process, "started")
-        go_on(process)
-        await_line(process, "ready")
+        await_ready(process)
         victim = Victim(process)
         assert victim.notes() == ""
         yield victim

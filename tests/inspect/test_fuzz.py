@@ -12,10 +12,9 @@ import pytest
 
 from tests.inspect.support.targets import (
     ROOT,
-    await_line,
     await_message,
+    await_ready,
     compile_program,
-    go_on,
     preloaded,
     running,
 )
@@ -36,9 +35,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
         HAKMEM_RESEARCH="1",
     )
     with running([program, "3", "500", folder / "blocks"], environment) as process:
-        await_line(process, "started")
-        go_on(process)
-        await_line(process, "ready")
+        await_ready(process)
         process.send_signal(signal.SIGUSR2)
         assert "incomplete" not in await_message(process)
         return folder / f"hakmem.{process.pid}.1.snapshot"

@@ -71,12 +71,12 @@ def test_one_descriptor_for_all_areas(
         opened.append(Path(path).name)
         return real_open(path, flags, *more)
 
+    monkeypatch.setattr(os, "open", counting_open)
     with Session(ProcessSource(process.pid)) as session:
-        monkeypatch.setattr(os, "open", counting_open)
         for _ in range(3):
             assert session.take().residency
         assert open_pagemaps(process.pid) == 1
-    assert opened == ["pagemap"]
+    assert opened.count("pagemap") == 1
     assert open_pagemaps(process.pid) == 0
 
 

@@ -22,6 +22,7 @@ from tests.inspect.support.targets import (
     archive,
     await_line,
     await_message,
+    await_ready,
     compile_program,
     go_on,
     inspect,
@@ -43,12 +44,6 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program("truth.c", tmp_path_factory.mktemp("programs") / "truth")
 
 
-def ready(process: subprocess.Popen[bytes]) -> None:
-    await_line(process, "started")
-    go_on(process)
-    await_line(process, "ready")
-
-
 def require_same(first: Snapshot, second: Snapshot) -> None:
     assert live_blocks(first) == live_blocks(second)
     assert len(live_blocks(first)) > 1000
@@ -67,7 +62,7 @@ def test_core_of_a_living_process(tmp_path: Path, how: str) -> None:
     extra: list[str | Path] = ["-static", "-s", archive()] if "static" in how else []
     program = compile_program("truth.c", tmp_path / "truth", *extra)
     with running([program, "4", "3000", tmp_path / "blocks"]) as process:
-        ready(process)
+        await_ready(process)
         alive = take(str(process.pid), freeze=True)
         core = tmp_path / f"core.{process.pid}"
         if how == "gcore":
@@ -92,7 +87,7 @@ def test_core_of_a_crash(truth: Path, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
     try:
         with running([truth, "4", "3000", tmp_path / "blocks"], cwd=tmp_path) as process:
-            ready(process)
+            await_ready(process)
             alive = take(str(process.pid), freeze=True)
             writes_file = "/" not in pattern and "|" not in pattern and "%" not in pattern
             if not writes_file or limits[1] == 0:
@@ -111,7 +106,7 @@ def test_snapshot_that_the_process_writes(truth: Path, tmp_path: Path) -> None:
         HAKMEM_SNAPSHOT_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
     )
     with running([truth, "4", "3000", tmp_path / "blocks"], environment) as process:
-        ready(process)
+        await_ready(process)
         alive = take(str(process.pid), freeze=True)
         process.send_signal(signal.SIGUSR2)
         file = tmp_path / f"hakmem.{process.pid}.1.snapshot"
@@ -137,7 +132,7 @@ def test_snapshot_that_the_process_writes(truth: Path, tmp_path: Path) -> None:
 
 def test_saved_json(truth: Path, tmp_path: Path) -> None:
     with running([truth, "4", "3000", tmp_path / "blocks"]) as process:
-        ready(process)
+        await_ready(process)
         alive = take(str(process.pid), freeze=True, events=True)
         done = inspect("--freeze", "--json", "--blocks", "--events", str(process.pid))
     assert done.returncode == 0, done.stderr

@@ -77,6 +77,13 @@ def go_on(process: subprocess.Popen[bytes]) -> None:
     process.stdin.flush()
 
 
+def await_ready(process: subprocess.Popen[bytes]) -> None:
+    """Of a program that has started, waits for a word, and says when all is allocated."""
+    await_line(process, "started")
+    go_on(process)
+    await_line(process, "ready")
+
+
 def read_truth(path: Path) -> npt.NDArray[np.void]:
     truth: npt.NDArray[np.void] = np.fromfile(path, BLOCK)
     return truth

@@ -35,6 +35,8 @@ class Area:
     private: bool
     name: str
     rss_bytes: int | None = None
+    offset: int = 0  # of its start in the file
+    file: tuple[str, int] | None = None  # device as major:minor, and inode, where they are known
 
     @property
     def is_file(self) -> bool:
@@ -64,6 +66,11 @@ class MemorySource(ABC):
     def read(self, address: int, count: int) -> bytes:
         """Exactly `count` bytes; UnreadableError, or GoneError when the process has ended."""
 
+    def read_in(self, area: Area, address: int, count: int) -> bytes:
+        """As read(), of what lies in a mapping that areas() told of just now: where that is of a
+        file, without a page becoming resident that the target has not touched."""
+        return self.read(address, count)
+
     @abstractmethod
     def gather(self, addresses: Addresses, count: int) -> tuple[Bytes, Mask]:
         """`count` bytes at each address, one row each, and which rows could be read; the others are
@@ -83,11 +90,15 @@ class MemorySource(ABC):
     def close(self) -> None:
         """The source is not used again."""
 
-    def read_array(self, address: int, dtype: np.dtype[Any], count: int = 1) -> npt.NDArray[Any]:
-        """`count` rows of a type that lie one behind the other."""
-        if not 0 <= count * dtype.itemsize <= GATHER_BYTES_MAX:
+    def read_array(
+        self, address: int, dtype: np.dtype[Any], count: int = 1, area: Area | None = None
+    ) -> npt.NDArray[Any]:
+        """`count` rows of a type that lie one behind the other; with an area as read_in()."""
+        size = count * dtype.itemsize
+        if not 0 <= size <= GATHER_BYTES_MAX:
             raise DamagedError(f"the heap's metadata asks for {count} rows at {address:#x}")
-        return np.frombuffer(self.read(address, count * dtype.itemsize), dtype)
+        data = self.read(address, size) if area is None else self.read_in(area, address, size)
+        return np.frombuffer(data, dtype)
 
     def gather_rows(
         self, addresses: Addresses, dtype: np.dtype[Any]

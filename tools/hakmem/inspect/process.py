@@ -6,13 +6,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import itertools
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from hakmem.inspect.backing import BackingFiles
 from hakmem.inspect.errors import (
     DamagedError,
     GoneError,
@@ -30,7 +33,7 @@ PARTS_MAX = 1024
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # /proc/PID/mem takes signed offsets.
 ADDRESS_MAX = (1 << 63) - 1
-AREA_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ \d+ *(.*)")
+AREA_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f:]+) (\d+) *(.*)")
 IOVEC = np.dtype([("base", "=u8"), ("bytes", "=u8")])
 # linux/fs.h, since 6.7: PAGEMAP_SCAN on a pagemap, struct pm_scan_arg and struct page_region.
 PAGEMAP_SCAN = 0xC0606610
@@ -43,6 +46,8 @@ SCAN_ARGUMENT = np.dtype(
 )  # fmt: skip
 PAGE_REGION = np.dtype([("start", "=u8"), ("end", "=u8"), ("categories", "=u8")])
 REGIONS_PER_SCAN = 4096
+# Of an entry of pagemap: bit 62, and bit 63 for present pages, above all others.
+SWAPPED = 62
 
 
 def parse_areas(text: str) -> tuple[Area, ...]:
@@ -52,7 +57,7 @@ def parse_areas(text: str) -> tuple[Area, ...]:
     for line in text.split("\n"):
         found = AREA_LINE.match(line)
         if found is not None:
-            start, end, flags, name = found.groups()
+            start, end, flags, offset, device, inode, name = found.groups()
             areas.append(
                 Area(
                     start=int(start, 16),
@@ -62,6 +67,8 @@ def parse_areas(text: str) -> tuple[Area, ...]:
                     executable=flags[2] == "x",
                     private=flags[3] == "p",
                     name=name,
+                    offset=int(offset, 16),
+                    file=(device, int(inode)),
                 )
             )
         elif line.startswith("Rss:") and areas:
@@ -98,6 +105,7 @@ class ProcessSource(MemorySource):
             raise GoneError(f"process {pid} ({self.name}) has ended")
         self._pagemap: int | None = None
         self._writable: int | None = None
+        self._backing = BackingFiles()
         self._memory = self._open("mem", os.O_RDONLY)
         try:
             self.exe = os.fsencode((self.place / "exe").readlink()).decode(errors="replace")
@@ -215,6 +223,34 @@ class ProcessSource(MemorySource):
             parts.append(part)
             done += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_in(self, area: Area, address: int, count: int) -> bytes:
+        end = address + count
+        if not area.is_file or not area.private or not area.start <= address < end <= area.end:
+            return self.read(address, count)
+        try:
+            pages = list(self._touched(address, end))
+        except InspectError:
+            # A kernel without a pagemap; of a process that has ended read() tells.
+            return self.read(address, count)
+        parts: list[bytes] = []
+        for start, stop, is_touched in pages:
+            offset = area.offset + start - area.start
+            part = None
+            if not is_touched:
+                part = self._backing.read(self.place, area, offset, stop - start)
+            parts.append(self.read(start, stop - start) if part is None else part)
+        return b"".join(parts)
+
+    def _touched(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """A range of addresses in parts: whether the process has, or had, the pages of each."""
+        first = start // MACHINE_PAGE_BYTES * MACHINE_PAGE_BYTES
+        entries = self.resident_pages(first, -(-end // MACHINE_PAGE_BYTES) * MACHINE_PAGE_BYTES)
+        touched = (entries >> np.uint64(SWAPPED)) != 0
+        edges = np.flatnonzero(touched[1:] != touched[:-1]) + 1
+        for page, next_page in itertools.pairwise([0, *edges.tolist(), len(touched)]):
+            low, high = (first + each * MACHINE_PAGE_BYTES for each in (page, next_page))
+            yield max(low, start), min(high, end), bool(touched[page])
 
     def _require_memory(self, count: int) -> None:
         """Nothing was read or written, and without an error: the memory that was opened is gone."""
@@ -381,6 +417,7 @@ class ProcessSource(MemorySource):
 
     def close(self) -> None:
         os.close(self._memory)
+        self._backing.close()
         if self._pagemap is not None:
             os.close(self._pagemap)
             self._pagemap = None

@@ -273,7 +273,7 @@ def _candidates(
 ) -> Iterator[tuple[Area, int]]:
     """What has no file, such as all of the heap, is not searched once there is one in `found`."""
     if source.root_address is not None:
-        yield _area_at(source, source.root_address), source.root_address
+        yield _area_at(source.areas(), source.root_address), source.root_address
         return
     searched = 0
     for area in _in_order(source):
@@ -285,8 +285,8 @@ def _candidates(
             yield area, address
 
 
-def _area_at(source: MemorySource, address: int) -> Area:
-    known = (area for area in source.areas() if area.start <= address < area.end)
+def _area_at(areas: Sequence[Area], address: int) -> Area:
+    known = (area for area in areas if area.start <= address < area.end)
     unknown = Area(address, address, True, True, False, True, "")
     return next(known, unknown)
 
@@ -309,7 +309,7 @@ def _in_order(source: MemorySource) -> list[Area]:
 def _search(source: MemorySource, area: Area, end: int) -> Iterator[int]:
     for start in range(area.start, end, CHUNK_BYTES):
         try:
-            data = source.read(start, min(CHUNK_BYTES, end - start))
+            data = source.read_in(area, start, min(CHUNK_BYTES, end - start))
         except UnreadableError:
             continue
         at = data.find(MAGIC)
@@ -321,7 +321,7 @@ def _search(source: MemorySource, area: Area, end: int) -> Iterator[int]:
 
 def _read(source: MemorySource, area: Area, address: int) -> Root | None:
     """None for bytes that only look like a root: a copy of one, or the magic in some text."""
-    row = source.read_array(address, ROOT)[0]
+    row = source.read_array(address, ROOT, area=area)[0]
     if int(row["self"]) != address:
         return None
     if int(row["byte_order"]) != BYTE_ORDER or int(row["pointer_bytes"]) != 8:
@@ -338,13 +338,15 @@ def _read(source: MemorySource, area: Area, address: int) -> Root | None:
     tables = {name: row[name] for name in ROWS if name not in LATER_TABLES}
     there = (int(row["root_bytes"]) - ROOT.itemsize) // TABLE.itemsize
     later = LATER_TABLES[: max(0, there)]
-    tables |= zip(later, source.read_array(address + ROOT.itemsize, TABLE, len(later)), strict=True)
-    rows = {name: _rows(source, table, ROWS[name], name) for name, table in tables.items()}
+    behind = source.read_array(address + ROOT.itemsize, TABLE, len(later), area)
+    tables |= zip(later, behind, strict=True)
+    areas = source.areas()
+    rows = {name: _rows(source, areas, table, ROWS[name], name) for name, table in tables.items()}
     return Root(address, _text(row["version"]), int(row["elf_header"]), rows, area)
 
 
 def _rows(
-    source: MemorySource, table: np.void, known: np.dtype[Any], name: str
+    source: MemorySource, areas: Sequence[Area], table: np.void, known: np.dtype[Any], name: str
 ) -> npt.NDArray[Any]:
     count, row_bytes = int(table["count"]), int(table["row_bytes"])
     if count > ROWS_MAX or not known.itemsize <= row_bytes <= ROW_BYTES_MAX:
@@ -358,4 +360,5 @@ def _rows(
             "itemsize": row_bytes,
         }
     )
-    return source.read_array(int(table["rows"]), padded, count)
+    address = int(table["rows"])
+    return source.read_array(address, padded, count, _area_at(areas, address))
