@@ -45,6 +45,7 @@ def made_up(*unsettled_blocks: int) -> Picture:
         heap_places=nothing,
         planes={},
         unsettled_blocks=np.array(unsettled_blocks, np.int64),
+        missing_blocks=np.zeros(3, np.int64),
         missing_bytes=np.zeros(3, np.int64),
     )
 
@@ -98,6 +99,52 @@ def test_slabs_that_came_while_it_was_read_are_in_doubt(
     assert missing > 1_000_000
     assert part.unsettled_bytes is not None and part.unsettled_bytes >= missing
     assert part.unsettled_share == 1.0
+
+
+def test_of_a_heap_that_took_one_slab_more_that_slab_is_in_doubt(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last slab had come after the runs were read. What the others hold is known, and
+    no look at the heap alone finds it."""
+    whole = session.take()
+    runs_of, fill, fills = Walker._runs, Walker._fill, []
+
+    def early(walker: Walker, superslabs: Any) -> Any:
+        runs, places, *others = runs_of(walker, superslabs)
+        assert runs["kind"][-1] == RunKind.SLAB
+        return runs[:-1], places[:-1], *others
+
+    def counted(walker: Walker, *words: Any) -> None:
+        fills.append(words)
+        fill(walker, *words)
+
+    monkeypatch.setattr(Walker, "_runs", early)
+    monkeypatch.setattr(Walker, "_fill", counted)
+    part = session.take()
+    slabs = whole.slabs
+    last = int(slabs["block_count"][-1])
+    assert round(part.unsettled_share * int(part.slabs["block_count"].sum())) == last
+    assert part.unsettled_bytes is not None
+    assert 0 < whole.live_bytes - part.live_bytes <= part.unsettled_bytes <= PAGE_BYTES
+    assert len(fills) == 1
+
+
+def test_a_slab_that_went_while_it_was_read_is_in_doubt(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last slab had been one of another class when the runs were read, and of that class
+    another had come since: its heap has as many slabs as were found, and looks as it was."""
+    runs_of, same = Walker._runs, Picture.missing_slabs
+
+    def early(walker: Walker, superslabs: Any) -> Any:
+        runs, *others = runs_of(walker, superslabs)
+        runs["class_index"][-1] -= 1
+        return runs, *others
+
+    monkeypatch.setattr(Walker, "_runs", early)
+    monkeypatch.setattr(Picture, "missing_slabs", lambda picture: np.zeros_like(same(picture)))
+    picture = session.walker.read()
+    assert picture.unsettled_blocks.sum() == picture.runs["block_count"][-1]
 
 
 def test_slabs_that_another_heap_took_over_are_in_doubt(session: Session) -> None:

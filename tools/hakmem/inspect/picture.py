@@ -34,7 +34,8 @@ class Picture:
     heap_places: Addresses
     planes: dict[BlockState, Words]
     unsettled_blocks: npt.NDArray[np.int64]  # of each heap
-    missing_bytes: Rows  # of each unsettled heap: of slabs that it has and that were not found
+    missing_blocks: Rows  # of these, those in slabs that the heap has and that were not found
+    missing_bytes: Rows  # and the bytes of all those
     held: Held | None = None
     held_blocks: Rows = field(default_factory=lambda: np.empty(0, np.int64))
     held_bytes: Rows = field(default_factory=lambda: np.empty(0, np.int64))
@@ -67,14 +68,15 @@ class Picture:
         for heap in np.flatnonzero(self.unsettled_blocks):
             own = owners == heap
             largest = int(sizes[own].max(initial=0))
-            moved += min(int(pages[own].sum()), int(self.unsettled_blocks[heap]) * largest)
+            found = int(self.unsettled_blocks[heap] - self.missing_blocks[heap])
+            moved += min(int(pages[own].sum()), found * largest)
         if self.held is not None:
             moved += self.held.moved_blocks * int(sizes.max(initial=0))
         large = np.where(is_slab, 0, runs["large_bytes"]).astype(np.int64)
         moved_large = self.moved_runs * int(large.max(initial=0))
         moved += int(pages[self._of_no_heap()].sum())
-        found = min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
-        return found + int(self.missing_bytes.sum())
+        seen = min(moved, int(pages[is_slab].sum())) + min(moved_large, int(large.sum()))
+        return seen + int(self.missing_bytes.sum())
 
     def _of_no_heap(self) -> npt.NDArray[np.bool_]:
         """Slabs of heaps that came meanwhile: what these had cached is not known."""

@@ -3,7 +3,8 @@
 The target goes on meanwhile. What a lock covers is settled when the lock was free and its
 generation the same before and after the copy. A heap for which that was not so is copied again,
 alone, which takes less time; in the end the reader says how many blocks may have moved while it
-looked: each time a lock was taken, at most a node's worth of blocks moved under it.
+looked: each time a lock was taken, at most a node's worth of blocks moved under it, and beside
+these the blocks of slabs that came or went between two looks.
 """
 
 from __future__ import annotations
@@ -199,6 +200,7 @@ class Walker:
                 if state != BlockState.LIVE
             },
             unsettled_blocks=np.zeros(len(heap_places), np.int64),
+            missing_blocks=np.zeros(len(heap_places), np.int64),
             missing_bytes=np.zeros(len(heap_places), np.int64),
             said_free=np.zeros(len(runs), np.int64),
             between=between,
@@ -214,12 +216,14 @@ class Walker:
         return picture, is_whole
 
     def _retry(self, picture: Picture) -> None:
-        """Heaps that changed under the copy, copied again one by one, the busiest last."""
+        """Heaps that changed under the copy, copied again one by one, the busiest last. Not those
+        that lack slabs: where these lie only another pass tells."""
         if self.is_still:
             return
         deadline = time.monotonic() + RETRY_SECONDS
         for _ in range(RETRIES_MAX):
-            unsettled = np.flatnonzero(picture.unsettled_blocks)
+            lacks = picture.missing_blocks > 0
+            unsettled = np.flatnonzero((picture.unsettled_blocks > 0) & ~lacks)
             unsettled = unsettled[np.argsort(picture.unsettled_blocks[unsettled])]
             for heap in unsettled:
                 if time.monotonic() > deadline:
@@ -251,17 +255,8 @@ class Walker:
         moves = _moves(before, self.locks(lock_places, is_after=True)) * (layout.node_slots - 1)
         owners = picture.owners()[rows]
         is_owned = owners >= 0
-        blocks = np.bincount(
-            owners[is_owned], runs["block_count"][rows[is_owned]], len(picture.heaps)
-        ).astype(np.int64)[heaps]
-        # A slab that came or went is found in another pass; until then all of its heap is in doubt.
-        missing = picture.missing_slabs()[heaps]
-        lacking = np.asarray(missing.any(axis=1) & (not self.is_still), np.bool_)
-        missing = np.where(lacking[:, None], np.maximum(missing, 0), 0)
-        all_blocks = blocks + np.maximum(1, missing @ layout.slab_blocks)
-        in_doubt = np.where(lacking, all_blocks, np.minimum(moves, all_blocks))
+        in_doubt = self._in_doubt(picture, heaps, rows, same, moves)
         picture.unsettled_blocks[heaps] = in_doubt
-        picture.missing_bytes[heaps] = missing @ layout.slab_bytes
         # A heap that came while a snapshot was written is not in it, its slabs may be.
         came = self.is_still and bool(_moves(registry, self._registry_lock(is_after=True))[0])
         settled = np.isin(owners, heaps[in_doubt == 0]) | (~is_owned & self.is_still & (not came))
@@ -269,6 +264,39 @@ class Walker:
         # What another heap took over meanwhile was copied without a look at that heap's lock.
         is_lost = is_owned & ~np.isin(owners, heaps)
         np.add.at(picture.unsettled_blocks, owners[is_lost], runs["block_count"][rows[is_lost]])
+
+    def _in_doubt(
+        self,
+        picture: Picture,
+        heaps: Rows,
+        rows: Rows,
+        same: npt.NDArray[np.bool_],
+        moves: Rows,
+    ) -> Rows:
+        """How many blocks of each heap may be counted wrong: those that moved, those of slabs that
+        came after the runs were read and are not there, and those of slabs that went meanwhile
+        and look full. `same`: which rows are slabs still."""
+        layout, runs = self.layout, picture.runs
+        owners, counts = picture.owners()[rows], runs["block_count"][rows]
+
+        def blocks_of(chosen: npt.NDArray[np.bool_]) -> Rows:
+            chosen = chosen & (owners >= 0)
+            found = np.bincount(owners[chosen], counts[chosen], len(picture.heaps))
+            return found.astype(np.int64)[heaps]
+
+        lacking = picture.missing_slabs()[heaps]
+        if self.is_still:
+            lacking = np.zeros_like(lacking)
+            same = np.ones_like(same)
+        missing, left = np.maximum(lacking, 0), np.maximum(-lacking, 0)
+        picture.missing_blocks[heaps] = missing @ layout.slab_blocks
+        picture.missing_bytes[heaps] = missing @ layout.slab_bytes
+        gone = np.maximum(blocks_of(~same), left @ layout.slab_blocks)
+        every = blocks_of(np.ones_like(same))
+        # A lock that is taken in a heap without a block is a move all the same.
+        found = np.minimum(moves + gone, np.maximum(every, 1))
+        in_doubt: Rows = found + picture.missing_blocks[heaps]
+        return in_doubt
 
     def _take_owners(self, picture: Picture, rows: Rows, raw: npt.NDArray[Any]) -> None:
         order = np.argsort(picture.heap_places)
