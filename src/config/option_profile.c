@@ -151,3 +151,22 @@ void option_profile_apply(void) {
         }
     }
 }
+
+void option_profile_print(int fd) {
+    struct text line;
+    if (profile_in_force == NULL) {
+        return;
+    }
+    text_clear(&line);
+    text_string(&line, "hakmem: profile");
+    text_pad(&line, 32);
+    text_char(&line, ' ');
+    text_escaped(&line, file.path, strlen(file.path), PATH_SHOWN_MAX);
+    text_pad(&line, 48);
+    text_string(&line, " (");
+    text_unsigned(&line, profile.class_count);
+    text_string(&line, " size classes, ");
+    text_unsigned(&line, profile.prewarm_count);
+    text_string(&line, " made ready)\n");
+    text_flush(&line, fd);
+}

@@ -10,3 +10,7 @@ void option_profile_apply(void);
 
 // Without a profile.
 void option_profile_forget(void);
+
+// The line about the profile in force, among those of the options: what it sets there has its origin, but
+// that its size classes are in use nothing else says. Nothing without a profile.
+void option_profile_print(int fd);

@@ -192,6 +192,7 @@ void options_load(char *const *envp, bool secure) {
     }
     if (options.verbose) {
         options_print(STDERR_FILENO);
+        option_profile_print(STDERR_FILENO);
     }
     errno = saved_errno;
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hakmem import schema
+from hakmem import elf, schema
 from hakmem.diagnosis import bindings, machine, modules, surface, trial
 from hakmem.project import find_project
 from tests.cli.support import (
@@ -136,13 +136,45 @@ def test_what_is_set_for_a_program(build_program: Compile) -> None:
     ]
 
 
-def test_program_is_examined_without_the_packages() -> None:
+def test_program_is_examined_without_the_packages(tmp_path: Path) -> None:
     """By an interpreter that has nothing installed."""
     environment = clean_environment(HAKMEM_PROFILE="./nonexist")
     bare = [HAKMEM[0], "-S", "-E", *HAKMEM[1:]]
     outcome = call([*bare, "doctor", "--library", library(), "true"], environment=environment)
     assert outcome.status == 1, outcome.stderr
     assert "no such file or directory" in outcome.stdout.decode()
+    (tmp_path / "wrong").write_text("size_class=17\n", encoding="utf-8")
+    environment = clean_environment(HAKMEM_PROFILE=str(tmp_path / "wrong"))
+    outcome = call([*bare, "doctor", "--library", library(), "true"], environment=environment)
+    assert outcome.status == 1, outcome.stderr
+    assert "line 1: block sizes are multiples of 16" in outcome.stdout.decode()
+
+
+def test_profile_that_is_for_another(build_program: Compile, tmp_path: Path) -> None:
+    """Program, version, or name of an installed one: the library ignores it."""
+    plain, nap = build_program("plain.c"), build_program("nap.c")
+    own = elf.read_build_id(plain)
+    assert own and own != elf.read_build_id(nap)
+    version = find_project().version
+    cases = (
+        (f"program_build_id={own}\nhakmem_version={version}\n", 0, ""),
+        (f"program_build_id={own.upper()}\n", 0, ""),
+        (f"program_build_id={elf.read_build_id(nap)}\n", 1, "it is for another program or build"),
+        ("hakmem_version=9.9.9\n", 1, "it is for hakmem 9.9.9, and this is"),
+    )
+    for text, status, problem in cases:
+        (tmp_path / "it").write_text(text + "refill_blocks=9\n", encoding="utf-8")
+        environment = clean_environment(HAKMEM_PROFILE=str(tmp_path / "it"))
+        outcome, facts = doctor(plain, environment=environment)
+        assert outcome.status == status, text
+        told = texts(facts, "variable", None if status == 0 else False)
+        assert any(problem in each for each in told)
+    with napping(nap, LD_PRELOAD=str(library()), HAKMEM_PROFILE=str(tmp_path / "it")) as pid:
+        status, facts = examine(pid)
+    assert status == 1 and "it is for hakmem 9.9.9" in texts(facts, "variable", False)[0]
+    outcome, facts = doctor(plain, environment=clean_environment(HAKMEM_PROFILE="none-of-these"))
+    assert outcome.status == 1
+    assert "profile 'none-of-these' is not installed" in texts(facts, "option", False)[0]
 
 
 def test_values_reach_the_terminal_without_control_characters(build_program: Compile) -> None:

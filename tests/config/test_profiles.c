@@ -326,6 +326,22 @@ static void refused_when_it_cannot_be_taken(void **state) {
     profile_accept = NULL;
 }
 
+// Its options have their origin; of its size classes this line alone tells.
+static void verbose_names_the_profile_in_force(void **state) {
+    (void)state;
+    char expected[512];
+    LOAD(profile("size_class=48\nsize_class=65536\nprewarm=48:5\n"), "HAKMEM_VERBOSE=1");
+    const char *line = strstr(said, "hakmem: profile ");
+    assert_non_null(line);
+    snprintf(expected, sizeof expected, "%-32s %s (2 size classes, 1 made ready)\n",
+             "hakmem: profile", profile_path);
+    assert_string_equal(line, expected);
+    LOAD(profile("size_class=48\n"), "HAKMEM_VERBOSE=1");
+    assert_null(strstr(said, "made ready"));
+    LOAD("HAKMEM_VERBOSE=1");
+    assert_null(strstr(said, "made ready"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profiles_count_whole_or_not_at_all),
@@ -337,6 +353,7 @@ int main(void) {
         cmocka_unit_test(names_are_looked_for_beside_the_library),
         cmocka_unit_test(names_that_are_none),
         cmocka_unit_test(refused_when_it_cannot_be_taken),
+        cmocka_unit_test(verbose_names_the_profile_in_force),
     };
     return cmocka_run_group_tests(tests, loading_setup, loading_teardown);
 }

@@ -102,8 +102,9 @@ def test_a_profile_that_is_refused_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "other.profile").write_text("hakmem_version=9.9.9\nretain_slabs=3\n")
     done = tune("--check", "other.profile", "--runs", 5, "--", "true", cwd=tmp_path)
     assert done.status == 2, done.stderr
-    assert "true did not take the profile: hakmem: profile '" in done.stderr
-    assert "hakmem_version '9.9.9' is not" in done.stderr
+    # What was refused is a copy of its own, of which nobody needs to know.
+    assert "true did not take the profile: hakmem_version '9.9.9' is not" in done.stderr
+    assert "/tmp/" not in done.stderr and "default is used" not in done.stderr
     (tmp_path / "own.profile").write_text("retain_slabs=3\n")
     done = tune("--check", "own.profile", "--runs", 5, "--", "true", cwd=tmp_path)
     assert done.status in (0, 1, 3), done.stderr

@@ -1,15 +1,20 @@
 """What the kernel reads of a program before it starts it: the identification of an ELF file, the
-processor it is for, and the loader it asks for. Nothing else of the format is read here."""
+processor it is for, and the loader it asks for; and the build id, which a profile may name. Nothing
+else of the format is read here."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 MAGIC = b"\x7fELF"
 PT_DYNAMIC = 2
 PT_INTERP = 3
+PT_NOTE = 4
+NT_GNU_BUILD_ID = 3
+NOTES_BYTES_MAX = 64 << 10
 PROGRAM_HEADERS_MAX = 512
 PATH_BYTES_MAX = 4096
 
@@ -84,3 +89,43 @@ def _read(file: BinaryIO, header: bytes, bits: int, order: str) -> Program:
             file.seek(offset)
             loader = file.read(min(length, PATH_BYTES_MAX)).split(b"\0")[0].decode(errors="replace")
     return Program(bits, machine, loader, dynamic)
+
+
+def read_build_id(path: Path) -> str | None:
+    """The GNU build id of a program of 64 bits; empty when it has none, None when that cannot be
+    told."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+            if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
+                return None
+            return _read_build_id(file, header, "<" if header[5] == 1 else ">")
+    except (struct.error, OSError, ValueError):
+        return None
+
+
+def _read_build_id(file: BinaryIO, header: bytes, order: str) -> str:
+    (table,) = struct.unpack_from(order + "Q", header, 32)
+    entry_bytes, count = struct.unpack_from(order + "HH", header, 54)
+    for index in range(min(count, PROGRAM_HEADERS_MAX)):
+        file.seek(table + index * entry_bytes)
+        kind, offset, length, align = struct.unpack(order + "I4xQ16xQ8xQ", file.read(56))
+        # Notes aligned to 8 are of another kind (.note.gnu.property).
+        if kind == PT_NOTE and align <= 4:
+            file.seek(offset)
+            found = _build_id_among(file.read(min(length, NOTES_BYTES_MAX)), order)
+            if found:
+                return found
+    return ""
+
+
+def _build_id_among(notes: bytes, order: str) -> str:
+    at = 0
+    while at + 12 <= len(notes):
+        name_bytes, bytes_, kind = struct.unpack_from(order + "III", notes, at)
+        name = at + 12
+        start = name + (name_bytes + 3) // 4 * 4
+        if kind == NT_GNU_BUILD_ID and notes[name : name + name_bytes] == b"GNU\0":
+            return notes[start : start + bytes_].hex()
+        at = start + (bytes_ + 3) // 4 * 4
+    return ""

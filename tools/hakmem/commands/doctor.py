@@ -117,7 +117,7 @@ def _machine(project: Project) -> list[Finding]:
     if version is not None:
         findings.append(version)
     findings.append(_library(project))
-    findings.extend(variable_findings(os.environ, project))
+    findings.extend(variable_findings(os.environ, project, version=project.version))
     findings.extend(machine.examine())
     try:
         can_run = project.library.is_file() or not build.missing_tools()

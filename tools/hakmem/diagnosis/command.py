@@ -19,6 +19,7 @@ from hakmem.project import Project
 PROBE = "/bin/true"
 TIMEOUT_S = 60
 VERBOSE = re.compile(r"hakmem: (\w+) +(\S*) +\((.+)\)")
+NOT_INSTALLED = re.compile(r"hakmem: (profile '.*' is (?:not installed|no name).*)")
 UNREMARKABLE = ("default", "mode")
 
 
@@ -28,9 +29,11 @@ def examine(
     """`environment` is what the program would be given, without the library. Its arguments count
     for the loader's own name alone: they tell what that starts."""
     findings: list[Finding] = []
+    program: Path | None = None
     try:
         target = preload.examine(command[0], environment)
         started = command[1:] if preload.is_loader(target.program) else []
+        program = Path(target.program) if not preload.is_loader(target.program) else None
         if not library.is_file():
             raise HakmemError(f"{library} is not built yet; `make lib` builds it")
         preload.require_same_architecture(target, library)
@@ -46,7 +49,7 @@ def examine(
         findings += _options(preloaded)
     except HakmemError as error:
         findings.append(Finding("program", False, str(error)))
-    findings += variable_findings(environment, project)
+    findings += variable_findings(environment, project, version=project.version, program=program)
     return [*findings, *machine.examine()]
 
 
@@ -63,8 +66,9 @@ def _options(preloaded: Mapping[str, str]) -> list[Finding]:
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return [Finding("option", None, f"{PROBE} did not say what is in effect: {error}")]
-    return [
+    found = [
         Finding("option", None, f"{name}={value} ({origin})")
         for name, value, origin in VERBOSE.findall(said)
         if name == "mode" or (origin not in UNREMARKABLE and name != "verbose")
     ]
+    return found + [Finding("option", False, text) for text in NOT_INSTALLED.findall(said)]

@@ -50,6 +50,7 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     exe = _exe(proc)
     findings = [Finding("process", None, _who(pid, proc, exe))]
     snapshot, unreadable = None, None
+    program: Path | None = proc / "exe"
     try:
         snapshot = look(pid)
     except (GoneError, KernelError):
@@ -62,6 +63,7 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
             if modules[0].name != exe:
                 text = f"{modules[0].name}, started by the name of its loader"
                 findings.append(Finding("program", None, text))
+                program = None
             findings += _service(modules, snapshot, unreadable, proc, project)
     except BindingError as error:
         if running_thread(pid) is None:
@@ -83,6 +85,8 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
             root=proc / "root",
             directory=proc / "cwd",
             others=[option.name for option in snapshot.options] if snapshot is not None else (),
+            version=snapshot.version if snapshot is not None else None,
+            program=program,
         )
     return [*findings, *machine.examine(proc)]
 

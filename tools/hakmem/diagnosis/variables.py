@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from hakmem import elf
 from hakmem.diagnosis.finding import Finding
 from hakmem.errors import HakmemError
 from hakmem.options import BLANKS, Option, OptionTable, read_options
 from hakmem.project import Project
+from hakmem.tune import profile_file
 from hakmem.tune.format import read_format
 
 # Sources of several options, which are no options themselves.
@@ -24,10 +26,12 @@ def variable_findings(
     root: Path = Path("/"),
     directory: Path = Path(),
     others: Collection[str] = (),
+    version: str | None = None,
+    program: Path | None = None,
 ) -> list[Finding]:
     """Each with what is wrong about it: what the library ignores is not all right. `root` and
     `directory`: where paths begin for the program. `others`: options that its library has beyond
-    this tree's."""
+    this tree's. `version` of the library, and the `program`'s file, where they are known."""
     table = read_options(project.options_table)
     findings = []
     for name, value in sorted(environment.items()):
@@ -36,7 +40,7 @@ def variable_findings(
         if name == CONF:
             problem = _conf_problem(value, table, others)
         elif name == PROFILE:
-            problem = _profile_problem(value, project, table, root, directory)
+            problem = _profile_problem(value, project, table, root, directory, version, program)
         elif name == "LD_PRELOAD":
             problem = None
         else:
@@ -70,7 +74,13 @@ def _conf_problem(text: str, table: OptionTable, others: Collection[str]) -> str
 
 
 def _profile_problem(
-    value: str, project: Project, table: OptionTable, root: Path, directory: Path
+    value: str,
+    project: Project,
+    table: OptionTable,
+    root: Path,
+    directory: Path,
+    version: str | None,
+    program: Path | None,
 ) -> str | None:
     """Of a file; what is installed under a name is the library's to find."""
     if "/" not in value:
@@ -86,14 +96,14 @@ def _profile_problem(
         # What we may not look at, the process perhaps may.
         return None if isinstance(error, PermissionError) else f"{error.strerror}".lower()
     try:
-        from hakmem.tune import profile_file
-    except ImportError:
-        # It needs more than Python itself, which a program can be examined without.
-        return None
-    try:
-        profile_file.read(path, table, read_format(project))
+        profile = profile_file.read(path, table, read_format(project))
     except HakmemError as error:
         return f"{error}".removeprefix(f"{path}: ")
+    if version is not None and profile.version not in ("", version):
+        return f"it is for hakmem {profile.version}, and this is {version}"
+    build_id = elf.read_build_id(program) if profile.build_id and program is not None else None
+    if build_id is not None and build_id != profile.build_id.lower():
+        return f"it is for another program or build, of the build id {profile.build_id}"
     return None
 
 

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hakmem.inspect.units import PAGE_BYTES as PAGE_BYTES
+from hakmem.inspect.units import REQUEST_STEP_BYTES as REQUEST_STEP_BYTES
+
 Table = npt.NDArray[Any]
 Words = npt.NDArray[np.uint64]
 
-PAGE_BYTES = 64 << 10
 SUPERSLAB_PAGES = 64
 SUPERSLAB_BYTES = PAGE_BYTES * SUPERSLAB_PAGES
-REQUEST_STEP_BYTES = 16  # of Snapshot.requests
 
 
 class RunKind(IntEnum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem.errors import UsageError
-from hakmem.inspect.model import PAGE_BYTES, REQUEST_STEP_BYTES
+from hakmem.inspect.units import PAGE_BYTES, REQUEST_STEP_BYTES
 from hakmem.options import BLANKS, SIZE_SUFFIXES, Option, OptionTable
 from hakmem.tune.format import Format
 

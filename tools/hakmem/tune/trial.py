@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ from hakmem.tune.profile_file import Profile, render
 from hakmem.tune.proposal import Change, Goal, compose
 from harness.figures import SAME_WITHIN, Ratio, paired_ratio
 
+# What the library says of a profile that it does not take begins so.
+REFUSAL = re.compile(r"^hakmem: profile '.*?'(?: line \d+:)? ")
 # Less is not worth a profile, however certain.
 LEAST_GAIN = 0.01
 # While screening: so much better, or it is left out. Times of so few runs say little: what seems to
@@ -91,7 +94,9 @@ def _require_taken(profile: Profile, done: Run) -> None:
     """Without this the default would be compared with itself."""
     if profile.is_empty or done.largest is None or done.largest.profile:
         return
-    why = done.refusal or "its options are read by nobody (AT_SECURE), or it changed HAKMEM_PROFILE"
+    # The file that it names is a copy, which is gone by now.
+    refusal = REFUSAL.sub("", done.refusal).removesuffix("; the default is used")
+    why = refusal or "its options are read by nobody (AT_SECURE), or it changed HAKMEM_PROFILE"
     raise RunFailedError(f"{Path(done.largest.exe).name} did not take the profile: {why}")
 
 
