@@ -233,7 +233,10 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     while (index < limit) {
         const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
-        const uintptr_t stop = align_down(slab->start + end * block_bytes, page_bytes);
+        // Behind the last block nothing is anybody's: the page that it ends in goes as a whole.
+        const uintptr_t stop = end == slab->block_count
+                                   ? slab->start + slab->page_count * PAGE_BYTES
+                                   : align_down(slab->start + end * block_bytes, page_bytes);
         if (start < stop && stop - start >= bytes_min) {
             purged.bytes += purge_part((void *)start, stop - start, &purged.calls);
         }
