@@ -136,7 +136,7 @@ def sparse_slabs(snapshot: Snapshot) -> Iterator[Finding]:
             "Blocks of this size that live long lie scattered among short-lived ones. Allocate the "
             "long-lived ones together, at start or from a thread of their own, and whole slabs "
             f"become free; {_setting(snapshot, 'slab_purge_delay_ms')} says when free pages inside "
-            "slabs are given back.",
+            "slabs are given back. A page with one live block stays, whatever is set.",
             pinned,
         )
 
