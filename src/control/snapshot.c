@@ -203,6 +203,7 @@ static int write_all(int descriptor) {
     write_header(&writer);
     write_text(&writer, "comm", "/proc/self/comm");
     write_text(&writer, "cmdline", "/proc/self/cmdline");
+    write_text(&writer, "auxv", "/proc/self/auxv");
     write_locks(&writer, HAKMEM_SNAPSHOT_LOCKED);
     write_root(&writer);
     write_strings(&writer);

@@ -130,6 +130,35 @@ def test_snapshot_that_the_process_writes(truth: Path, tmp_path: Path) -> None:
     ).keys()
 
 
+@pytest.mark.parametrize("how", ["own writer", "gcore", "snapshot"])
+def test_program_that_is_not_called_as_its_file(tmp_path: Path, how: str) -> None:
+    """As one that a link to it starts, what interprets a script, or one that renamed itself."""
+    program = compile_program("truth.c", tmp_path / "truth")
+    link = tmp_path / "called"
+    link.symlink_to(program)
+    environment = preloaded(
+        HAKMEM_SNAPSHOT_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
+    )
+    with running([link, "2", "3000", tmp_path / "blocks"], environment) as process:
+        ready(process)
+        alive = take(str(process.pid), freeze=True)
+        file = tmp_path / f"core.{process.pid}"
+        if how == "gcore":
+            words = ["gcore", "-o", str(tmp_path / "core"), str(process.pid)]
+            subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
+        elif how == "own writer":
+            write_core(process.pid, file)
+        else:
+            process.send_signal(signal.SIGUSR2)
+            file = tmp_path / f"hakmem.{process.pid}.1.snapshot"
+            assert await_message(process) == f"hakmem: snapshot: {file}\n"
+    written = take(str(file))
+    assert (alive.name, alive.exe) == ("called", str(program))
+    require_same(alive, written)
+    if written.waterfall is not None:
+        assert next(row.bytes for row in written.waterfall.rows if row.name == "program") > 0
+
+
 def test_saved_json(truth: Path, tmp_path: Path) -> None:
     with running([truth, "4", "3000", tmp_path / "blocks"]) as process:
         await_ready(process)

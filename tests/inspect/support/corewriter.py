@@ -11,7 +11,7 @@ from pathlib import Path
 from hakmem.inspect.process import ProcessSource
 
 PAGE_BYTES = 4096
-NT_PRPSINFO, NT_FILE = 3, 0x46494C45
+NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PT_LOAD, PT_NOTE = 1, 4
 
 
@@ -34,6 +34,7 @@ def write_core(pid: int, path: Path) -> None:
     table = b"".join(struct.pack("<QQQ", area.start, area.end, 0) for area in files)
     names = b"".join(area.name.encode() + b"\0" for area in files)
     notes = _process_note(source)
+    notes += _note(NT_AUXV, (source.place / "auxv").read_bytes())
     notes += _note(NT_FILE, struct.pack("<QQ", len(files), PAGE_BYTES) + table + names)
     dumped = [area for area in areas if area.readable and area.private and area.writable]
     # The first page of each file, for its build id, as the kernel does.

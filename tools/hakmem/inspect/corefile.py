@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.memory import Area, PieceSource
 from hakmem.inspect.model import Origin
+from hakmem.inspect.programfile import find_program
 
 MAGIC = b"\x7fELF"
 EXECUTE, WRITE, READ = 1, 2, 4
@@ -58,10 +59,13 @@ class CoreSource(PieceSource):
         self._areas = tuple(self._name_areas(segments))
 
     def _take_notes(self, notes: list[dict[str, Any]]) -> None:
+        auxv = b""
         for note in notes:
             if note["n_type"] == "NT_PRPSINFO":
                 self.pid = int(note["n_desc"]["pr_pid"])
                 self.name = _text(note["n_desc"]["pr_fname"])
+            elif note["n_type"] == "NT_AUXV":
+                auxv = note["n_desc"]
             elif note["n_type"] == "NT_FILE":
                 names = note["n_desc"]["filename"]
                 rows = note["n_desc"]["Elf_Nt_File_Entry"]
@@ -69,9 +73,7 @@ class CoreSource(PieceSource):
                     (int(row["vm_start"]), int(row["vm_end"]), _text(name))
                     for row, name in zip(rows, names, strict=False)
                 ]
-        self.exe = next(
-            (name for _, _, name in self.files if Path(name).name[:15] == self.name), ""
-        )
+        self.exe = find_program(auxv, self.files, self.name)
 
     def _name_areas(self, segments: list[tuple[int, int, int, int, int]]) -> Iterator[Area]:
         names = {start: name for start, _, name in self.files}

@@ -13,6 +13,7 @@ from hakmem.inspect.errors import DamagedError, InspectError
 from hakmem.inspect.memory import Addresses, Area, Bytes, Mask, PieceSource
 from hakmem.inspect.model import Origin
 from hakmem.inspect.process import parse_areas
+from hakmem.inspect.programfile import find_program
 
 MAGIC = b"hakmem-snapshot\0"
 MAJOR = 1
@@ -83,9 +84,8 @@ class SnapshotSource(PieceSource):
         self.smaps = texts.get("smaps", b"").decode(errors="replace")
         maps = texts.get("maps", b"").decode(errors="replace")
         self._areas = parse_areas(maps or self.smaps)
-        self.exe = next(
-            (area.name for area in self._areas if Path(area.name).name[:15] == self.name), ""
-        )
+        files = ((area.start, area.end, area.name) for area in self._areas if area.is_file)
+        self.exe = find_program(texts.get("auxv", b""), files, self.name)
 
     def areas(self) -> tuple[Area, ...]:
         return self._areas
