@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from hakmem.inspect.errors import InspectError
+from hakmem.inspect.errors import GoneError, InspectError
 from hakmem.inspect.freeze import Freeze
 from hakmem.inspect.targets import take
+from hakmem.watch import has_ended
 from tests.cli.support import clean_environment
 from tests.inspect.support.targets import (
     ROOT,
@@ -189,6 +190,57 @@ def test_a_freeze_that_fails_lets_go_of_what_it_had(
     while progress(process)[1] == before:
         assert time.monotonic() < deadline
     require_going_on(process)
+
+
+def before_first_stop(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Acts when all threads are seized, and none is stopped yet."""
+    interrupt = Freeze._interrupt
+    acted: list[object] = []
+
+    def act_first(self: Freeze, numbers: Sequence[int], deadline: float) -> None:
+        if not acted:
+            acted.append(act())
+        interrupt(self, numbers, deadline)
+
+    monkeypatch.setattr(Freeze, "_interrupt", act_first)
+
+
+def await_end_of_main(pid: int) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while not has_ended(Path(f"/proc/{pid}")):
+        assert time.monotonic() < deadline
+
+
+def test_one_that_is_killed_meanwhile_has_ended(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its main thread nobody is told before he has asked for all others."""
+
+    def kill() -> None:
+        process.kill()
+        await_end_of_main(process.pid)
+
+    before_first_stop(monkeypatch, kill)
+    with pytest.raises(GoneError, match="has ended"):
+        take(str(process.pid), freeze=True)
+    assert process.wait(timeout=HANG_SECONDS) == -signal.SIGKILL
+
+
+def test_main_thread_that_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compile_program("ended.c", tmp_path / "ended")
+    with running([program, "later"]) as process:
+        await_line(process, "started")
+
+        def end_main() -> None:
+            go_on(process)
+            await_line(process, "ready")
+            await_end_of_main(process.pid)
+
+        before_first_stop(monkeypatch, end_main)
+        snapshot = take(str(process.pid), freeze=True)
+        assert snapshot.frozen and snapshot.notes == ()
+        process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 0
 
 
 def tracers(pid: int) -> list[int]:

@@ -155,6 +155,11 @@ class Freeze:
                 del self._threads[number]
                 return
             if waited == 0:
+                if number == self.pid and has_ended(self._place(number)):
+                    # A main thread is told of last of all, when what we have of the others is too.
+                    self._ended.add(number)
+                    del self._threads[number]
+                    return
                 if time.monotonic() > deadline:
                     raise InspectError(
                         f"process {self.pid} cannot be stopped: thread {number} waits in the "
