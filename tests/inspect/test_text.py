@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from hakmem.inspect.model import Decision
 from hakmem.inspect.targets import take
 from hakmem.inspect.text import render
 from hakmem.render import Style
@@ -31,6 +32,45 @@ def test_one_heap_says_what_is_of_it_alone() -> None:
     assert "4,321" in said
     assert "held back" not in render(snapshot, PLAIN, heap=1)
     assert "alone" not in render(snapshot, PLAIN)
+
+
+def test_nothing_that_a_target_says_moves_the_cursor() -> None:
+    """Of JSON anybody may have written every word; of a process its own tables have them."""
+    evil = "\x1b[2J\n"
+    made = make_snapshot()
+    assert made.research is not None and made.waterfall is not None and made.events
+    research = replace(
+        made.research,
+        operations={evil: next(iter(made.research.operations.values()))},
+        histograms=tuple(
+            replace(histogram, name=evil, unit=evil) for histogram in made.research.histograms
+        ),
+        hits={evil: 1},
+        free_hits={evil: 1},
+    )
+    rows = tuple(replace(row, name=evil, note=evil) for row in made.waterfall.rows)
+    snapshot = replace(
+        made,
+        name=evil,
+        exe=evil,
+        version=evil,
+        build_id=evil,
+        mode=evil,
+        options=tuple(
+            replace(option, name=evil, text=evil, origin=evil) for option in made.options
+        ),
+        heaps=tuple(replace(heap, state=evil, thread_name=evil) for heap in made.heaps),
+        events=tuple(replace(event, kind=evil, arguments={evil: 1}) for event in made.events),
+        decisions=(Decision(1, 1, 1, evil, 16, 1, 2, evil, 3),),
+        research=research,
+        waterfall=replace(made.waterfall, rows=rows),
+        notes=(evil,),
+    )
+    said = render(snapshot, PLAIN, everything=True)
+    assert "?[2J?" in said
+    assert "\x1b" not in said
+    assert len(said.splitlines()) == said.count("\n")
+    assert not [line for line in said.splitlines() if line.startswith("[2J")]
 
 
 def test_a_name_that_is_no_utf_8(tmp_path: Path) -> None:

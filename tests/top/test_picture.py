@@ -58,7 +58,8 @@ def test_every_column_sorts_both_ways() -> None:
 
 
 def test_names_reach_the_terminal_without_control_characters() -> None:
-    snapshot = replace(make_snapshot(), name="evil\x1b[2J\n")
+    evil = "evil\x1b[2J\n"
+    snapshot = replace(make_snapshot(), name=evil, version=evil, mode=evil)
     view = View(1, False, None, snapshot, {}, ())
     assert tables.processes([view]).rows[0].cells[1].text == "evil?[2J?"
     assert "\x1b" not in frame.frame_text([view], drawing.UNICODE, PLAIN, deep=True)

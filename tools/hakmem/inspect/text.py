@@ -50,8 +50,8 @@ def render(
     snapshot: Snapshot, style: Style, *, heap: int | None = None, everything: bool = False
 ) -> str:
     """`heap`: only this one's classes, and its row of the heaps; `everything`: no table is cut
-    short."""
-    lines = list(_heading(snapshot))
+    short. Of what the target, or JSON of anybody, calls things nothing moves the cursor."""
+    lines = [plain(line) for line in _heading(snapshot)]
     if heap is not None:
         lines.append(f"Size classes and heaps: of heap {heap} alone. All else: of the whole heap.")
     sections: list[tuple[str, Iterable[str]]] = [("heap", _totals(snapshot))]
@@ -71,30 +71,30 @@ def render(
         sections.append(("decisions of the learner, the latest last", _decisions(snapshot)))
     if snapshot.events or snapshot.events_lost:
         sections.append(("events, the latest last", _events(snapshot, everything)))
-    sections.append(("what stands out", _findings(snapshot, style)))
-    for title, body in sections:
-        written = list(body)
-        if written:
-            lines += ["", style.strong(title), *written]
+    written = [(title, [plain(line) for line in body]) for title, body in sections]
+    written.append(("what stands out", list(_findings(snapshot, style))))
+    for title, body in written:
+        if body:
+            lines += ["", style.strong(title), *body]
     return "\n".join(lines) + "\n"
 
 
 def _heading(snapshot: Snapshot) -> Iterator[str]:
     what = {"process": "process", "core": "core of process", "snapshot": "snapshot of process"}
-    program = plain(snapshot.exe or snapshot.name)
+    program = snapshot.exe or snapshot.name
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_ns / 1e9))
-    yield f"{what[snapshot.origin]} {snapshot.pid} {plain(snapshot.name)} ({program})"
+    yield f"{what[snapshot.origin]} {snapshot.pid} {snapshot.name} ({program})"
     build = f", build {snapshot.build_id[:12]}" if snapshot.build_id else ""
-    yield f"hakmem {plain(snapshot.version)}{build}, mode {plain(snapshot.mode)}, as of {when}"
+    yield f"hakmem {snapshot.version}{build}, mode {snapshot.mode}, as of {when}"
     if snapshot.frozen:
         yield "It stood still while it was read: every figure is exact."
     elif snapshot.unsettled_share:
         yield unsettled_text(snapshot)
     for note in snapshot.notes[:NOTES_SHOWN]:
-        yield f"note: {plain(note)}"
+        yield f"note: {note}"
     changed = [option for option in snapshot.options if option.origin != "default"]
     if changed:
-        words = [f"{o.name}={plain(o.text)} ({o.origin})" for o in changed]
+        words = [f"{o.name}={o.text} ({o.origin})" for o in changed]
         yield "options: " + ", ".join(words)
 
 
@@ -126,7 +126,7 @@ def _waterfall(snapshot: Snapshot) -> Iterator[str]:
     rows = [
         (
             row.name.replace("_", " "),
-            plain(row.note),
+            row.note,
             _signed(row.bytes),
             _share_of(row.bytes, waterfall.rss_bytes),
         )
@@ -212,7 +212,7 @@ def _heaps(snapshot: Snapshot, heap: int | None, everything: bool) -> Iterator[s
     shown = chosen if everything else chosen[:HEAPS_SHOWN]
 
     def thread(row: Heap) -> str:
-        name = plain(row.thread_name) or "-"
+        name = row.thread_name or "-"
         return f"{name} {row.thread_id}" if row.thread_id else name
 
     rows = [
@@ -373,7 +373,7 @@ def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:
             when = f"{event.ticks:>14} ticks"
         else:
             when = f"{(event.time_ns - last) / 1e6:>12.3f} ms"
-        who = plain(names.get(event.thread_id, "")) or str(event.thread_id or "-")
+        who = names.get(event.thread_id, "") or str(event.thread_id or "-")
         words = ", ".join(
             f"{name} {value:#x}" if name == "address" else f"{name.replace('_', ' ')} {value:,}"
             for name, value in event.arguments.items()
@@ -386,6 +386,6 @@ def _events(snapshot: Snapshot, everything: bool) -> Iterator[str]:
 def _findings(snapshot: Snapshot, style: Style) -> Iterator[str]:
     paint = {Severity.WARN: style.bad, Severity.NOTE: style.strong, Severity.GOOD: style.good}
     for finding in findings(snapshot):
-        yield f"  {paint[finding.severity](finding.severity):<5} {plain(finding.text)}"
+        yield f"  {paint[finding.severity](f'{finding.severity:<5}')} {plain(finding.text)}"
         if finding.advice:
             yield f"        {style.faint(plain(finding.advice))}"

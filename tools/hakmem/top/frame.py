@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hakmem.inspect import jsonform
+from hakmem.inspect.errors import plain
 from hakmem.render import Json, Style, size
 from hakmem.top import drawing, tables
 from hakmem.top.drawing import Charset
@@ -48,7 +49,7 @@ def summary(view: View, charset: Charset, width: int = SPARKLINE_WIDTH) -> list[
         return [f"{view.pid} {name}: {view.problem or 'not looked at yet'}"]
     gauges = snapshot.gauges
     rss = view.rss_bytes[-1] if view.rss_bytes else 0
-    head = f"{view.pid} {name}, hakmem {snapshot.version} {snapshot.mode}"
+    head = f"{view.pid} {name}, hakmem {plain(snapshot.version)} {plain(snapshot.mode)}"
     if view.ended:
         head += ", ENDED: its last picture"
     elif view.problem is not None:
