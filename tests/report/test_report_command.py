@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hakmem.inspect import jsonform
+from hakmem.report import series
 from tests.cli.support import HAKMEM, Outcome, call, clean_environment
 from tests.inspect.support.corewriter import write_core
 from tests.inspect.support.synthetic import make_snapshot
@@ -84,13 +85,17 @@ def test_page_goes_to_standard_output_without_a_file(tmp_path: Path) -> None:
         (["{json}", "-o", "/nowhere/heap.html"], "No such file"),
         (["{json}", "--series", "{json}"], "schema"),
         (["{json}", "--freeze"], "only a living process"),
+        (["{series}", "--freeze"], "only a living process"),
         ([], "required"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_2(tmp_path: Path, arguments: list[str], words: str) -> None:
     saved = tmp_path / "heap.json"
     saved.write_text(json.dumps(jsonform.encode(make_snapshot(superslab_count=1), "totals")))
-    outcome = report(*(argument.format(json=saved) for argument in arguments))
+    recorded = tmp_path / "heap.jsonl"
+    lines = (series.header(1, 1.0), jsonform.encode(make_snapshot(superslab_count=1), "totals"))
+    recorded.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    outcome = report(*(argument.format(json=saved, series=recorded) for argument in arguments))
     assert (outcome.status, outcome.stdout) == (2, b"")
     assert words in outcome.stderr and "Traceback" not in outcome.stderr
 

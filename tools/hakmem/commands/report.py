@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hakmem.environment import enter
-from hakmem.errors import EXIT_USAGE, HakmemError
+from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
 from hakmem.inspect.files import damage_told, named
 from hakmem.output import write_whole
 from hakmem.project import find_project
@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     target = options.target
     told = None
     if not targets.is_process(target) and series.is_series(Path(target)):
+        if options.freeze:
+            raise UsageError("only a living process can be frozen")
         told = series.read(Path(target))
         snapshot = told.last
     else:
