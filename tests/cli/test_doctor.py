@@ -420,6 +420,22 @@ def test_setting_that_was_ignored_counts(
         assert len(wrong) == 1 and f"{name}={value}: ignored, because {problem}" in wrong[0]
 
 
+def test_environment_that_no_shell_makes(build_program: Compile) -> None:
+    """Of several variables of one name the library takes the first; what has no '=' is none."""
+    words = ["HAKMEM_RETAIN_SLABS=bad", "HAKMEM_ODD", "LD_PRELOAD=/nowhere/libhakmem.so"]
+    before: list[str | Path] = [build_program("environment.c"), *words, "--"]
+    nap = build_program("nap.c")
+    environment = {"LD_PRELOAD": str(library()), "HAKMEM_RETAIN_SLABS": "7"}
+    with napping(nap, before, **environment) as pid:
+        _, facts = examine(pid)
+    assert texts(facts, "variable", False) == []
+    told = texts(facts, "variable")
+    assert "HAKMEM_RETAIN_SLABS=7" in told
+    # Of the loader's own it is the last.
+    assert "LD_PRELOAD=/nowhere/libhakmem.so" in told
+    assert "LD_PRELOAD names /nowhere/libhakmem.so" in str(facts["findings"])
+
+
 def test_threads_are_counted(build_program: Compile) -> None:
     with napping(build_program("nap.c"), LD_PRELOAD=str(library())) as pid:
         _, facts = examine(pid)

@@ -187,9 +187,25 @@ def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "a.profile"
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(ProfileError, match="is not a text file"):
+    file.write_bytes(b"retain_slabs=2\n\0")
+    with pytest.raises(ProfileError, match="line 2: a NUL byte is no text"):
         read(file, TABLE, FORMAT)
+
+
+def test_comments_may_be_in_any_encoding(tmp_path: Path) -> None:
+    """As for the library."""
+    file = tmp_path / "a.profile"
+    file.write_bytes(b"# caf\xe9\nretain_slabs=2\n")
+    assert read(file, TABLE, FORMAT).settings == (Setting("retain_slabs", "2"),)
+    done = call([PROGRAM], environment=preloaded(HAKMEM_PROFILE=str(file)))
+    assert (done.status, done.stderr) == (0, "")
+    file.write_bytes(b"retain_slabs=\xe9\n")
+    with pytest.raises(ProfileError, match="line 1: retain_slabs: "):
+        read(file, TABLE, FORMAT)
+    assert (
+        "the default is used"
+        in call([PROGRAM], environment=preloaded(HAKMEM_PROFILE=str(file))).stderr
+    )
 
 
 def test_reasons_stand_above_their_lines() -> None:

@@ -179,16 +179,17 @@ def _is_missing(path: Path) -> bool:
 
 
 def _environment(proc: Path) -> dict[str, str] | None:
-    """As the program was given it; None when it cannot be read."""
+    """As the program was given it; None when it cannot be read. Of several variables of one name
+    the library takes the first, and the loader the last."""
     try:
-        data = (proc / "environ").read_bytes()
+        data = (proc / "environ").read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return None
-    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
-    return {
-        name.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")
-        for name, _, value in pairs
-    }
+    environment: dict[str, str] = {}
+    for name, equals, value in (entry.partition("=") for entry in data.split("\0")):
+        if equals and (name not in environment or name == "LD_PRELOAD"):
+            environment[name] = value
+    return environment
 
 
 def _exe(proc: Path) -> str:

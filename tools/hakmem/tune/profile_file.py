@@ -213,7 +213,7 @@ def parse(text: str, table: OptionTable, limits: Format) -> Profile:
     """What a profile says; ProfileError names the line that is wrong. Comments are left out. What
     only the process can tell is left to the library: its build id, its version, and the limits
     that the environment sets."""
-    if len(text.encode()) > limits.file_bytes_max:
+    if len(text.encode(errors="surrogateescape")) > limits.file_bytes_max:
         raise ProfileError(f"the profile is larger than {limits.file_bytes_max} bytes")
     reading = _Reading(table, limits)
     for number, line in enumerate(text.split("\n"), 1):
@@ -242,8 +242,7 @@ def read(path: Path, table: OptionTable, limits: Format) -> Profile:
     try:
         with path.open("rb") as file:
             data = file.read(limits.file_bytes_max + 1)
-        return parse(data.decode(), table, limits)
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: is not a text file") from None
+        # A comment may be in any encoding.
+        return parse(data.decode(errors="surrogateescape"), table, limits)
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}") from None
