@@ -159,6 +159,21 @@ def test_mode_and_options_reach_the_library(summarise: Summarise) -> None:
     assert {process["mode"] for process in summary.facts["processes"]} == {"lean"}
 
 
+def test_what_is_set_wins_over_its_other_name(run: Run) -> None:
+    """Of several variables the library takes the first."""
+    outcome = run(
+        "true",
+        options=["--set", "refill_blocks=7", "--set", "verbose=1"],
+        environment=clean_environment(
+            HAKMEM_POOL_REFILL_BATCH="9", HAKMEM_PREWARM_BLOCKS="5", HAKMEM_RETAIN_SLABS="3"
+        ),
+    )
+    shown = [line.split()[1:] for line in outcome.stderr.splitlines()]
+    assert ["refill_blocks", "7", "(environment)"] in shown
+    assert ["prewarm", "5", "(environment)"] in shown
+    assert ["retain_slabs", "3", "(environment)"] in shown
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -140,9 +140,17 @@ def _own_environment() -> dict[str, str]:
     return environment
 
 
-def _environment(library: str, directory: Path, settings: dict[str, str]) -> dict[str, str]:
+def _environment(
+    library: str, directory: Path, settings: dict[str, str], table: OptionTable
+) -> dict[str, str]:
+    # By an option's other name our caller may have set what the command line sets.
+    others = {
+        f"HAKMEM_{alias.upper()}"
+        for alias, name in table.aliases
+        if f"HAKMEM_{name.upper()}" in settings
+    }
     return {
-        **_own_environment(),
+        **{name: value for name, value in _own_environment().items() if name not in others},
         **settings,
         "HAKMEM_REPORT": str(directory),
         "LD_PRELOAD": preload.preload_value(library, os.environ.get("LD_PRELOAD")),
@@ -193,9 +201,8 @@ def _conclude(
 
 def run(options: argparse.Namespace) -> int:
     project = find_project()
-    settings = settings_environment(
-        read_options(project.options_table), options.mode, options.settings
-    )
+    table = read_options(project.options_table)
+    settings = settings_environment(table, options.mode, options.settings)
     command = [options.program, *options.arguments]
     target = preload.examine(options.program, os.environ)
     library = options.library if options.library is not None else ensure_library(project)
@@ -205,7 +212,8 @@ def run(options: argparse.Namespace) -> int:
     directory = _report_directory()
     try:
         preloaded = _preloadable_path(library, directory)
-        running = Running(target.path, command, _environment(preloaded, directory, settings))
+        environment = _environment(preloaded, directory, settings, table)
+        running = Running(target.path, command, environment)
         ended = running.wait()
         facts = analysis.summarise(
             schema.read_reports(directory),
