@@ -71,6 +71,12 @@ def _damaged(**changes: object) -> dict[str, Any]:
     return dict(facts)
 
 
+def _crowded() -> object:
+    """Runs of which each has more blocks than a slab can."""
+    runs = jsonform.encode(make_snapshot(superslab_count=1), "runs")["runs"]
+    return {**runs, "block_count": [65535] * len(runs["block_count"])}
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
@@ -82,6 +88,8 @@ def _damaged(**changes: object) -> dict[str, Any]:
         (_damaged(runs={}), "missing"),
         (_damaged(planes={"free": {"words": 1, "zlib_base64": "!"}}), "no whole snapshot"),
         (_damaged(planes={"free": {"words": 1 << 60, "zlib_base64": ""}}), "too long"),
+        (_damaged(planes={"free": jsonform._pack(np.zeros(1 << 16, np.uint64))}), "too long"),
+        (_damaged(runs=_crowded()), "more blocks than fit"),
         (_damaged(superslabs={"start": []}), "missing"),
         (_damaged(origin="dream"), "dream"),
         (_damaged(taken_ns=10**30), "taken_ns is out of range"),

@@ -22,6 +22,7 @@ from hakmem.inspect.errors import InspectError
 from hakmem.inspect.model import (
     HEAP_CLASS,
     RUN,
+    SLAB_BLOCKS_MAX,
     SUPERSLAB,
     BlockState,
     RunKind,
@@ -38,8 +39,6 @@ Json = dict[str, Any]
 # What earlier versions did not write.
 ADDED = "unsettled_bytes"
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
-# 64 TiB of the smallest blocks; more is no heap.
-PLANE_BYTES_MAX = 1 << 40
 # In the year 2262; what is shown of a moment is not made for later ones.
 MOMENT_NS_MAX = (1 << 63) - 1
 ROWS_MAX = 1 << 28
@@ -100,8 +99,9 @@ def decode(facts: object) -> Snapshot:
             if field.name in TABLES:
                 values[field.name] = _table(TABLES[field.name], value)
             elif field.name == "planes":
+                words = _plane_words(values["runs"])
                 values["planes"] = {
-                    BlockState[name.upper()]: _unpack(plane) for name, plane in value.items()
+                    BlockState[name.upper()]: _unpack(plane, words) for name, plane in value.items()
                 }
             else:
                 values[field.name] = _typed(hints[field.name], value, field.name)
@@ -170,9 +170,18 @@ def _table(dtype: np.dtype[Any], columns: Any) -> Table:
     return table
 
 
-def _unpack(plane: Any) -> Words:
+def _plane_words(runs: Table) -> int:
+    """What the slabs have blocks for: a few bytes can be packed to any length."""
+    slabs = runs[runs["kind"] == RunKind.SLAB]
+    counts = slabs["block_count"].astype(np.int64)
+    if len(slabs) and int(counts.max()) > SLAB_BLOCKS_MAX:
+        raise ValueError("a slab has more blocks than fit")
+    return int(((counts + 63) // 64).sum())
+
+
+def _unpack(plane: Any, words_max: int) -> Words:
     wanted = plane["words"] * 8
-    if not 0 <= wanted <= PLANE_BYTES_MAX:
+    if not 0 <= wanted <= words_max * 8:
         raise ValueError("a plane is too long")
     packed = base64.b64decode(plane["zlib_base64"], validate=True)
     data = zlib.decompressobj().decompress(packed, wanted + 1)

@@ -8,12 +8,11 @@ import numpy as np
 
 from hakmem.inspect.errors import DamagedError
 from hakmem.inspect.memory import MemorySource
-from hakmem.inspect.model import PAGE_BYTES, SUPERSLAB_PAGES, SizeClass
+from hakmem.inspect.model import PAGE_BYTES, SLAB_BLOCKS_MAX, SUPERSLAB_PAGES, SizeClass
 from hakmem.inspect.root import Root
 
 SIZE_CLASSES_MAX = 256
 NODE_BYTES_MAX = 1 << 16
-SLAB_BLOCKS_MAX = SUPERSLAB_PAGES * 64
 STRUCTURES = {
     "list": ("next",),
     "lock": ("state", "generation"),
