@@ -13,10 +13,18 @@ import pytest
 from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
 from hakmem.render import Style
+from hakmem.report import series
 from hakmem.report.growth import GREW, INCONCLUSIVE, PASSED, Limits, compare, judge
 from hakmem.report.growthtext import render
 from tests.cli.support import HAKMEM, Outcome, call
 from tests.inspect.support.synthetic import make_snapshot
+from tests.inspect.support.targets import (
+    await_line,
+    compile_program,
+    inspect,
+    preloaded,
+    running,
+)
 from tests.report.support.grower import Grower
 
 MIB = 1 << 20
@@ -90,6 +98,34 @@ def test_live_memory_is_all_that_the_program_holds() -> None:
     totals = jsonform.decode(json.loads(json.dumps(jsonform.encode(snapshot, "totals"))))
     with_gauges = replace(totals, gauges={"large_blocks": 3, "large_bytes": large})
     assert compare(with_gauges, with_gauges).live.bytes_after == growth.live.bytes_after
+
+
+def test_classes_of_one_size_are_one() -> None:
+    """A profile of few size classes has its last one in all places behind it, without a slab."""
+    made = make_snapshot()
+    last = made.classes[-1]
+    unused = replace(last, index=last.index + 1, live_blocks=0, slabs=0, slab_bytes=0)
+    snapshot = replace(made, classes=(*made.classes, unused))
+    live = compare(made, made).live.bytes_after
+    assert last.live_blocks > 0
+    assert compare(snapshot, snapshot).live.bytes_after == live
+    facts = json.loads(json.dumps(jsonform.encode(snapshot, "totals")))
+    assert series.point_of(facts).live_bytes[last.block_bytes] == last.live_bytes
+
+
+def test_a_leak_of_the_last_class_of_a_profile(tmp_path: Path) -> None:
+    profile = tmp_path / "few.profile"
+    profile.write_text("size_class=1024\nsize_class=65536\n", encoding="ascii")
+    program = compile_program("many.c", tmp_path / "many")
+    for blocks in (1, 40):
+        environment = preloaded(HAKMEM_PROFILE=str(profile))
+        with running([program, str(blocks), "60000", "1"], environment) as process:
+            await_line(process, "ready")
+            done = inspect("--json", "--freeze", process.pid)
+        (tmp_path / f"{blocks}.json").write_text(done.stdout, encoding="ascii")
+    files = [tmp_path / "1.json", tmp_path / "40.json"]
+    outcome = call([*HAKMEM, "diff", *files, "--fail-above", "1M"])
+    assert outcome.status == GREW, outcome.stdout
 
 
 def test_new_blocks_are_named_and_kept_mappings_are_none() -> None:

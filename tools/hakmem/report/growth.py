@@ -84,10 +84,12 @@ def _pair(
 
 
 def _classes(snapshot: Snapshot) -> dict[int, tuple[str, int, int]]:
-    return {
-        row.block_bytes: (f"{row.block_bytes:,} B", row.live_blocks, row.live_bytes)
-        for row in snapshot.classes
-    }
+    found: dict[int, tuple[str, int, int]] = {}
+    for row in snapshot.classes:
+        # With the classes of a profile all places behind the last one are of its size, too.
+        name, count, held = found.get(row.block_bytes, (f"{row.block_bytes:,} B", 0, 0))
+        found[row.block_bytes] = (name, count + row.live_blocks, held + row.live_bytes)
+    return found
 
 
 def is_same_process(before: Snapshot, after: Snapshot) -> bool:

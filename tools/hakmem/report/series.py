@@ -8,7 +8,7 @@ last line that was cut short, because its writer was killed or the disk was full
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,19 @@ def point_of(facts: Json) -> Point:
             taken_ns=jsonform.require_moment(int(facts["taken_ns"])),
             rss_bytes=int(waterfall["rss_bytes"]),
             rows={str(row["name"]): int(row["bytes"]) for row in waterfall["rows"]},
-            live_bytes={
-                int(row["block_bytes"]): int(row["block_bytes"]) * int(row["live_blocks"])
-                for row in facts["classes"]
-            },
+            live_bytes=_live_bytes(facts["classes"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no snapshot of a series: {error}") from None
+
+
+def _live_bytes(classes: Iterable[Json]) -> dict[int, int]:
+    """By block size, which with a profile's classes more than one row may have."""
+    found: dict[int, int] = {}
+    for row in classes:
+        size = int(row["block_bytes"])
+        found[size] = found.get(size, 0) + size * int(row["live_blocks"])
+    return found
 
 
 def _lines(path: Path) -> Iterator[bytes]:
