@@ -66,6 +66,18 @@ def test_learned_tables_are_legal(moments: list[dict[int, int]], heaps: int) -> 
         assert size - below <= max(32, below / 3)
 
 
+def test_a_table_is_learned_where_a_profile_of_few_classes_is_in_force() -> None:
+    """The places behind its last class repeat that one."""
+    in_force = [64, 1024, *[SMALL_BYTES_MAX] * 70]
+    fitted = learn(demand({24: 20000, 1040: 3000}), in_force)
+    table = list(fitted.table)
+    assert {32, 1040, SMALL_BYTES_MAX} <= set(table)
+    assert table == sorted(set(table)) and len(table) <= len(in_force)
+    for below, top in itertools.pairwise([0, *table]):
+        assert top - below <= max(below / 3, 32)
+    assert fitted.saved_bytes > 0
+
+
 def test_a_size_that_is_asked_for_often_is_a_class() -> None:
     fitted = learn(demand({8208: 10_000, 100: 10}), DEFAULT)
     assert 8208 in fitted.table

@@ -118,7 +118,7 @@ def candidates(demand: Demand, default: Sequence[int]) -> list[int]:
     room = max(0, CANDIDATES_MOST - len(needed))
     asked = asked[np.argsort(weight[asked], kind="stable")[::-1][:room]]
     top = SMALL_BYTES_MAX // REQUEST_STEP_BYTES
-    return sorted({int(step) for step in asked if 0 < step <= top} | needed)
+    return _without_gaps(sorted({int(step) for step in asked if 0 < step <= top} | needed))
 
 
 def too_far(below: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.bool_]:
@@ -126,6 +126,20 @@ def too_far(below: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.bool_]:
     step = np.maximum(below * STEP_SHARE_MOST, STEP_BYTES_MOST / REQUEST_STEP_BYTES)
     far: npt.NDArray[np.bool_] = top - below > step
     return far
+
+
+def _without_gaps(places: Sequence[int]) -> list[int]:
+    """With places between those that are too far from each other to be neighbours: the table that
+    a profile of few classes has in force leaves none of its own."""
+    found: list[int] = []
+    below = 0
+    for place in places:
+        while too_far(np.array([below]), place)[0]:
+            below += max(int(below * STEP_SHARE_MOST), STEP_BYTES_MOST // REQUEST_STEP_BYTES)
+            found.append(below)
+        found.append(place)
+        below = place
+    return found
 
 
 def fit(

@@ -84,7 +84,9 @@ def table_change(recording: Recording) -> tuple[Change | None, Fitted]:
     default = [row.block_bytes for row in recording.size_classes]
     fitted = learn(demand_of(recording), default)
     resident = max(moment.rss_bytes for moment in recording.moments)
-    if fitted.saved_bytes < TABLE_SHARE_LEAST * max(resident, 1) or fitted.table == tuple(default):
+    # With a profile's classes the places behind the last one repeat it.
+    is_same = fitted.table == tuple(dict.fromkeys(default))
+    if fitted.saved_bytes < TABLE_SHARE_LEAST * max(resident, 1) or is_same:
         return None, fitted
     reason = (
         f"{len(fitted.table)} size classes for the sizes that were asked for: blocks, slack and "
