@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from hakmem import analysis, render
 from hakmem.analysis import Verdict
-from hakmem.schema import ProofLine, Report, parse_report, read_reports, unwritten
+from hakmem.schema import REPORT_BYTES_MAX, ProofLine, Report, parse_report, read_reports, unwritten
 from hakmem.spawn import Ended
 from hakmem.watch import Image, file_name
 from tests.cli.support import call, clean_environment, library
@@ -299,6 +300,17 @@ def test_inherited_counters_are_taken_off(real_report: bytes) -> None:
     struct.pack_into("=Q", data, 4096 + 8 * inherited, 40)
     found = parse_report(bytes(data))
     assert found is not None and found.books["refills"] == 60
+
+
+def test_what_is_not_written_costs_nothing(real_report: bytes) -> None:
+    """Zeros to the end of the file, in a run of thousands of processes in each of thousands."""
+    whole = real_report.ljust(REPORT_BYTES_MAX, b"\0")
+    tracemalloc.start()
+    found = parse_report(whole)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is not None and found.proof
+    assert peak_bytes < 3 * REPORT_BYTES_MAX
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 1000, 4095, 4096, 5000, 16384, 16500])

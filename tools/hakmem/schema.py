@@ -85,8 +85,14 @@ class Report:
         return self.books.get("peak_rss_bytes", 0)
 
 
+def _text(data: bytes) -> str:
+    """Up to the first zero byte: what follows is a megabyte of them in most reports, each of which
+    would be a string of its own if all of it were split."""
+    return data.partition(b"\0")[0].decode(errors="surrogateescape")
+
+
 def _header(data: bytes) -> dict[str, str]:
-    text = data[:HEADER_BYTES].split(b"\0")[0].decode(errors="surrogateescape")
+    text = _text(data[:HEADER_BYTES])
     pairs = (line.partition(" ") for line in text.split("\n"))
     return {key: value for key, _, value in pairs}
 
@@ -99,7 +105,7 @@ def _books(data: bytes, count: int) -> list[int]:
 
 
 def _proof(data: bytes) -> Iterator[ProofLine]:
-    text = data[PROOF_OFFSET:].split(b"\0")[0].decode(errors="surrogateescape")
+    text = _text(data[PROOF_OFFSET:])
     for line in text.split("\n"):
         columns = line.split("\t")
         if len(columns) == 5:
