@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import venv
 from pathlib import Path
@@ -15,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("HAKMEM_LIBRARY", ROOT / "build/release/libhakmem.so")).resolve()
 
 
-def program(command: str, *, own_allocator: bool = False, **inputs: str) -> sweep.Program:
-    return sweep.Program("program", ("bash",), command, inputs, own_allocator)
+def program(command: str, *other_mallocs: str, **inputs: str) -> sweep.Program:
+    return sweep.Program("program", ("bash",), command, inputs, other_mallocs)
 
 
 def swept(one: sweep.Program, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -64,13 +65,57 @@ def test_misuse_that_a_program_hides_is_told(capsys: pytest.CaptureFixture[str])
     assert "hakmem complained" in said
 
 
-def test_an_allocator_of_its_own_is_taken_as_told(capsys: pytest.CaptureFixture[str]) -> None:
-    failed, _ = swept(program("echo text", own_allocator=True), capsys)
-    assert failed == 0
+OWN_MALLOC = ROOT / "tests/cli/programs/own_malloc.c"
+PRELOADS_ANOTHER = (
+    f"cc -shared -fPIC -o own.so {OWN_MALLOC} && LD_PRELOAD=$PWD/own.so:$LD_PRELOAD ls | wc -l"
+)
+STARTS_WITHOUT = "ls; env -u LD_PRELOAD sleep 2"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (PRELOADS_ANOTHER, "hakmem run does not prove it: calloc of /usr/bin/ls leads to /"),
+        (STARTS_WITHOUT, "hakmem run does not prove it: /usr/bin/sleep: was started"),
+    ],
+)
+def test_what_another_malloc_served_is_told(
+    command: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its output and status are the same, and it ran without hakmem, or with a part of it."""
+    failed, said = swept(program(command, text=""), capsys)
+    assert failed == 1
+    assert f"program: fast: {told}" in said
+    assert f"; hardened: {told}" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [("echo text", ["any"]), (PRELOADS_ANOTHER, ["ls", "wc"]), (STARTS_WITHOUT, ["sleep"])],
+)
+def test_another_malloc_is_taken_as_told(
+    command: str, others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed, said = swept(program(command, *others, text=""), capsys)
+    assert failed == 0, said
+
+
+def test_hakmem_run_itself_must_conclude(tmp_path: Path) -> None:
+    """Without its summary nothing is proved."""
+    assert sweep.read_proof(tmp_path / "none").doubts
+
+
+def test_a_verdict_has_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "summary"
+    told = {"processes": [], "absent": [], "unwritten": [], "verdict": "partial", "active": False}
+    file.write_text(json.dumps(told))
+    assert [one.text for one in sweep.read_proof(file).doubts] == ["partial without a reason"]
+    file.write_text(json.dumps({**told, "verdict": "active", "active": True}))
+    assert not sweep.read_proof(file).doubts
 
 
 def test_what_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    absent = sweep.Program("program", ("no-such-package",), "true", {}, own_allocator=False)
+    absent = sweep.Program("program", ("no-such-package",), "true", {}, ())
     assert sweep.sweep([absent], ["fast"], LIBRARY) != 0, "a sweep of nothing shows nothing"
     said = capsys.readouterr().out
     assert "program: not installed (no-such-package)" in said
@@ -106,9 +151,9 @@ def test_packages_from_pypi(
     package_of_pypi(tmp_path / "venv", "zope-one", "1.0", "the package's")
     assert sweep.sweep([row], ["fast"], LIBRARY) == 0
     assert capsys.readouterr().out.startswith("row: the same\n")
-    assert sweep.run(row, {}).output == "the package's"
+    assert sweep.run(row).output == "the package's"
     other = dataclasses.replace(row, pypi=(), command="command -v python || echo none")
-    assert "venv" not in sweep.run(other, {}).output
+    assert "venv" not in sweep.run(other).output
 
 
 def test_lists_are_well_formed() -> None:
