@@ -153,6 +153,20 @@ def test_report_that_could_not_be_written_is_no_other_malloc() -> None:
     assert summarise([good], [child]).verdict is Verdict.PARTIAL
 
 
+def test_program_that_had_hakmem_and_left_no_file_is_no_other_malloc() -> None:
+    good, child = report(*GOOD), image(11, "/bin/sandboxed", "/bin/p")
+    seen = replace(child, has_library=True)
+    beside = summarise([good], [image(10, "/bin/p"), seen])
+    assert (beside.verdict, beside.absent) == (Verdict.UNPROVED, ())
+    assert [(row.pid, row.reason) for row in beside.unwritten] == [(11, analysis.MADE_NO_REPORT)]
+    alone = summarise([], [replace(image(10, "/bin/p"), has_library=True)])
+    assert (alone.verdict, alone.served_nothing) == (Verdict.UNPROVED, False)
+    # A child between vfork and exec; one that has a report; one that could write none.
+    for quiet in (replace(seen, exe="/bin/p"), replace(seen, pid=10, inner_pid=10, exe="/bin/p")):
+        assert summarise([good], [quiet]).verdict is Verdict.ACTIVE
+    assert told(summarise([good], [seen], unwritten=[11])) == [(11, "/bin/sandboxed")]
+
+
 def test_report_that_could_not_be_written_hides_nothing_else() -> None:
     good = report(*GOOD)
     static = image(11, "/bin/static", "/bin/p")

@@ -187,6 +187,20 @@ def test_child_whose_files_are_limited_is_not_proved(
     assert summary.facts["absent"] == []
 
 
+def test_program_that_may_make_no_file_is_not_proved(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    """As what man runs in its sandbox: it runs on hakmem, and not on another malloc."""
+    fileless, nap = build_program("fileless.c"), build_program("nap.c")
+    for command in ([fileless, nap, "500"], ["sh", "-c", f"{fileless} {nap} 500"]):
+        summary = summarise(*command)
+        assert (summary.status, summary.facts["verdict"]) == (0, "unproved")
+        (row,) = summary.facts["unwritten"]
+        assert row["exe"] == str(nap)
+        assert row["reason"].startswith("hakmem was loaded, but made no report")
+        assert summary.facts["absent"] == []
+
+
 @pytest.mark.parametrize("kept_bytes", [0, 4096, 5000])
 def test_report_cut_short_does_not_kill_the_program(tmp_path: Path, kept_bytes: int) -> None:
     """As what rotates logs does to a file that it keeps."""

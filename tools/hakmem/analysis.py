@@ -17,6 +17,10 @@ UNWRITTEN = (
     "hakmem was loaded, but could not write its report: its files are limited (ulimit -f), or the"
     " disk is full"
 )
+MADE_NO_REPORT = (
+    "hakmem was loaded, but made no report: it may make no files (a sandbox, a root of its own), or"
+    " was ended at its start"
+)
 LEFT_NO_REPORT = "left no report: it did not load hakmem, or ended before it could"
 # Files that every process brings a malloc or the C++ operators with, there to be replaced.
 SYSTEM_ALLOCATORS = ("libc.so.", "ld-linux", "libstdc++.so.", "libc++.so.", "libc++abi.so.")
@@ -276,7 +280,22 @@ def find_absent(
     return tuple(
         Absent(image.pid, image.exe, reason or LEFT_NO_REPORT)
         for image, reason in found
-        if reason is not None or image.inner_pid not in unwritten
+        if not image.has_library and (reason is not None or image.inner_pid not in unwritten)
+    )
+
+
+def find_mute(
+    reports: Sequence[Report], images: Sequence[Image], unwritten: Collection[int]
+) -> tuple[Absent, ...]:
+    """Programs in which hakmem was seen, and that could not even make a file to write to."""
+    reported = {(report.pid, file_name(report.exe)) for report in reports}
+    return tuple(
+        Absent(image.pid, image.exe, MADE_NO_REPORT)
+        for image in images
+        if image.has_library
+        and (image.inner_pid, image.exe) not in reported
+        and image.exe != image.parent_exe
+        and image.inner_pid not in unwritten
     )
 
 
@@ -328,13 +347,16 @@ def summarise(
     processes = _with_kernels_peak(processes, images, ended)
     absent = list(find_absent(reports, images, explain, unwritten))
     root = Image(ended.pid, ended.pid, None, program, None)
-    root_loaded = ended.pid in unwritten or any(
-        report.pid == ended.pid and not report.forked for report in reports
+    mute = find_mute(reports, images, unwritten)
+    root_loaded = (
+        ended.pid in unwritten
+        or any(program.pid == ended.pid for program in mute)
+        or any(report.pid == ended.pid and not report.forked for report in reports)
     )
     if not root_loaded and not any(image.pid == ended.pid for image in absent):
         # It was gone before the first look.
         absent.insert(0, Absent(root.pid, root.exe, explain(root) or LEFT_NO_REPORT))
-    silent = find_unwritten(unwritten, images, reports, absent, root)
+    silent = find_unwritten(unwritten, images, reports, absent, root) + mute
     verdicts = {process.verdict for process in processes}
     if not silent and (not processes or verdicts == {Verdict.INACTIVE}):
         verdict = Verdict.INACTIVE

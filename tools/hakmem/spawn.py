@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hakmem import watch
 from hakmem.errors import EXIT_SIGNAL, CannotExecuteError, HakmemError, NotFoundError
@@ -89,10 +90,16 @@ def _start(path: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 class Running:
     """The started program. Create it in the main thread: it takes over the process's signals."""
 
-    def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        library: Path | None = None,
+    ) -> None:
         self.started = time.monotonic()
         self.pid = _start(path, arguments, environment)
-        self.watch = Watch(self.pid)
+        self.watch = Watch(self.pid, library)
         self._forward_later: list[tuple[float, int]] = []
 
     def wait(self) -> Ended:

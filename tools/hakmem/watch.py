@@ -21,12 +21,15 @@ INTERVAL_GROWTH = 1.4
 # A look may take this share of the time at most.
 SHARE_MAX = 0.05
 PROCESSES_MAX = 4096
+# A program has its libraries soon after it was started; many that lack one are not asked forever.
+LOOKS_FOR_LIBRARY = 4
 DELETED = " (deleted)"
 
 
 @dataclass
 class Image:
-    """One program that one process ran. `inner_pid` is its number in its own pid namespace."""
+    """One program that one process ran. `inner_pid` is its number in its own pid namespace.
+    `has_library`: that which the watch looks for was seen there; otherwise it is not known."""
 
     pid: int
     inner_pid: int
@@ -34,6 +37,8 @@ class Image:
     exe: str
     preload: str | None
     peak_rss_bytes: int = 0
+    has_library: bool = False
+    looks: int = 0
 
 
 @dataclass
@@ -43,8 +48,9 @@ class _Known:
 
 
 class Watch:
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, library: Path | None = None) -> None:
         self.root = root
+        self.library_name = library.resolve().name if library is not None else None
         self.known: dict[tuple[int, str], _Known] = {}
         self.alive: set[int] = {root}
         self.interval_s = INTERVAL_FIRST_S
@@ -91,7 +97,15 @@ class Watch:
         elif image.preload is None:
             image.preload = _preload(place) or ("" if _exe(place) == exe else None)
         image.peak_rss_bytes = max(image.peak_rss_bytes, _peak_rss_bytes(status))
+        self._look_for_library(image, place)
         return exe
+
+    def _look_for_library(self, image: Image, place: Path) -> None:
+        if self.library_name is None or image.has_library or image.looks == LOOKS_FOR_LIBRARY:
+            return
+        image.looks += 1
+        # A program that followed by exec meanwhile has mappings of its own.
+        image.has_library = _maps_file(place, self.library_name) and _exe(place) == image.exe
 
 
 def _peak_rss_bytes(status: str) -> int:
@@ -122,6 +136,15 @@ def _exe(place: Path) -> str | None:
         return file_name(str((place / "exe").readlink()))
     except OSError:
         return None
+
+
+def _maps_file(place: Path, name: str) -> bool:
+    """By its name, since a process may have another root."""
+    try:
+        maps = (place / "maps").read_bytes()
+    except OSError:
+        return False
+    return re.search(rb"/%s$" % re.escape(os.fsencode(name)), maps, re.MULTILINE) is not None
 
 
 def _inner_pid(pid: int) -> int:

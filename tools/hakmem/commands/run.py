@@ -213,7 +213,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         preloaded = _preloadable_path(library, directory)
         environment = _environment(preloaded, directory, settings, table)
-        running = Running(target.path, command, environment)
+        # To be seen in a process shows something of a hakmem alone.
+        looked_for = library if preload.carries_hakmem(library) else None
+        running = Running(target.path, command, environment, looked_for)
         ended = running.wait()
         facts = analysis.summarise(
             schema.read_reports(directory),
