@@ -140,7 +140,7 @@ def test_program_that_is_not_called_as_its_file(tmp_path: Path, how: str) -> Non
         HAKMEM_SNAPSHOT_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
     )
     with running([link, "2", "3000", tmp_path / "blocks"], environment) as process:
-        ready(process)
+        await_ready(process)
         alive = take(str(process.pid), freeze=True)
         file = tmp_path / f"core.{process.pid}"
         if how == "gcore":
