@@ -153,6 +153,10 @@ static struct thread_cache *make_cache(void) {
         return NULL;
     }
     cache_init(cache, ++registry.last_id);
+    // As every lock while a fork is under way: its end gives them all back, and nobody else may have one by then.
+    if (unlikely(lock_passes_for_fork())) {
+        lock_acquire(&cache->heap.lock);
+    }
     cache->next_all = atomic_load_relaxed(&registry.all);
     atomic_store_release(&registry.all, cache);
     atomic_bump_owned(&registry.count, 1u);

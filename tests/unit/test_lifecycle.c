@@ -671,12 +671,16 @@ static void test_fork_handlers_may_allocate(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, allocate_and_wait, &others), 0);
     pthread_barrier_wait(&barrier);
     fork_prepare();
+    // The heap that this thread has from now on is as little to be had by others as theirs are.
+    struct heap *heap = &lifecycle_attach()->heap;
+    assert_int_not_equal(atomic_load_relaxed(&heap->lock.state), 0);
     for (unsigned i = 0; i < 100; i++) {
         void *block = hakmem_alloc(i * 1000);
         assert_non_null(block);
         hakmem_dealloc(block);
     }
     fork_parent();
+    assert_int_equal(atomic_load_relaxed(&heap->lock.state), 0);
     check();
     pthread_barrier_wait(&barrier);
     pthread_join(thread, NULL);
