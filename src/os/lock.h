@@ -4,7 +4,7 @@
 // Rank order: fork handlers < huge < registry < heap < guarded < arena < page map < metadata. Two heap locks are held
 // together only by fork, which holds the registry's and takes all of them in its order, and where a thread
 // that holds its own heap's tries, never waits for, another's (thread/migration.c). Builds with
-// internal checks abort where a thread waits for a lock out of rank.
+// internal checks abort where a thread waits for a lock out of rank, and where one is given back that nobody holds.
 //
 // fork: the forking thread holds every lock while other fork handlers may still allocate in it.
 // While `lock_fork_owner` is set, that one thread passes through locks it already holds.

@@ -52,6 +52,14 @@ static int rank(void) {
     return 0;
 }
 
+// As where the call that takes it was forgotten.
+static int release(void) {
+    static struct lock heap;
+    lock_init(&heap, LOCK_RANK_HEAP);
+    lock_release(&heap);
+    return 0;
+}
+
 int main(int count, char **values) {
     if (count == 2 && strcmp(values[1], "race") == 0) {
         return race();
@@ -65,6 +73,9 @@ int main(int count, char **values) {
     if (count == 2 && strcmp(values[1], "rank") == 0) {
         return rank();
     }
-    fprintf(stderr, "usage: control race|overflow|shift|rank\n");
+    if (count == 2 && strcmp(values[1], "release") == 0) {
+        return release();
+    }
+    fprintf(stderr, "usage: control race|overflow|shift|rank|release\n");
     return 2;
 }
