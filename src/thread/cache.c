@@ -17,7 +17,7 @@ INSPECTABLE(no_node, cache_no_node);
 // The map of a cache that must not look anything up: only NULL passes address_max == 0.
 static page_entry_atomic no_page_map[1];
 
-bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
+void (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
 
 #define CACHE_WITHOUT_HEAP                                                             \
     {                                                                                  \

@@ -262,7 +262,7 @@ void cache_init(struct thread_cache *cache, uint32_t id);
 
 // Brings a slab with free blocks of a class into the heap of a cache that has none, from one that does not
 // need it; its lock is held. NULL, or set before the first cache is made (lifecycle.c).
-extern bool (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
+extern void (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
 
 // The step between hit and slow path, without a lock or the heap: a block from the depot when the
 // node is empty; NULL when there is none, or operations are diverted.

@@ -56,8 +56,8 @@ static void on_thread_exit(void *value) {
     lifecycle_detach();
 }
 
-static bool bring_slab(struct thread_cache *cache, uint64_t class_index) {
-    return migration_bring(lifecycle_caches(), cache, class_index);
+static void bring_slab(struct thread_cache *cache, uint64_t class_index) {
+    migration_bring(lifecycle_caches(), cache, class_index);
 }
 
 // In the code itself: a constant would be a page more that every start touches.

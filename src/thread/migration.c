@@ -70,7 +70,7 @@ static struct thread_cache *next_of(const struct thread_cache *cache, struct thr
     return cache->next_all == NULL ? all : cache->next_all;
 }
 
-bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index) {
+void migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index) {
     struct thread_cache *const first = cache->donor == NULL ? next_of(cache, all) : cache->donor;
     struct thread_cache *donor = first;
     for (unsigned visits = 0; donor != NULL && visits < VISITS; visits++) {
@@ -79,10 +79,9 @@ bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint6
         }
         donor = next_of(donor, all);
         if (donor == first) {
-            return false;
+            return;
         }
     }
     // One that had a slab is asked first the next time.
     cache->donor = donor;
-    return donor != NULL && heap_has_blocks(&cache->heap, class_index);
 }

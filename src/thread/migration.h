@@ -19,9 +19,9 @@
 #define MIGRATION_RELIEF_BYTES (128 * KIB)
 
 // Brings a slab with free blocks of the class into the calling thread's heap, whose lock is held and
-// which has none. False when no idle heap has one, as far as a few looks can tell. `all` is the first of
-// all caches.
-bool migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index);
+// which has none, if an idle heap has one as far as a few looks can tell. `all` is the first of all
+// caches.
+void migration_bring(struct thread_cache *all, struct thread_cache *cache, uint64_t class_index);
 
 // Milliseconds since the cache's thread took its last slow path, as far as visitors have seen. The lock of
 // its heap is held.

@@ -93,6 +93,22 @@ static void test_slabs_of_an_ended_thread(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+// Whichever heap has them, and whoever is asked before.
+static void test_slabs_of_one_among_several(void **state) {
+    (void)state;
+    struct worker workers[3];
+    lifecycle_attach();
+    for (unsigned i = 0; i < ARRAY_COUNT(workers); i++) {
+        worker_start_with(&workers[i], i == 1 ? BLOCK_BYTES : 8 * BLOCK_BYTES);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(workers); i++) {
+        worker_end(&workers[i]);
+    }
+    free_blocks(&workers[1], 0);
+    take_many(BLOCKS / 4);
+    assert_int_not_equal(counted(COUNTER_slabs_moved), 0);
+}
+
 // Every other block of a thread that sleeps is freed by this one.
 static void start_with_freed_blocks(struct worker *worker) {
     lifecycle_attach();
@@ -162,8 +178,10 @@ static void test_a_lone_heap_has_nobody_to_ask(void **state) {
     (void)state;
     struct thread_cache *cache = lifecycle_attach();
     lock_acquire(&cache->heap.lock);
-    assert_false(migration_bring(cache, cache, 5));
-    assert_false(migration_bring(cache, cache, 5));
+    for (unsigned i = 0; i < 2; i++) {
+        migration_bring(cache, cache, 5);
+        assert_false(heap_has_blocks(&cache->heap, 5));
+    }
     lock_release(&cache->heap.lock);
     take_many(BLOCKS);
     assert_int_equal(counted(COUNTER_slabs_moved), 0);
@@ -283,6 +301,7 @@ static void test_who_slept_takes_nobody_for_asleep(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slabs_of_an_ended_thread),
+        cmocka_unit_test(test_slabs_of_one_among_several),
         cmocka_unit_test(test_slabs_of_a_sleeping_thread_but_not_of_an_active_one),
         cmocka_unit_test(test_slabs_of_a_thread_that_collects_nothing),
         cmocka_unit_test(test_slabs_of_a_thread_with_nothing_to_collect),
