@@ -9,7 +9,9 @@
 #include "plain_runs.h"
 #include "space/arena.h"
 #include "space/page_map.h"
+#include "space/purge_pages.h"
 #include "space/space_hooks.h"
+#include "team.h"
 
 static void test_purge_by_the_clock(void **state) {
     (void)state;
@@ -89,6 +91,7 @@ static void test_what_a_run_grows_by_is_wanted_again(void **state) {
     (void)state;
     start_early();
     struct run *run = take_plain(1);
+    fake_os_pass_ms(9100);
     assert_int_equal(arena_purge(10100, 8 * MIB), 7 * PAGE_BYTES);
     assert_true(arena_extend(run, 4));
     assert_int_equal(asked_of->refault_bytes, 3 * PAGE_BYTES);
@@ -371,7 +374,14 @@ static void test_what_a_fork_in_a_purge_takes_stays(void **state) {
     (void)state;
     page_map_init();
     struct run *run = take_plain(8);
-    take_plain(SUPERSLAB_PAGES - 8);
+    struct run *other = take_plain(8);
+    take_plain(SUPERSLAB_PAGES - 16);
+    // However many purges there were: none of them is under way.
+    for (unsigned i = 0; i < 100; i++) {
+        arena_give(other);
+        assert_int_equal(arena_purge(0, ARENA_PURGE_ALL), 8 * PAGE_BYTES);
+        other = take_plain(8);
+    }
     arena_give(run);
     fake_os_watch(fork_and_take);
     assert_int_equal(arena_purge(0, ARENA_PURGE_ALL), 8 * PAGE_BYTES);
@@ -383,6 +393,29 @@ static void test_what_a_fork_in_a_purge_takes_stays(void **state) {
     // Noted no more.
     arena_fork_child();
     assert_int_equal(arena_check(), 0);
+}
+
+static unsigned begin_purges(uint64_t seed) {
+    (void)seed;
+    static const struct superslab superslab;
+    unsigned begun = 0;
+    while (purge_begin(&superslab, 1) != NULL) {
+        begun++;
+    }
+    return begun;
+}
+
+// Those of threads that are gone leave room for the child's own, in which it may fork again.
+static void test_purges_of_lost_threads_end_with_a_fork(void **state) {
+    (void)state;
+    struct team team;
+    team_start(&team, 1, 0, begin_purges);
+    const unsigned begun = team_join(&team);
+    assert_int_not_equal(begun, 0);
+    purge_fork_child();
+    assert_int_equal(begin_purges(0), begun);
+    purge_fork_child();
+    assert_int_equal(begin_purges(0), 0);
 }
 
 static uint64_t purged_bytes(void) {
@@ -519,6 +552,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
         cmocka_unit_test(test_what_a_fork_in_a_purge_takes_stays),
+        cmocka_unit_test(test_purges_of_lost_threads_end_with_a_fork),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
         cmocka_unit_test(test_wholly_free_superslabs_go_where_nothing_is_cleared),
         cmocka_unit_test(test_refused_purges_are_not_tried_at_each_free),
