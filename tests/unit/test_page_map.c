@@ -360,6 +360,23 @@ static void test_fallback_held(void **state) {
     check_held();
 }
 
+// A window without memory is told of, whichever of them it is, and opened by who asks again.
+static void test_flat_held_refused(void **state) {
+    (void)state;
+    start_flat();
+    const size_t bytes = 2 * WINDOW_BYTES;
+    const uintptr_t start = 300 * WINDOW_BYTES;
+    for (unsigned refused = 0; refused < 2; refused++) {
+        const uintptr_t place = start + refused * bytes;
+        assert_true(page_map_hold(bytes));
+        fake_os_fail(OS_MPROTECT, refused + 1, false);
+        assert_false(page_map_cover_held(place, bytes));
+        assert_true(page_map_cover(place, bytes));
+        page_map_set(place, bytes / PAGE_BYTES, 5);
+        check_entries_between(place, bytes / PAGE_BYTES, 5);
+    }
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flat),
@@ -377,6 +394,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_concurrent_cover),
         cmocka_unit_test(test_flat_held),
         cmocka_unit_test(test_fallback_held),
+        cmocka_unit_test(test_flat_held_refused),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

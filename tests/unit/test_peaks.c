@@ -147,6 +147,21 @@ static void test_more_huge_blocks_beside_fewer_runs_purge_nothing(void **state) 
     assert_int_equal(arena_check(), 0);
 }
 
+// What is kept is part of the sum: a block that takes it again is no growth.
+static void test_block_of_what_is_kept_purges_nothing(void **state) {
+    (void)state;
+    start();
+    struct huge *kept = make(3 * MIB);
+    make(4 * MIB);
+    drop(kept);
+    assert_int_equal(kept_bytes(), 3 * MIB);
+    arena_give(take_run(SUPERSLAB_BYTES));
+    make(3 * MIB);
+    assert_false(huge_has_kept());
+    assert_int_equal(dirty_bytes(), SUPERSLAB_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
 // Who takes runs and huge blocks by turns pays for that once: what made room and is wanted again may stay from then on.
 static void test_turns_of_runs_and_huge_blocks_purge_once(void **state) {
     (void)state;
@@ -202,6 +217,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_by_small_steps_purges_as_much),
         cmocka_unit_test(test_as_many_huge_blocks_beside_more_runs_purge),
         cmocka_unit_test(test_more_huge_blocks_beside_fewer_runs_purge_nothing),
+        cmocka_unit_test(test_block_of_what_is_kept_purges_nothing),
         cmocka_unit_test(test_turns_of_runs_and_huge_blocks_purge_once),
         cmocka_unit_test(test_turns_that_are_long_apart_purge_each_time),
         cmocka_unit_test(test_turns_of_a_clock_that_goes_back_purge_each_time),
