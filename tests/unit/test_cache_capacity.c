@@ -256,6 +256,26 @@ static void test_a_cache_beyond_its_share_starts_anew(void **state) {
     assert_in_range(cache->capacity_bytes, 1, 32 * MIB / 100);
 }
 
+// What was learned of a class is forgotten with its capacity, and its node serves again: however often.
+static void test_forgotten_knobs_leave_no_nodes_behind(void **state) {
+    (void)state;
+    start();
+    uint64_t bytes = 0;
+    for (unsigned round = 0; round < 1000; round++) {
+        give(SIZE_CLASS_64, take(SIZE_CLASS_64));
+        const uint32_t before = capacity(SIZE_CLASS_64);
+        assert_int_not_equal(before, 0);
+        cache_reset_knobs(cache);
+        assert_int_equal(capacity(SIZE_CLASS_64), before);  // nothing was learned
+        cache_set_limit(cache, SIZE_CLASS_64, before);
+        cache_reset_knobs(cache);
+        assert_int_equal(capacity(SIZE_CLASS_64), 0);
+        bytes = round < 10 ? metadata_bytes() : bytes;
+    }
+    assert_int_equal(metadata_bytes(), bytes);
+    check();
+}
+
 // An option that is made less while a thread runs counts at its next decay, also where the thread has its whole share.
 static void test_less_than_before_is_followed(void **state) {
     (void)state;
@@ -551,6 +571,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_all_caches_of_a_large_machine),
         cmocka_unit_test(test_shares_of_what_is_used_up),
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
+        cmocka_unit_test(test_forgotten_knobs_leave_no_nodes_behind),
         cmocka_unit_test(test_less_than_before_is_followed),
         cmocka_unit_test(test_prewarmed_capacity),
         cmocka_unit_test(test_refill_size),

@@ -150,6 +150,10 @@ static void test_resize_in_place(void **state) {
     assert_true(large_resize(run, 200000));
     check_entries(block, 200000, LARGE_ENTRY);
     assert_int_equal(page_map_get((uintptr_t)block + 4 * PAGE_BYTES), PAGE_ENTRY_NONE);
+    // The rest is anybody's.
+    char *rest = make(70000, PAGE_BYTES, false);
+    assert_ptr_equal(rest, block + 4 * PAGE_BYTES);
+    large_free(run_of(rest), (uintptr_t)rest);
     // Up to the next block, and no further.
     const size_t room = (size_t)(behind - block);
     assert_true(large_resize(run, room));

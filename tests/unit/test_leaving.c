@@ -427,6 +427,39 @@ static void stop_first(enum os_call call, void *start, size_t bytes) {
     }
 }
 
+static _Atomic(bool) comes_between;  // relaxed: of the one thread that waits
+
+// The call ends once its waiter has seen that it is under way, and before it sleeps: it must not be asleep then. The linker puts
+// this between leaving.c and fake_os.c.
+void __real_os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
+void __wrap_os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
+void __wrap_os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
+    if (word == &huge_table_state.left_count && atomic_load_relaxed(&comes_between)) {
+        atomic_store_relaxed(&comes_between, false);
+        sem_post(&released);
+        pthread_join(unmapping, NULL);
+        require(atomic_load_relaxed(word) != expected);
+    }
+    __real_os_futex_wait(word, expected);
+}
+
+static void test_call_that_ends_before_its_waiter_sleeps(void **state) {
+    (void)state;
+    page_map_init();
+    sem_init(&called, 0, 0);
+    sem_init(&released, 0, 0);
+    drop(make(5 * MIB));
+    fake_os_watch(stop_here);
+    assert_int_equal(pthread_create(&unmapping, NULL, unmap_all, NULL), 0);
+    sem_wait(&called);
+    atomic_store_relaxed(&comes_between, true);
+    huge_await_unmapping();
+    fake_os_watch(NULL);
+    assert_false(atomic_load_relaxed(&comes_between));
+    assert_int_equal(waiting_count(), 0);
+    assert_int_equal(huge_check(), 0);
+}
+
 // Threads that go on freeing would make a fork wait for ever: what comes while it waits is unmapped under the lock.
 static void test_no_call_begins_that_a_fork_must_wait_for(void **state) {
     (void)state;
@@ -560,6 +593,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_twice),
         cmocka_unit_test(test_copied_piece_is_cleared),
         cmocka_unit_test(test_who_must_wait_does),
+        cmocka_unit_test(test_call_that_ends_before_its_waiter_sleeps),
         cmocka_unit_test(test_no_call_begins_that_a_fork_must_wait_for),
         cmocka_unit_test(test_later_calls_are_not_waited_for),
         cmocka_unit_test(test_fork_waits_before_it_takes_locks),
