@@ -133,6 +133,26 @@ static void test_another_class_uses_them(void **state) {
     check();
 }
 
+// A block freed by another thread and by this one is told of before its slab is made into another, where nothing would be
+// left of it.
+static void test_a_double_free_in_one_is_told_of(void **state) {
+    (void)state;
+    options.abort = 0;
+    start();
+    learn(SIZE_CLASS_64);
+    void *block;
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_64, 1, &block), 1);
+    struct run *slab = slab_of(block);
+    assert_null(heap_publish_block(slab, block));
+    heap_put(&heap, &block, 1);
+    stderr_begin();
+    assert_true(heap_use_spare(&heap, SIZE_CLASS_1024));
+    assert_non_null(strstr(stderr_end(), "double free: 0x"));
+    assert_int_equal(slab->class_index, SIZE_CLASS_1024);
+    heap_collect(&heap);
+    check();
+}
+
 static void test_what_a_class_retains_is_not_spare(void **state) {
     (void)state;
     start();
@@ -401,6 +421,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_none_where_no_slab_is_retained),
         cmocka_unit_test(test_none_beyond_the_bound_of_free_memory),
         cmocka_unit_test(test_another_class_uses_them),
+        cmocka_unit_test(test_a_double_free_in_one_is_told_of),
         cmocka_unit_test(test_what_a_class_retains_is_not_spare),
         cmocka_unit_test(test_slabs_of_other_lengths_do_not),
         cmocka_unit_test(test_given_up_when_not_needed),
