@@ -275,19 +275,27 @@ static void test_want_of_memory(void **state) {
     check();
 }
 
+// Between all of them: no two begin alike.
 static void test_random_refill_differs_between_heaps(void **state) {
     (void)state;
+    enum { HEAPS = 8, BLOCKS = 63 };
     options.random_refill = 1;
     start();
-    void *mine[63];
-    void *others[63];
-    take(&heap, SIZE_CLASS_64, 63, mine);
-    take(&other, SIZE_CLASS_64, 63, others);
-    unsigned same = 0;
-    for (unsigned i = 0; i < 63; i++) {
-        same += (uintptr_t)mine[i] % PAGE_BYTES == (uintptr_t)others[i] % PAGE_BYTES;
+    static struct heap heaps[HEAPS];
+    static void *blocks[HEAPS][BLOCKS];
+    for (unsigned i = 0; i < HEAPS; i++) {
+        heap_init(&heaps[i], 10 + i);
+        assert_int_equal(take(&heaps[i], SIZE_CLASS_64, BLOCKS, blocks[i]), BLOCKS);
     }
-    assert_true(same < 20);
+    for (unsigned pair = 0; pair < HEAPS * HEAPS; pair++) {
+        void **const mine = blocks[pair / HEAPS];
+        void **const others = blocks[pair % HEAPS];
+        unsigned same = 0;
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            same += (uintptr_t)mine[i] % PAGE_BYTES == (uintptr_t)others[i] % PAGE_BYTES;
+        }
+        assert_true(mine == others || same < 20);
+    }
 }
 
 // ---- Frees by other threads ----
