@@ -395,6 +395,28 @@ static void test_what_a_fork_in_a_purge_takes_stays(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+// A stretch within a slab, in pieces of two pages of the machine, the last of one. All is counted, the bytes and the calls.
+static void test_a_stretch_goes_but_for_a_locked_piece(void **state) {
+    (void)state;
+    page_map_init();
+    const size_t page_bytes = os_page_bytes();
+    const size_t bytes = 127 * page_bytes;
+    char *start = (char *)take_plain(8)->start;
+    for (size_t locked = 0; locked < 127; locked += 63) {
+        memset(start, 7, bytes);
+        char *place = start + locked * page_bytes;
+        fake_os_lock(place, page_bytes);
+        unsigned calls = 0;
+        const size_t left_bytes = locked == 126 ? page_bytes : 2 * page_bytes;
+        assert_int_equal(purge_part(start, bytes, &calls), bytes - left_bytes);
+        assert_int_equal(calls, 1 + 64);
+        assert_int_equal(*place, 7);
+        for (size_t page = 0; page < 127; page++) {
+            assert_true(page / 2 == locked / 2 || start[page * page_bytes] == 0);
+        }
+    }
+}
+
 static unsigned begin_purges(uint64_t seed) {
     (void)seed;
     static const struct superslab superslab;
@@ -552,6 +574,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
         cmocka_unit_test(test_what_a_fork_in_a_purge_takes_stays),
+        cmocka_unit_test(test_a_stretch_goes_but_for_a_locked_piece),
         cmocka_unit_test(test_purges_of_lost_threads_end_with_a_fork),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
         cmocka_unit_test(test_wholly_free_superslabs_go_where_nothing_is_cleared),
