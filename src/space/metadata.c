@@ -41,7 +41,8 @@ static void push_gap(char *start, size_t units) {
     metadata.gap_lengths |= 1u << units;
 }
 
-// As a gap of whole pairs, and single units before and behind it.
+// As a gap of whole pairs, and a single unit before it: all ends at a multiple of PAIR_BYTES, what is fresh as every gap of
+// pairs.
 static void put_gap(char *start, const char *end) {
     if (start < end && (uintptr_t)start % PAIR_BYTES != 0) {
         push_gap(start, 1);
@@ -50,10 +51,6 @@ static void put_gap(char *start, const char *end) {
     const size_t pairs = (size_t)(end - start) / PAIR_BYTES;
     if (pairs != 0) {
         push_gap(start, pairs * PAIR_UNITS);
-        start += pairs * PAIR_BYTES;
-    }
-    if (start < end) {
-        push_gap(start, 1);
     }
 }
 
