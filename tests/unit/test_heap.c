@@ -275,6 +275,25 @@ static void test_want_of_memory(void **state) {
     check();
 }
 
+// A refill that finds few blocks in one slab takes the rest from the next, and no more than there is room for.
+static void test_refill_from_two_slabs_is_no_longer(void **state) {
+    (void)state;
+    start();
+    void *first[63];
+    void *second[63];
+    void *blocks[32] = {NULL};
+    const unsigned in_slab = size_classes[SIZE_CLASS_4096].block_count;
+    assert_in_range(in_slab, 12, 63);
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, in_slab, first), in_slab);
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, in_slab - 2, second), in_slab - 2);
+    heap_put(&heap, first, 10);
+    assert_int_equal(heap_take(&heap, SIZE_CLASS_4096, 6, blocks), 6);
+    assert_ptr_equal(slab_of(blocks[1]), slab_of(second[0]));
+    assert_ptr_equal(slab_of(blocks[2]), slab_of(first[0]));
+    assert_null(blocks[6]);
+    check();
+}
+
 // Between all of them: no two begin alike.
 static void test_random_refill_differs_between_heaps(void **state) {
     (void)state;
@@ -580,6 +599,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_second_slab_serves_the_rest),
         cmocka_unit_test(test_empty_slabs_are_kept_as_told),
         cmocka_unit_test(test_want_of_memory),
+        cmocka_unit_test(test_refill_from_two_slabs_is_no_longer),
         cmocka_unit_test(test_random_refill_differs_between_heaps),
         cmocka_unit_test(test_published_blocks_come_back),
         cmocka_unit_test(test_last_published_block_empties_the_slab),
