@@ -377,6 +377,19 @@ static void test_flat_held_refused(void **state) {
     }
 }
 
+// 128 windows, of which a block that begins and ends amid one has 126 for itself.
+static void test_as_many_are_held_as_there_is_room_for(void **state) {
+    (void)state;
+    start_flat();
+    const uint64_t before = metadata_bytes();
+    assert_false(page_map_hold(127 * WINDOW_BYTES));
+    assert_int_equal(metadata_bytes(), before);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(page_map_hold(126 * WINDOW_BYTES));
+        assert_int_equal(metadata_bytes() - before, 128 * DESCRIPTOR_BYTES);
+    }
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flat),
@@ -395,6 +408,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_flat_held),
         cmocka_unit_test(test_fallback_held),
         cmocka_unit_test(test_flat_held_refused),
+        cmocka_unit_test(test_as_many_are_held_as_there_is_room_for),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
