@@ -425,6 +425,19 @@ static void test_one_spare_superslab_is_kept(void **state) {
     }
     assert_int_equal(fake_os_calls(OS_MMAP), maps);
     assert_int_equal(fake_os_calls(OS_MUNMAP), unmaps);
+    // Nor are there new descriptors for those that come and go.
+    const uint64_t bytes = metadata_bytes();
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < 5; i++) {
+            take(i, SUPERSLAB_PAGES, PAGE_BYTES, false);
+        }
+        for (int i = 0; i < 5; i++) {
+            give(i);
+        }
+        arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
+    }
+    assert_int_equal(fake_os_calls(OS_MUNMAP), unmaps + 10 * 4);
+    assert_int_equal(metadata_bytes(), bytes);
     struct arena_totals totals;
     arena_totals(&totals);
     assert_int_equal(totals.mapped_bytes_max, 5 * SUPERSLAB_BYTES);
