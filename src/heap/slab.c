@@ -224,6 +224,10 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     const size_t page_bytes = os_page_bytes();
     struct slab_given_back purged = {0, 0};
     const unsigned limit = slab->tail_dirty ? slab->block_count : slab->fresh_index;
+    // What is behind is no block's, or has never been: the page that the last one ends in goes as a whole.
+    const uintptr_t limit_end = slab->tail_dirty
+                                    ? slab->start + slab->page_count * PAGE_BYTES
+                                    : align_up(slab->start + limit * block_bytes, page_bytes);
     if (bytes_min == 0) {
         slab->purge_age = SLAB_PURGE_NONE;
         slab->tail_dirty = 0;
@@ -233,10 +237,8 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     while (index < limit) {
         const unsigned end = next_index(slab, index, limit, false);
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
-        // Behind the last block nothing is anybody's: the page that it ends in goes as a whole.
-        const uintptr_t stop = end == slab->block_count
-                                   ? slab->start + slab->page_count * PAGE_BYTES
-                                   : align_down(slab->start + end * block_bytes, page_bytes);
+        const uintptr_t stop =
+            end == limit ? limit_end : align_down(slab->start + end * block_bytes, page_bytes);
         if (start < stop && stop - start >= bytes_min) {
             purged.bytes += purge_part((void *)start, stop - start, &purged.calls);
         }

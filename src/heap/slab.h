@@ -190,8 +190,8 @@ static inline uint32_t slab_loose_bytes(const struct run *slab) {
 // n / page + 1 pages.
 bool slab_is_sparse(const struct run *slab);
 
-// Gives the system the pages that lie wholly in free blocks and behind the last one, where there are `bytes_min` of them beside each other. What
-// is shorter stays for a purge without a minimum.
+// Gives the system the pages that lie wholly in free blocks, and in what is behind the last one, where there are `bytes_min` of
+// them beside each other. What is shorter stays for a purge without a minimum.
 struct slab_given_back {
     size_t bytes;
     unsigned calls;  // of the system

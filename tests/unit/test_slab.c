@@ -242,23 +242,24 @@ static void check_contents(const struct run *slab, unsigned index, unsigned char
     assert_int_equal(block[block_bytes - 1], mark);
 }
 
-// Machine pages wholly in held blocks below `fresh`, the last one with what is behind it, counted the slow way.
-static size_t expected_purge(const struct run *slab, unsigned fresh) {
+// Machine pages wholly in held blocks, the last one's with what is behind it, that begin below `limit_bytes`, counted the slow way.
+static size_t expected_purge(const struct run *slab, size_t limit_bytes) {
     const size_t page = os_page_bytes();
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     size_t bytes = 0;
-    for (size_t at = 0; at < slab->page_count * PAGE_BYTES; at += page) {
+    for (size_t at = 0; at < limit_bytes; at += page) {
         bool all_held = true;
         for (size_t byte = at; byte < at + page; byte += 16) {
             const size_t index = least_u64(byte / block_bytes, slab->block_count - 1u);
-            all_held = all_held && index < fresh && held[index];
+            all_held = all_held && held[index];
         }
         bytes += all_held ? page : 0;
     }
     return bytes;
 }
 
-static void purge_every_class(void) {
+// `tail_dirty`: the pages behind the blocks that were handed out may hold memory of a former run.
+static void purge_every_class(bool tail_dirty) {
     start();
     uint64_t random_state = test_seed();
     for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
@@ -279,7 +280,9 @@ static void purge_every_class(void) {
         }
         // The pages came from the class before, whose blocks were in use.
         assert_int_equal(slab->tail_dirty, class_index != 0);
-        const size_t expected = expected_purge(slab, slab->tail_dirty ? slab->block_count : fresh);
+        slab->tail_dirty = tail_dirty;
+        const size_t expected =
+            expected_purge(slab, tail_dirty ? slab->page_count * PAGE_BYTES : fresh * block_bytes);
         const uint64_t before = fake_os_purged_bytes();
         assert_int_equal(slab_purge(slab, 0).bytes, expected);
         assert_int_equal(fake_os_purged_bytes() - before, expected);
@@ -299,13 +302,18 @@ static void purge_every_class(void) {
 
 static void test_purge_of_every_class(void **state) {
     (void)state;
-    purge_every_class();
+    purge_every_class(false);
+}
+
+static void test_purge_with_memory_of_a_former_run(void **state) {
+    (void)state;
+    purge_every_class(true);
 }
 
 static void test_purge_on_a_machine_with_larger_pages(void **state) {
     (void)state;
     fake_os_set_page_bytes(16 * KIB);
-    purge_every_class();
+    purge_every_class(false);
 }
 
 static void test_refused_purge(void **state) {
@@ -426,6 +434,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_page_map_entries),
         cmocka_unit_test(test_free_counts_blocks_on_their_way_back),
         cmocka_unit_test(test_purge_of_every_class),
+        cmocka_unit_test(test_purge_with_memory_of_a_former_run),
         cmocka_unit_test(test_purge_on_a_machine_with_larger_pages),
         cmocka_unit_test(test_refused_purge),
         cmocka_unit_test(test_purge_around_a_locked_page),
