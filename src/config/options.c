@@ -9,25 +9,14 @@ enum {
     STRING_BYTES_MAX = 4095,
 };
 
-// What lies beside the other constants of ordinary processes (cmake/layout.ld.in): whoever reads the options from outside makes
-// no more of the library resident.
-static const char no_text[] = "";
-
-#define INITIAL_BOOL(value) (value)
-#define INITIAL_UINT(value) (value)
-#define INITIAL_BYTES(value) (value)
-#define INITIAL_MS(value) (value)
-#define INITIAL_ENUM(value) (value)
-#define INITIAL_STRING(text) (sizeof(text) == sizeof "" ? no_text : (text))
-
-#define OPTION(name, type, initial, min, max, unit, when, help) .name = INITIAL_##type(initial),
+#define OPTION(name, type, initial, min, max, unit, when, help) .name = (initial),
 #define CHOICE(option, name, number, help)
 #define MODE(mode, option, value)
 struct options options = {
 #include "config/options.def"
 };
 
-#define OPTION(name, type, initial, min, max, unit, when, help) .name = INITIAL_##type(initial),
+#define OPTION(name, type, initial, min, max, unit, when, help) .name = (initial),
 #define CHOICE(option, name, number, help)
 #define MODE(mode, option, value)
 static const struct options defaults = {

@@ -57,6 +57,16 @@ def require_same(first: Snapshot, second: Snapshot) -> None:
     assert [heap.held_blocks for heap in first.heaps] == [heap.held_blocks for heap in second.heaps]
 
 
+def make_core(how: str, pid: int, folder: Path) -> Path:
+    core = folder / f"core.{pid}"
+    if how == "gcore":
+        words = ["gcore", "-o", str(folder / "core"), str(pid)]
+        subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
+    else:
+        write_core(pid, core)
+    return core
+
+
 @pytest.mark.parametrize("how", ["own writer", "gcore", "own writer, static and stripped"])
 def test_core_of_a_living_process(tmp_path: Path, how: str) -> None:
     extra: list[str | Path] = ["-static", "-s", archive()] if "static" in how else []
@@ -64,12 +74,7 @@ def test_core_of_a_living_process(tmp_path: Path, how: str) -> None:
     with running([program, "4", "3000", tmp_path / "blocks"]) as process:
         await_ready(process)
         alive = take(str(process.pid), freeze=True)
-        core = tmp_path / f"core.{process.pid}"
-        if how == "gcore":
-            words = ["gcore", "-o", str(tmp_path / "core"), str(process.pid)]
-            subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
-        else:
-            write_core(process.pid, core)
+        core = make_core(how, process.pid, tmp_path)
     # What is only reserved is left out: the page map alone is gigabytes.
     assert core.stat().st_size < 1 << 30
     dead = take(str(core))
@@ -142,16 +147,12 @@ def test_program_that_is_not_called_as_its_file(tmp_path: Path, how: str) -> Non
     with running([link, "2", "3000", tmp_path / "blocks"], environment) as process:
         await_ready(process)
         alive = take(str(process.pid), freeze=True)
-        file = tmp_path / f"core.{process.pid}"
-        if how == "gcore":
-            words = ["gcore", "-o", str(tmp_path / "core"), str(process.pid)]
-            subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
-        elif how == "own writer":
-            write_core(process.pid, file)
-        else:
+        if how == "snapshot":
             process.send_signal(signal.SIGUSR2)
             file = tmp_path / f"hakmem.{process.pid}.1.snapshot"
             assert await_message(process) == f"hakmem: snapshot: {file}\n"
+        else:
+            file = make_core(how, process.pid, tmp_path)
     written = take(str(file))
     assert (alive.name, alive.exe) == ("called", str(program))
     require_same(alive, written)

@@ -12,6 +12,7 @@ import pytest
 
 from hakmem.inspect.memory import Area
 from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
+from hakmem.inspect.residency import PRESENT
 from hakmem.inspect.targets import take
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.targets import (
@@ -22,7 +23,6 @@ from tests.inspect.support.targets import (
 )
 
 PAGES = 4
-PRESENT = 63
 
 
 @pytest.fixture(scope="module")

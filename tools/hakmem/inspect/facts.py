@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from hakmem.inspect.errors import DamagedError, InspectError, UnreadableError
 from hakmem.inspect.layout import Layout, offset_of
-from hakmem.inspect.memory import MemorySource
+from hakmem.inspect.memory import Area, MemorySource, area_at
 from hakmem.inspect.model import GuardedBlock, HugeBlock, Option
 from hakmem.inspect.rings import follow_chain
 
@@ -28,12 +29,13 @@ def _text(raw: bytes) -> str:
     return raw.decode("ascii", errors="replace")
 
 
-def read_text(source: MemorySource, address: int) -> str:
+def read_text(source: MemorySource, areas: Sequence[Area], address: int) -> str:
     """NUL-terminated text; empty when there is none to read."""
+    area = area_at(areas, address)
     parts: list[bytes] = []
     length = 0
     while address and length < TEXT_BYTES_MAX:
-        part = _read_some(source, address + length, 64 - (address + length) % 64)
+        part = _read_some(source, area, address + length, 64 - (address + length) % 64)
         parts.append(part.split(b"\0")[0])
         length += len(part)
         if not part or b"\0" in part:
@@ -41,11 +43,11 @@ def read_text(source: MemorySource, address: int) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
-def _read_some(source: MemorySource, address: int, count: int) -> bytes:
+def _read_some(source: MemorySource, area: Area, address: int, count: int) -> bytes:
     """As many of the bytes as there are: a snapshot has no more than the text."""
     while count:
         try:
-            return source.read(address, count)
+            return source.read_in(area, address, count)
         except UnreadableError:
             count //= 2
     return b""
@@ -61,6 +63,7 @@ def read_options(source: MemorySource, layout: Layout) -> tuple[Option, ...]:
         (_text(row["option"]), int(row["value"])): _text(row["name"])
         for row in root.rows["choices"]
     }
+    areas = source.areas()
     options = []
     for index, row in enumerate(root.rows["options"]):
         name, offset = _text(row["name"]), int(row["offset"])
@@ -70,7 +73,7 @@ def read_options(source: MemorySource, layout: Layout) -> tuple[Option, ...]:
         value: int | str = number
         text = str(number)
         if int(row["kind"]) == OPTION_STRING:
-            value = text = read_text(source, number)
+            value = text = read_text(source, areas, number)
         elif int(row["kind"]) == OPTION_ENUM:
             text = choices.get((name, number), text)
         origin = int(origins[index])

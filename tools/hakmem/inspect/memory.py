@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ class Area:
     @property
     def is_file(self) -> bool:
         return self.name.startswith("/")
+
+
+def area_at(areas: Iterable[Area], address: int) -> Area:
+    """The mapping that an address lies in; an empty one where none is known."""
+    known = (area for area in areas if area.start <= address < area.end)
+    return next(known, Area(address, address, True, True, False, True, ""))
 
 
 class MemorySource(ABC):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hakmem.inspect.errors import DamagedError, InspectError, NoHakmemError, UnreadableError
-from hakmem.inspect.memory import Area, MemorySource
+from hakmem.inspect.memory import Area, MemorySource, area_at
 
 MAGIC = b"hakmem-inspect\0\0"
 ALIGNMENT = 64
@@ -273,7 +273,7 @@ def _candidates(
 ) -> Iterator[tuple[Area, int]]:
     """What has no file, such as all of the heap, is not searched once there is one in `found`."""
     if source.root_address is not None:
-        yield _area_at(source.areas(), source.root_address), source.root_address
+        yield area_at(source.areas(), source.root_address), source.root_address
         return
     searched = 0
     for area in _in_order(source):
@@ -283,12 +283,6 @@ def _candidates(
         searched += size
         for address in _search(source, area, area.start + size):
             yield area, address
-
-
-def _area_at(areas: Sequence[Area], address: int) -> Area:
-    known = (area for area in areas if area.start <= address < area.end)
-    unknown = Area(address, address, True, True, False, True, "")
-    return next(known, unknown)
 
 
 def _in_order(source: MemorySource) -> list[Area]:
@@ -361,4 +355,4 @@ def _rows(
         }
     )
     address = int(table["rows"])
-    return source.read_array(address, padded, count, _area_at(areas, address))
+    return source.read_array(address, padded, count, area_at(areas, address))
