@@ -8,6 +8,7 @@
 #include "heap/slab.h"
 #include "os/events.h"
 #include "os/os.h"
+#include "space/arena_purge.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 

@@ -3,6 +3,7 @@
 #include "config/options.h"
 #include "os/events.h"
 #include "os/os.h"
+#include "space/arena_purge.h"
 #include "space/huge_pages.h"
 #include "space/space_hooks.h"
 

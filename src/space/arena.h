@@ -13,11 +13,6 @@
 // disjoint from each other and within free, and together equal free; every page in use belongs to
 // exactly one run, or is stuck or being purged; longest == longest stretch of free; on the list of that length; the superslab is
 // on the dirty list exactly when a dirty or stuck bit is set.
-//
-// A free page is purged when it is older than the delay, at the latest at twice that age: purge_delay_ms where huge pages
-// may back it, elsewhere what was learned, which is shorter. At once, whatever their age, go those beyond half of the bound
-// when they are too many (space/excess.h), and as many as a huge block makes everything more than it ever was
-// (arena_make_room).
 #pragma once
 
 #include "base/atomic.h"
@@ -32,7 +27,7 @@
 #include "space/size_class.h"
 #include "space/superslab.h"
 
-// All superslabs. Changed in arena.c alone.
+// All superslabs. Changed in arena.c, arena_pages.c and arena_purge.c alone.
 struct arena {
     struct lock lock;
     bool ready;
@@ -44,7 +39,7 @@ struct arena {
     struct superslab *recycled;  // descriptors of unmapped superslabs, linked through `start`
     uint64_t purge_round;        // of the latest round
     uint64_t open_round;         // of that by the clock, which is not over; 0: none
-    uint8_t open_scope;          // enum purge_scope (arena.c): what it takes
+    uint8_t open_scope;          // enum purge_scope (arena_purge.c): what it takes
     uint32_t spare_count;        // wholly free and clean superslabs
     uint64_t superslab_count, superslab_count_max;
     uint64_t used_pages;  // in runs, their guards included
@@ -82,10 +77,6 @@ bool arena_extend(struct run *run, unsigned page_count);
 // Gives the pages of a run from `page_count` on back. Entries as for arena_give().
 void arena_shorten(struct run *run, unsigned page_count);
 
-// The highest number of pages in use or dirty so far. Relaxed: written under the arena's lock, read by threads that
-// then give back what is kept elsewhere; pairs with nothing.
-extern _Atomic(uint32_t) arena_peak_pages;
-
 // The place in its superslab where a run starts.
 static inline unsigned run_place(const struct run *run) {
     return (unsigned)(run->start >> PAGE_SHIFT) % SUPERSLAB_PAGES;
@@ -101,34 +92,14 @@ static inline struct run *superslab_run(const struct superslab *superslab, unsig
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);
 
-// Milliseconds (os_clock_ms) of the next due purge; UINT64_MAX when nothing is dirty.
-uint64_t arena_purge_due(void);
-
-// Whether it is due; also where purge_delay_ms has become shorter than what is left until then.
-bool arena_purge_is_due(uint64_t now_ms);
-
-// Purges what has aged until that was so much, or a superslab's more: the next call is due at once then. ARENA_PURGE_ALL:
-// everything that is dirty. Unmaps superslabs that are wholly free, beyond one: clean ones, and those that the system
-// refuses to clear. Returns the bytes given back.
-#define ARENA_PURGE_ALL SIZE_MAX
-size_t arena_purge(uint64_t now_ms, size_t most_bytes);
-
-// Purges empty runs as a free does when they are too many, where at least `least_bytes` of them may stay. Cheap when
-// there are not so many.
-void arena_trim(uint64_t least_bytes);
-
 // So many bytes are in huge blocks now, live and kept.
 static inline void arena_note_beside(uint64_t bytes) {
     atomic_store_relaxed(&arena_state.beside_bytes, bytes);
 }
 
-// A huge block was made or has grown, and is not touched yet. Where runs, dirty pages and huge blocks are now more
-// together than ever before, purges as many bytes of dirty pages, or what there is, whatever its age: they cannot serve
-// there, and would stand beside it at the peak (docs/decisions/0085).
-void arena_make_room(void);
-
-// Purges all dirty pages if they are no more than so many bytes.
-void arena_purge_small(uint64_t most_bytes);
+// The highest number of pages in use or dirty so far. Relaxed: written under the arena's lock, read by threads that
+// then give back what is kept elsewhere; pairs with nothing.
+extern _Atomic(uint32_t) arena_peak_pages;
 
 struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;

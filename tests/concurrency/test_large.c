@@ -4,6 +4,7 @@
 #include "heap/huge.h"
 #include "heap/large.h"
 #include "space/arena.h"
+#include "space/arena_purge.h"
 
 static _Atomic(struct block *) slots[64];
 static _Atomic(unsigned) workers_left;

@@ -6,6 +6,7 @@
 #include "heap/large.h"
 #include "os/os.h"
 #include "space/arena.h"
+#include "space/arena_purge.h"
 #include "space/page_map.h"
 
 // What happens in the window; NULL: nothing. Called once.

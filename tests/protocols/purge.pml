@@ -1,4 +1,4 @@
-/* Purging pages while others allocate (arena_purge(), arena_take(), arena_give() in src/space/arena.c): the
+/* Purging pages while others allocate (arena_purge(), arena_take(), arena_give() in src/space/arena*.c): the
  * lock is released around the system call, and the pages are meanwhile neither free nor in a run. Two
  * pages; two purgers, and two threads that take a page, use it and give it back.
  *

@@ -8,6 +8,7 @@
 #include "fake_os.h"
 #include "plain_runs.h"
 #include "space/arena.h"
+#include "space/arena_purge.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 #include "team.h"

@@ -8,6 +8,7 @@
 #include "control/learner.h"
 #include "fake_os.h"
 #include "space/arena.h"
+#include "space/arena_purge.h"
 #include "space/huge_pages.h"
 #include "space/space_hooks.h"
 #include "thread/fork.h"

@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "fake_os.h"
 #include "heap/large.h"
+#include "space/arena_purge.h"
 #include "space/page_map.h"
 #include "team.h"
 

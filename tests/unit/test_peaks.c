@@ -6,6 +6,7 @@
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "space/arena.h"
+#include "space/arena_purge.h"
 #include "space/page_map.h"
 
 static void start(void) {

@@ -9,6 +9,7 @@
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "main.h"
+#include "space/arena_purge.h"
 #include "stubs.h"
 
 // RIGHT, the block of the second slab that is freed once, and TWICE are in one word.

@@ -6,6 +6,7 @@
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "main.h"
+#include "space/arena_purge.h"
 #include "stubs.h"
 
 enum { SLABS = 2, CLASS = SIZE_CLASS_4096, BLOCKS = 3, HEAP = BLOCKS };
