@@ -19,7 +19,7 @@
 #include "heap/guarded_report.h"
 #include "heap/huge_table.h"
 #include "heap/quarantine.h"
-#include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"

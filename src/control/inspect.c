@@ -11,7 +11,7 @@
 #include "heap/large.h"
 #include "os/events.h"
 #include "os/os.h"
-#include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 #include "space/size_class.h"

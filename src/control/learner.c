@@ -8,7 +8,7 @@
 #include "heap/huge.h"
 #include "os/events.h"
 #include "os/os.h"
-#include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "thread/cache.h"
 #include "thread/knobs.h"

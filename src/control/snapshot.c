@@ -14,7 +14,7 @@
 #include "os/fault.h"
 #include "os/file.h"
 #include "os/os.h"
-#include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "thread/lifecycle.h"
 

@@ -7,6 +7,8 @@
 #include "config/options.h"
 #include "os/lock.h"
 #include "space/arena.h"
+#include "space/excess.h"
+#include "space/purge_delay.h"
 #include "space/size_class.h"
 
 // Slabs of one class. Invariants: a slab is on `partial` exactly when it holds a block, else on the heap's

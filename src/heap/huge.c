@@ -14,6 +14,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/arena_purge.h"
 #include "space/page_map.h"
 

@@ -3,7 +3,7 @@
 #include "base/bits.h"
 #include "os/events.h"
 #include "os/os.h"
-#include "space/arena.h"
+#include "space/arena_pages.h"
 
 #define table huge_table_state
 

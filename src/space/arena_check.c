@@ -1,8 +1,9 @@
-// The arena's invariants (see space/arena.h).
+// The arena's invariants (see space/arena_pages.h).
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/lock.h"
 #include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/page_map.h"
 
 // The runs of a superslab, stuck pages included: bit i is set when page i is in one.

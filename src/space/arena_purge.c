@@ -6,7 +6,6 @@
 #include "os/events.h"
 #include "os/lock.h"
 #include "os/os.h"
-#include "space/arena.h"
 #include "space/arena_pages.h"
 #include "space/huge_pages.h"
 #include "space/page_map.h"

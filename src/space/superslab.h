@@ -1,4 +1,4 @@
-// What describes a superslab and the runs in it (see space/arena.h).
+// What describes a superslab and the runs in it (see space/arena_pages.h).
 #pragma once
 
 #include "base/atomic.h"

@@ -8,6 +8,7 @@
 #include "os/events.h"
 #include "os/file.h"
 #include "os/os.h"
+#include "space/arena_pages.h"
 #include "space/arena_purge.h"
 #include "thread/lifecycle.h"
 #include "thread/migration.h"

@@ -8,6 +8,7 @@
 #include "fake_os.h"
 #include "plain_runs.h"
 #include "space/arena.h"
+#include "space/arena_pages.h"
 #include "space/arena_purge.h"
 #include "space/page_map.h"
 #include "space/purge_pages.h"

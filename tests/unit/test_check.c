@@ -14,6 +14,7 @@
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/large.h"
+#include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
 #include "thread/lifecycle.h"

@@ -13,6 +13,7 @@
 #include "heap/heap_purge.h"
 #include "heap/slab.h"
 #include "plain_runs.h"
+#include "space/arena_pages.h"
 #include "space/arena_purge.h"
 #include "space/page_map.h"
 #include "thread/lifecycle.h"

@@ -15,6 +15,7 @@
 #include "heap/heap_purge.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
+#include "space/arena_pages.h"
 #include "space/arena_purge.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"

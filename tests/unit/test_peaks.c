@@ -3,6 +3,7 @@
 
 #include "base/bits.h"
 #include "config/counters.h"
+#include "config/options.h"
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "space/arena.h"

@@ -21,6 +21,7 @@
 #include "filter.h"
 #include "hakmem.h"
 #include "hakmem_inspect.h"
+#include "space/arena_pages.h"
 #include "thread/lifecycle.h"
 
 struct parsed {
