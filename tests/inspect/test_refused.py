@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.inspect import snapshotfile
 from hakmem.inspect.errors import GoneError, InspectError, NoHakmemError
 from hakmem.inspect.model import Origin, Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.root import MAGIC
 from hakmem.inspect.root import ROOT as ROOT_TYPE
-from hakmem.inspect.targets import take
+from hakmem.inspect.targets import open_source, take
 from hakmem.report import series
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import NT_PRPSINFO, PT_NOTE, write_core
@@ -103,6 +104,25 @@ def test_an_empty_name(words: list[str]) -> None:
     done = hakmem(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "an empty name is no process and no file" in done.stderr
+
+
+def test_core_that_is_cut_short_while_it_is_read(core: Path) -> None:
+    with Session(open_source(str(core))) as session:
+        session.take()
+        os.truncate(core, 1 << 16)
+        with pytest.raises(InspectError, match=f"{core}: was cut short while it was read"):
+            session.take()
+
+
+def test_snapshot_that_is_cut_short_while_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "cut.snapshot"
+    file.write_bytes(bytes(1 << 20))
+    piece = snapshotfile._Piece(snapshotfile.MEMORY, "metadata", 0x10000, 1 << 19, 1 << 19)
+    with file.open("rb") as opened:
+        snapshotfile._regions(file, opened, [piece])
+        os.truncate(file, 1 << 16)
+        with pytest.raises(InspectError, match=f"{file}: was cut short while it was read"):
+            snapshotfile._regions(file, opened, [piece])
 
 
 @pytest.mark.parametrize(

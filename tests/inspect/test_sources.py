@@ -236,15 +236,19 @@ def test_processes_are_found(truth: Path, tmp_path: Path) -> None:
     assert other.pid not in found
 
 
-def test_only_zeros_of_a_snapshot_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_zeros_of_a_snapshot_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(snapshotfile, "REGION_BYTES_MAX", 100)
-    view, name = memoryview(bytes(4096)), Path("large.snapshot")
+    name = tmp_path / "large.snapshot"
+    name.write_bytes(bytes(4096))
     piece = snapshotfile._Piece(snapshotfile.MEMORY, "metadata", 0x10000, 4096, 0)
-    ((start, region),) = snapshotfile._regions(name, view, [piece])
-    assert (start, len(region)) == (0x10000, 4096)
     zeros = snapshotfile._Piece(snapshotfile.ZEROS, "metadata", 0x20000, 8192, 4096)
-    with pytest.raises(DamagedError, match="more memory than it can"):
-        snapshotfile._regions(name, view, [piece, zeros])
+    with name.open("rb") as file:
+        ((start, region),) = snapshotfile._regions(name, file, [piece])
+        assert (start, len(region)) == (0x10000, 4096)
+        with pytest.raises(DamagedError, match="more memory than it can"):
+            snapshotfile._regions(name, file, [piece, zeros])
 
 
 def test_the_heap_itself_is_not_read(tmp_path: Path) -> None:

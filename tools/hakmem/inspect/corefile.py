@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+import numpy as np
+import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
 
 from hakmem.inspect.errors import InspectError
-from hakmem.inspect.memory import Area, PieceSource
+from hakmem.inspect.files import read_at
+from hakmem.inspect.memory import Area, Bytes, Piece, PieceSource, windows
 from hakmem.inspect.model import Origin
 from hakmem.inspect.programfile import find_program
 
@@ -28,7 +31,47 @@ CLASS_64, LITTLE, BIG, ET_CORE = 2, 1, 2, 4
 PT_LOAD, PT_NOTE = 1, 4
 # PN_XNUM: the number of segments is in the field sh_info of the first section.
 ROWS_ELSEWHERE, SECTION_HEADER_BYTES, SECTION_INFO = 0xFFFF, 64, 44
+# Bytes in a file so near to one another are read with one call.
+NEAR_BYTES = 4096
+BATCH_BYTES = 64 << 20
 WHY_CUT = "(a limit of its size, ulimit -c, or a full disk)"
+
+# Address, end, offset in the file, bytes in the file, flags.
+Segment = tuple[int, int, int, int, int]
+
+
+class _FilePart(Piece):
+    """A stretch of an open file."""
+
+    def __init__(self, file: BinaryIO, path: Path, offset: int, size: int) -> None:
+        self._file, self._path = file, path
+        self._offset, self._size = offset, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, offset: int, count: int) -> bytes:
+        count = min(count, self._size - offset)
+        return read_at(self._file, self._path, self._offset + offset, count)
+
+    def rows(self, offsets: npt.NDArray[np.int64], count: int) -> Bytes:
+        rows = np.empty((len(offsets), count), np.uint8)
+        order = np.argsort(offsets, kind="stable")
+        step = max(1, BATCH_BYTES // (count + NEAR_BYTES))
+        for first in range(0, len(order), step):
+            chosen = order[first : first + step]
+            rows[chosen] = self._sorted_rows(offsets[chosen], count)
+        return rows
+
+    def _sorted_rows(self, offsets: npt.NDArray[np.int64], count: int) -> Bytes:
+        edges = np.flatnonzero(np.diff(offsets) > count + NEAR_BYTES) + 1
+        firsts = np.concatenate(([0], edges))
+        starts = offsets[firsts]
+        sizes = offsets[np.concatenate((edges, [len(offsets)])) - 1] + count - starts
+        parts = [self.read(*each) for each in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        # How far what was read of each stretch lies before its place in the file.
+        moved = np.repeat(starts - (np.cumsum(sizes) - sizes), np.diff(firsts, append=len(offsets)))
+        return windows(np.frombuffer(b"".join(parts), np.uint8), offsets - moved, count)
 
 
 class CoreSource(PieceSource):
@@ -37,18 +80,18 @@ class CoreSource(PieceSource):
     origin = Origin.CORE
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            # Before the parser, which fails at the first byte that is missing and cannot say so.
-            _require_whole(path, self._map)
-            try:
-                segments, notes = _parse(file)
-            except Exception:
-                # It was not made for damaged files: it fails in every way there is.
-                raise InspectError(f"{path}: is damaged, or no core file") from None
-        view = memoryview(self._map)
+        self._file = path.open("rb")
+        try:
+            segments, notes = self._read_headers(path)
+        except BaseException:
+            self._file.close()
+            raise
         super().__init__(
-            [(start, view[offset : offset + size]) for start, _, offset, size, _ in segments], path
+            [
+                (start, _FilePart(self._file, path, offset, size))
+                for start, _, offset, size, _ in segments
+            ],
+            path,
         )
         self.is_partial = any(
             flags & WRITE and size < end - start for start, end, _, size, flags in segments
@@ -57,6 +100,19 @@ class CoreSource(PieceSource):
         self._take_notes(notes)
         self.name = self.name or path.name
         self._areas = tuple(self._name_areas(segments))
+
+    def _read_headers(self, path: Path) -> tuple[list[Segment], list[dict[str, Any]]]:
+        # Before the parser, which fails at the first byte that is missing and cannot say so.
+        _require_whole(path, self._file)
+        try:
+            return _parse(self._file)
+        except Exception:
+            # It was not made for damaged files: it fails in every way there is.
+            raise InspectError(f"{path}: is damaged, or no core file") from None
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
 
     def _take_notes(self, notes: list[dict[str, Any]]) -> None:
         auxv = b""
@@ -75,7 +131,7 @@ class CoreSource(PieceSource):
                 ]
         self.exe = find_program(auxv, self.files, self.name)
 
-    def _name_areas(self, segments: list[tuple[int, int, int, int, int]]) -> Iterator[Area]:
+    def _name_areas(self, segments: list[Segment]) -> Iterator[Area]:
         names = {start: name for start, _, name in self.files}
         for start, end, _, _, flags in sorted(segments):
             yield Area(
@@ -97,12 +153,10 @@ def _text(value: Any) -> str:
     return raw.split(b"\0")[0].decode(errors="replace")
 
 
-def _parse(
-    file: BinaryIO,
-) -> tuple[list[tuple[int, int, int, int, int]], list[dict[str, Any]]]:
-    """Segments as (address, end, offset in the file, bytes in the file, flags), and the notes."""
+def _parse(file: BinaryIO) -> tuple[list[Segment], list[dict[str, Any]]]:
+    """The segments, and the notes."""
     elf = ELFFile(file)
-    segments: list[tuple[int, int, int, int, int]] = []
+    segments: list[Segment] = []
     notes: list[dict[str, Any]] = []
     segment: Any
     for segment in elf.iter_segments():
@@ -122,38 +176,39 @@ def _parse(
     return segments, notes
 
 
-def _require_whole(path: Path, data: mmap.mmap) -> None:
+def _require_whole(path: Path, file: BinaryIO) -> None:
     """InspectError unless it is a core of a machine as this one, and has all that its headers tell
     of: the segments, and behind them what only gdb writes, the headers of sections."""
-    _require_headers(path, data, HEADER.size)
+    header = _header_bytes(path, file, 0, HEADER.size)
     ident, _, _, _, _, table, sections, _, _, row_bytes, rows, section_bytes, section_count, _ = (
-        HEADER.unpack_from(data)
+        HEADER.unpack(header)
     )
     order: Literal["big", "little"] = "big" if ident[5] == BIG else "little"
-    if int.from_bytes(data[len(ident) : len(ident) + 2], order) != ET_CORE:
+    if int.from_bytes(header[len(ident) : len(ident) + 2], order) != ET_CORE:
         raise InspectError(f"{path}: is a program or library, not a core file")
     if (ident[4], ident[5]) != (CLASS_64, LITTLE):
         raise InspectError(f"{path}: is the core of a machine with another order or size of words")
     if row_bytes != PROGRAM_HEADER.size:
         raise InspectError(f"{path}: is damaged, or no core file")
     if rows == ROWS_ELSEWHERE and sections:
-        _require_headers(path, data, sections + SECTION_HEADER_BYTES)
-        (rows,) = struct.unpack_from("<I", data, sections + SECTION_INFO)
+        first = _header_bytes(path, file, sections, SECTION_HEADER_BYTES)
+        (rows,) = struct.unpack_from("<I", first, SECTION_INFO)
     if rows > SEGMENTS_MAX:
         raise InspectError(f"{path}: is damaged: it says to have {rows:,} segments")
-    table_end = table + rows * row_bytes
-    _require_headers(path, data, table_end)
+    segments = _header_bytes(path, file, table, rows * row_bytes)
     wanted = sections + section_count * section_bytes
-    for kind, _, offset, _, _, size, _, _ in PROGRAM_HEADER.iter_unpack(data[table:table_end]):
+    for kind, _, offset, _, _, size, _, _ in PROGRAM_HEADER.iter_unpack(segments):
         if kind in (PT_LOAD, PT_NOTE):
             wanted = max(wanted, offset + size)
-    if wanted > len(data):
-        missing = f"{wanted - len(data):,} of {wanted:,} bytes are missing"
+    there = os.fstat(file.fileno()).st_size
+    if wanted > there:
+        missing = f"{wanted - there:,} of {wanted:,} bytes are missing"
         raise InspectError(f"{path}: the core file is cut short: {missing} {WHY_CUT}")
 
 
-def _require_headers(path: Path, data: mmap.mmap, end: int) -> None:
-    if end > len(data):
+def _header_bytes(path: Path, file: BinaryIO, offset: int, count: int) -> bytes:
+    if offset + count > os.fstat(file.fileno()).st_size:
         raise InspectError(
             f"{path}: the core file is cut short: it ends before its headers do {WHY_CUT}"
         )
+    return read_at(file, path, offset, count)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from hakmem.inspect.errors import DamagedError, InspectError
 
@@ -37,6 +39,22 @@ def head(path: Path, count: int) -> bytes:
             return file.read(count)
     except OSError as error:
         raise InspectError(f"{path}: {error.strerror}") from None
+
+
+def read_at(file: BinaryIO, path: Path, offset: int, count: int) -> bytes:
+    """Bytes of a file that has, or had, so many. It is not mapped: who maps a file ends when
+    somebody else cuts it short."""
+    parts: list[bytes] = []
+    while count > 0:
+        try:
+            part = os.pread(file.fileno(), count, offset)
+        except OSError as error:
+            raise InspectError(f"{path}: {error.strerror}") from None
+        if not part:
+            raise InspectError(f"{path}: was cut short while it was read")
+        parts.append(part)
+        offset, count = offset + len(part), count - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,32 @@ class MemorySource(ABC):
         return data.reshape(-1).view(dtype), readable
 
 
-class PieceSource(MemorySource):
-    """Memory in pieces that are at hand as one buffer each: core files and snapshots."""
+class Piece(ABC):
+    """Bytes that lie one behind the other, counted from the first."""
 
-    def __init__(self, pieces: list[tuple[int, memoryview]], path: Path) -> None:
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, offset: int, count: int) -> bytes:
+        """As many as there are of `count`."""
+
+    @abstractmethod
+    def rows(self, offsets: npt.NDArray[np.int64], count: int) -> Bytes:
+        """`count` bytes at each offset, all of them within the piece, one row each."""
+
+
+def windows(data: Bytes, offsets: npt.NDArray[np.int64], count: int) -> Bytes:
+    """`count` bytes of an array at each offset."""
+    view = np.lib.stride_tricks.sliding_window_view(data, max(count, 1))
+    found: Bytes = view[offsets][:, :count]
+    return found
+
+
+class PieceSource(MemorySource):
+    """Memory in pieces: core files and snapshots."""
+
+    def __init__(self, pieces: Sequence[tuple[int, Piece]], path: Path) -> None:
         self._written_ns = path.stat().st_mtime_ns
         self._pieces = sorted((piece for piece in pieces if len(piece[1])), key=lambda p: p[0])
         self._starts = np.array([start for start, _ in self._pieces], np.uint64)
@@ -126,24 +148,24 @@ class PieceSource(MemorySource):
     def taken_ns(self) -> int:
         return self._written_ns
 
-    def _find(self, address: int, count: int) -> memoryview | None:
+    def _part(self, address: int, count: int) -> bytes:
+        """As many of the bytes there as one piece has."""
         place = int(np.searchsorted(self._starts, np.uint64(address), "right")) - 1
         if place < 0:
-            return None
-        start, data = self._pieces[place]
+            return b""
+        start, piece = self._pieces[place]
         offset = address - start
-        return data[offset : offset + count] if offset + count <= len(data) else None
+        return piece.read(offset, count) if offset < len(piece) else b""
 
     def close(self) -> None:
         self._pieces.clear()
 
     def read(self, address: int, count: int) -> bytes:
         if 0 <= address < 1 << 64 and count >= 0:
-            found = self._find(address, count)
-            if found is not None:
-                return bytes(found)
-            if count:
-                return self._read_across(address, count)
+            found = self._part(address, count)
+            if len(found) == count:
+                return found
+            return self._read_across(address, count)
         raise self._missing(address, count)
 
     def _missing(self, address: int, count: int) -> UnreadableError:
@@ -156,14 +178,11 @@ class PieceSource(MemorySource):
 
     def _read_across(self, address: int, count: int) -> bytes:
         """Pieces may touch."""
-        parts: list[memoryview] = []
+        parts: list[bytes] = []
         end = address + count
         while address < end:
-            place = int(np.searchsorted(self._starts, np.uint64(address), "right")) - 1
-            start, data = self._pieces[place] if place >= 0 else (0, memoryview(b""))
-            offset = address - start
-            part = data[offset : offset + end - address]
-            if not len(part):
+            part = self._part(address, end - address)
+            if not part:
                 raise self._missing(end - count, count)
             parts.append(part)
             address += len(part)
@@ -178,16 +197,12 @@ class PieceSource(MemorySource):
         for place in np.unique(places):
             if place < 0:
                 continue
-            start, data = self._pieces[place]
+            start, piece = self._pieces[place]
             chosen = np.flatnonzero(places == place)
             offsets = (addresses[chosen] - np.uint64(start)).astype(np.int64)
-            if len(data) < count:
-                continue
-            inside = (offsets >= 0) & (offsets <= len(data) - count)
+            inside = (offsets >= 0) & (offsets <= len(piece) - count)
             chosen, offsets = chosen[inside], offsets[inside]
-            windows = np.lib.stride_tricks.sliding_window_view(
-                np.frombuffer(data, np.uint8), max(count, 1)
-            )
-            rows[chosen] = windows[offsets][:, :count]
-            readable[chosen] = True
+            if len(chosen):
+                rows[chosen] = piece.rows(offsets, count)
+                readable[chosen] = True
         return rows, readable

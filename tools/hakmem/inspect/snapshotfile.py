@@ -3,14 +3,17 @@ snapshot_signal): pieces of memory and texts behind a header, see docs/INSPECT_A
 
 from __future__ import annotations
 
-import mmap
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from hakmem.inspect.errors import DamagedError, InspectError
-from hakmem.inspect.memory import Addresses, Area, Bytes, Mask, PieceSource
+from hakmem.inspect.files import read_at
+from hakmem.inspect.memory import Addresses, Area, Bytes, Mask, Piece, PieceSource, windows
 from hakmem.inspect.model import Origin
 from hakmem.inspect.process import parse_areas
 from hakmem.inspect.programfile import find_program
@@ -58,6 +61,22 @@ class _Piece:
     offset: int
 
 
+class _Region(Piece):
+    """Memory without a gap, of any number of pieces of the file."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, offset: int, count: int) -> bytes:
+        return self._data[offset : offset + count].tobytes()
+
+    def rows(self, offsets: npt.NDArray[np.int64], count: int) -> Bytes:
+        return windows(self._data, offsets, count)
+
+
 class SnapshotSource(PieceSource):
     """`smaps` is the text of /proc/PID/smaps as it was; empty when it could not be written."""
 
@@ -65,21 +84,23 @@ class SnapshotSource(PieceSource):
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        header = _header(path, self._map)
-        pieces = _pieces(path, self._map, header)
-        view = memoryview(self._map)
-        super().__init__(_regions(path, view, pieces), path)
+            header = _header(path, file)
+            pieces = _pieces(path, file, header)
+            super().__init__(_regions(path, file, pieces), path)
+            self._take_texts(path, file, pieces)
         self.pid = int(header["process_id"])
         self.root_address = int(header["root"])
+
+    def _take_texts(self, path: Path, file: BinaryIO, pieces: list[_Piece]) -> None:
         texts: dict[str, bytes] = {}
         self._locks: dict[int, dict[int, bytes]] = {LOCKED: {}, LOCKED_AFTER: {}}
         for piece in pieces:
-            data = view[piece.offset : piece.offset + piece.bytes]
             if piece.kind == TEXT:
-                texts[piece.name] = texts.get(piece.name, b"") + bytes(data)
+                data = read_at(file, path, piece.offset, piece.bytes)
+                texts[piece.name] = texts.get(piece.name, b"") + data
             elif piece.kind in self._locks and piece.bytes <= LOCK_BYTES_MAX:
-                self._locks[piece.kind][piece.address] = bytes(data)
+                data = read_at(file, path, piece.offset, piece.bytes)
+                self._locks[piece.kind][piece.address] = data
         self.name = texts.get("comm", b"").decode(errors="replace").strip() or path.name
         self.smaps = texts.get("smaps", b"").decode(errors="replace")
         maps = texts.get("maps", b"").decode(errors="replace")
@@ -112,10 +133,10 @@ class SnapshotSource(PieceSource):
         return rows, readable
 
 
-def _header(path: Path, data: mmap.mmap) -> np.void:
-    if len(data) < HEADER.itemsize:
+def _header(path: Path, file: BinaryIO) -> np.void:
+    if os.fstat(file.fileno()).st_size < HEADER.itemsize:
         raise DamagedError(f"{path}: the snapshot is cut short: it has not even a whole header")
-    header: np.void = np.frombuffer(data, HEADER, 1)[0]
+    header: np.void = np.frombuffer(read_at(file, path, 0, HEADER.itemsize), HEADER)[0]
     if int(header["byte_order"]) != BYTE_ORDER:
         raise InspectError(f"{path}: is the snapshot of a machine with another order of bytes")
     if int(header["major"]) != MAJOR:
@@ -128,12 +149,13 @@ def _header(path: Path, data: mmap.mmap) -> np.void:
     return header
 
 
-def _pieces(path: Path, data: mmap.mmap, header: np.void) -> list[_Piece]:
+def _pieces(path: Path, file: BinaryIO, header: np.void) -> list[_Piece]:
     """All pieces, of a file that is whole."""
+    file_bytes = os.fstat(file.fileno()).st_size
     pieces: list[_Piece] = []
     at, row_bytes = int(header["header_bytes"]), int(header["piece_bytes"])
-    while at + row_bytes <= len(data) and len(pieces) < PIECES_MAX:
-        row = np.frombuffer(data, PIECE, 1, at)[0]
+    while at + row_bytes <= file_bytes and len(pieces) < PIECES_MAX:
+        row = np.frombuffer(read_at(file, path, at, PIECE.itemsize), PIECE)[0]
         kind, size = int(row["kind"]), int(row["bytes"])
         at += row_bytes
         if kind == END:
@@ -143,19 +165,20 @@ def _pieces(path: Path, data: mmap.mmap, header: np.void) -> list[_Piece]:
         name = row["name"].decode("ascii", errors="replace")
         pieces.append(_Piece(kind, name, int(row["address"]), size, at))
         if kind != ZEROS:
-            if at + size > len(data):
+            if at + size > file_bytes:
                 break
             at += size
     raise DamagedError(f"{path}: the snapshot is cut short, or damaged")
 
 
-def _regions(path: Path, view: memoryview, pieces: list[_Piece]) -> list[tuple[int, memoryview]]:
+def _regions(path: Path, file: BinaryIO, pieces: list[_Piece]) -> list[tuple[int, _Region]]:
     """Memory in stretches without a gap, each in one buffer: a structure may lie across pieces."""
     memory = sorted(
         (piece for piece in pieces if piece.kind in (MEMORY, ZEROS)),
         key=lambda piece: piece.address,
     )
-    regions: list[tuple[int, memoryview]] = []
+    file_bytes = os.fstat(file.fileno()).st_size
+    regions: list[tuple[int, _Region]] = []
     total = index = 0
     while index < len(memory):
         first = index
@@ -165,13 +188,13 @@ def _regions(path: Path, view: memoryview, pieces: list[_Piece]) -> list[tuple[i
             index += 1
         total += end - start
         # What is in the file may be as long as that is.
-        if total > REGION_BYTES_MAX + len(view) or end > 1 << 64:
+        if total > REGION_BYTES_MAX + file_bytes or end > 1 << 64:
             raise DamagedError(f"{path}: the snapshot says to hold more memory than it can")
         region = np.zeros(end - start, np.uint8)
         for piece in memory[first:index]:
             if piece.kind == MEMORY:
                 offset = piece.address - start
-                data = view[piece.offset : piece.offset + piece.bytes]
+                data = read_at(file, path, piece.offset, piece.bytes)
                 region[offset : offset + piece.bytes] = np.frombuffer(data, np.uint8)
-        regions.append((start, region.data))
+        regions.append((start, _Region(region)))
     return regions
