@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import signal
@@ -16,6 +17,7 @@ from hakmem.inspect.model import Origin, Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import find_processes, take
+from hakmem.report.growth import is_same_process
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import write_core
 from tests.inspect.support.targets import (
@@ -203,14 +205,21 @@ def test_other_namespaces(truth: Path, tmp_path: Path) -> None:
     if not is_permitted([*command, "true"]):
         # Neither root nor allowed to make namespaces: the process of this one remains.
         command = ["sh", "-c", '"$@" & wait', "sh"]
-    preload = f"LD_PRELOAD={library()}"
-    inside: list[str | Path] = [*command, "env", preload, truth, "4", "1000", tmp_path / "blocks"]
+    options = [f"LD_PRELOAD={library()}", f"HAKMEM_SNAPSHOT_DIRECTORY={tmp_path}"]
+    options.append(f"HAKMEM_SNAPSHOT_SIGNAL={int(signal.SIGUSR2)}")
+    inside: list[str | Path] = [*command, "env", *options]
+    inside += [truth, "4", "1000", tmp_path / "blocks"]
     with running(inside, clean_environment()) as process:
         await_line(process, "started")
         pid = pid_of_child(process.pid)
         go_on(process)
         await_line(process, "ready")
         snapshot = take(str(pid), freeze=True)
+        os.kill(pid, signal.SIGUSR2)
+        file = await_message(process).removeprefix("hakmem: snapshot: ").rstrip("\n")
+    own = take(file)
+    assert is_same_process(own, snapshot)
+    require_same(own, snapshot)
     assert {int(row["start"]) for row in read_truth(tmp_path / "blocks")} <= live_blocks(
         snapshot
     ).keys()

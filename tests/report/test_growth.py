@@ -14,7 +14,15 @@ from hakmem.inspect import jsonform
 from hakmem.inspect.model import Snapshot
 from hakmem.render import Style
 from hakmem.report import series
-from hakmem.report.growth import GREW, INCONCLUSIVE, PASSED, Limits, compare, judge
+from hakmem.report.growth import (
+    GREW,
+    INCONCLUSIVE,
+    PASSED,
+    Limits,
+    compare,
+    is_same_process,
+    judge,
+)
 from hakmem.report.growthtext import render
 from tests.cli.support import HAKMEM, Outcome, call
 from tests.inspect.support.synthetic import make_snapshot
@@ -155,6 +163,23 @@ def test_blocks_of_another_process_are_not_told_by_their_addresses() -> None:
         growth = compare(before, after)
         assert growth.new_blocks is not None and len(growth.new_blocks) == 1
         assert "of two processes" not in render(before, after, growth, Limits(), PLAIN)
+
+
+def test_who_is_the_same_process() -> None:
+    """By its numbers outside and inside of its PID namespace, and where its library lies."""
+    outside = replace(make_snapshot(pid=9000), inner_pid=1, root_address=1 << 20)
+    inside = replace(outside, pid=1, inner_pid=None)
+    assert is_same_process(inside, outside) and is_same_process(outside, inside)
+    assert is_same_process(inside, replace(outside, exe="/srv/root/usr/bin/server (deleted)"))
+    assert is_same_process(inside, replace(outside, root_address=None))
+    for other in (
+        replace(outside, inner_pid=2),
+        replace(outside, root_address=2 << 20),
+        replace(outside, exe="/usr/bin/other"),
+        replace(outside, root_address=None, exe="/srv/root/usr/bin/server"),
+    ):
+        assert not is_same_process(inside, other)
+    assert not is_same_process(inside, replace(inside, root_address=2 << 20))
 
 
 def test_other_process_is_compared_by_names_of_threads() -> None:

@@ -37,7 +37,7 @@ DETAILS = ("totals", "runs", "blocks")
 Json = dict[str, Any]
 
 # What earlier versions did not write.
-ADDED = "unsettled_bytes"
+ADDED = ("unsettled_bytes", "inner_pid", "root_address")
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
 # In the year 2262; what is shown of a moment is not made for later ones.
 MOMENT_NS_MAX = (1 << 63) - 1
@@ -93,7 +93,7 @@ def decode(facts: object) -> Snapshot:
         values: dict[str, Any] = {}
         hints = typing.get_type_hints(Snapshot)
         for field in fields(Snapshot):
-            if field.name == ADDED and field.name not in facts:
+            if field.name in ADDED and field.name not in facts:
                 continue
             value = facts[field.name]
             if field.name in TABLES:

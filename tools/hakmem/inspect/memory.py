@@ -51,10 +51,12 @@ def area_at(areas: Iterable[Area], address: int) -> Area:
 
 
 class MemorySource(ABC):
-    """`pid` is the target's as the reader sees it; 0 when unknown. Addresses and sizes in bytes."""
+    """`pid` is the target's as the reader sees it; 0 when unknown. `inner_pid` is that of its own
+    PID namespace. Addresses and sizes in bytes."""
 
     origin: Origin
     pid: int = 0
+    inner_pid: int | None = None
     name: str = ""
     exe: str = ""
     changes = False  # it lives: what is read twice may differ

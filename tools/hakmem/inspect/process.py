@@ -111,6 +111,7 @@ class ProcessSource(MemorySource):
             self.exe = os.fsencode((self.place / "exe").readlink()).decode(errors="replace")
         except OSError:
             self.exe = ""
+        self.inner_pid = next(reversed(self._numbers(self.place, "NStgid")), None)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._vm_readv_works = hasattr(self._libc, "process_vm_readv")
 
@@ -396,23 +397,24 @@ class ProcessSource(MemorySource):
 
     def thread_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
-        nested = len(self._inner_numbers(self.place)) > 1
+        nested = len(self._numbers(self.place, "NSpid")) > 1
         for task in self._tasks():
             try:
-                number = self._inner_numbers(task)[-1] if nested else int(task.name)
+                number = self._numbers(task, "NSpid")[-1] if nested else int(task.name)
                 names[number] = (task / "comm").read_text(errors="replace").rstrip("\n")
             except (OSError, ValueError, IndexError):
                 continue
         return names
 
     @staticmethod
-    def _inner_numbers(task: Path) -> list[int]:
-        """A thread's numbers in the nested namespaces it is in, the innermost last."""
+    def _numbers(task: Path, field: str) -> list[int]:
+        """Numbers in the nested namespaces that a thread is in, the innermost last: of its own
+        (NSpid) or its process (NStgid)."""
         try:
             status = (task / "status").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        found = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
+        found = re.search(rf"^{field}:(.*)$", status, re.MULTILINE)
         return [int(word) for word in found[1].split()] if found is not None else []
 
     def close(self) -> None:

@@ -137,6 +137,8 @@ class Session:
         return Snapshot(
             origin=source.origin,
             pid=source.pid,
+            inner_pid=source.inner_pid,
+            root_address=self.root.address,
             name=source.name,
             exe=source.exe,
             version=self.root.version,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from hakmem.inspect.model import PAGE_BYTES, Heap, Origin, Snapshot, Table
@@ -93,10 +94,17 @@ def _classes(snapshot: Snapshot) -> dict[int, tuple[str, int, int]]:
 
 
 def is_same_process(before: Snapshot, after: Snapshot) -> bool:
-    """The same number and, as far as both tell, the same program; that its file was replaced
-    meanwhile changes nothing."""
-    one, other = (snapshot.exe.removesuffix(REPLACED) for snapshot in (before, after))
-    return before.pid == after.pid and (one == other or not one or not other)
+    """One number, which may be that in its own namespace, and, as far as both tell, the same
+    program, loaded to one place: that tells apart what has the number 1 in each container."""
+    numbers = ({snapshot.pid, snapshot.inner_pid} - {None} for snapshot in (before, after))
+    places = {before.root_address, after.root_address}
+    if not set.intersection(*numbers) or len(places - {None}) > 1:
+        return False
+    # That its file was replaced meanwhile changes nothing.
+    one, other = (Path(snapshot.exe.removesuffix(REPLACED)) for snapshot in (before, after))
+    # Of one file each root of a file system has a name.
+    is_one = one == other if None in places else one.name == other.name
+    return is_one or not before.exe or not after.exe
 
 
 def is_turned_round(before: Snapshot, after: Snapshot) -> bool:
