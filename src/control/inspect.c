@@ -222,6 +222,7 @@ static struct hakmem_inspect_global globals[] HOT = {
     SEVERAL("page_map_windows", POINTER, "window", page_map_windows),
     ONE("options", EMBEDDED, "", options),
     SEVERAL("option_origins", NUMBER, "", option_origins),
+    ONE("profile_in_force", POINTER, "", profile_in_force),
 };
 
 // NOLINTEND(bugprone-sizeof-expression)

@@ -394,6 +394,8 @@ def test_process_that_is_served(build_program: Compile) -> None:
         ("HAKMEM_CONF", "check:1, mode:leen", "of 'mode:leen' the value is not one of"),
         ("HAKMEM_CONF", "check:1,mode:lean,", None),
         ("HAKMEM_PROFILE", "./right", None),
+        ("HAKMEM_PROFILE", "none-of-these", "at the start it was not installed where"),
+        ("HAKMEM_PROFILE", "default", None),
     ],
 )
 def test_setting_that_was_ignored_counts(
@@ -418,6 +420,22 @@ def test_setting_that_was_ignored_counts(
     else:
         assert status == 1 and not facts["healthy"]
         assert len(wrong) == 1 and f"{name}={value}: ignored, because {problem}" in wrong[0]
+
+
+def test_profile_that_changed_since_the_start(build_program: Compile, tmp_path: Path) -> None:
+    """What the library took then counts."""
+    nap = build_program("nap.c")
+    file = tmp_path / "it"
+    environment = {"LD_PRELOAD": str(library()), "HAKMEM_PROFILE": str(file)}
+    with napping(nap, **environment) as pid:
+        file.write_text("refill_blocks=9\n", encoding="utf-8")
+        status, facts = examine(pid)
+    said = f"HAKMEM_PROFILE={file}: ignored, because at the start it could not be read, or was not"
+    assert status == 1 and said in texts(facts, "variable", False)[0]
+    with napping(nap, **environment) as pid:
+        file.unlink()
+        status, facts = examine(pid)
+    assert (status, texts(facts, "variable", False)) == (0, [])
 
 
 def test_environment_that_no_shell_makes(build_program: Compile) -> None:

@@ -87,6 +87,7 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
             others=[option.name for option in snapshot.options] if snapshot is not None else (),
             version=snapshot.version if snapshot is not None else None,
             program=program,
+            has_profile=snapshot.has_profile if snapshot is not None else None,
         )
     return [*findings, *machine.examine(proc)]
 

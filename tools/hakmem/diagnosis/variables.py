@@ -13,6 +13,8 @@ from hakmem.project import Project
 from hakmem.tune import profile_file
 from hakmem.tune.format import read_format
 
+NOT_TAKEN = "at the start it could not be read, or was not right"
+NOT_INSTALLED = "at the start it was not installed where the library looks, or was not right"
 # Sources of several options, which are no options themselves.
 CONF, PROFILE = "HAKMEM_CONF", "HAKMEM_PROFILE"
 VALUE_LENGTH_MAX = 200
@@ -28,10 +30,12 @@ def variable_findings(
     others: Collection[str] = (),
     version: str | None = None,
     program: Path | None = None,
+    has_profile: bool | None = None,
 ) -> list[Finding]:
     """Each with what is wrong about it: what the library ignores is not all right. `root` and
     `directory`: where paths begin for the program. `others`: options that its library has beyond
-    this tree's. `version` of the library, and the `program`'s file, where they are known."""
+    this tree's. `version` of the library, the `program`'s file, and whether its library took a
+    profile, where they are known."""
     table = read_options(project.options_table)
     findings = []
     for name, value in sorted(environment.items()):
@@ -40,7 +44,13 @@ def variable_findings(
         if name == CONF:
             problem = _conf_problem(value, table, others)
         elif name == PROFILE:
-            problem = _profile_problem(value, project, table, root, directory, version, program)
+            # What was taken at the start counts, whatever became of the file.
+            if has_profile:
+                problem = None
+            else:
+                problem = _profile_problem(value, project, table, root, directory, version, program)
+            if problem is None and has_profile is False:
+                problem = NOT_TAKEN if "/" in value else NOT_INSTALLED
         elif name == "LD_PRELOAD":
             problem = None
         else:

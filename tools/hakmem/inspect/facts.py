@@ -53,6 +53,13 @@ def _read_some(source: MemorySource, area: Area, address: int, count: int) -> by
     return b""
 
 
+def has_profile(source: MemorySource, layout: Layout) -> bool | None:
+    """Whether a profile is in force; None where the library is of a version that does not tell."""
+    if layout.root.find_global("profile_in_force") is None:
+        return None
+    return bool(layout.root.read_global(source, "profile_in_force")[0])
+
+
 def read_options(source: MemorySource, layout: Layout) -> tuple[Option, ...]:
     root = layout.root
     place = root.global_object("options")

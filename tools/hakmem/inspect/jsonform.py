@@ -37,7 +37,7 @@ DETAILS = ("totals", "runs", "blocks")
 Json = dict[str, Any]
 
 # What earlier versions did not write.
-ADDED = ("unsettled_bytes", "inner_pid", "root_address")
+ADDED = ("unsettled_bytes", "inner_pid", "root_address", "has_profile")
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
 # In the year 2262; what is shown of a moment is not made for later ones.
 MOMENT_NS_MAX = (1 << 63) - 1

@@ -358,7 +358,7 @@ class Waterfall:
 class Snapshot:
     """`unsettled_share`: the share of blocks that may have moved while they were looked at, at
     most; 0.0 when `frozen`. `unsettled_bytes`: what live bytes may be off by for that, at most;
-    None in what an earlier version wrote, as `inner_pid` and `root_address` are. `planes` maps
+    None in what an earlier version wrote, as fields behind it may be. `planes` maps
     FREE, CACHED, REMOTE and QUARANTINED to their words, all of one length; a state nobody is in may
     be missing, and no planes at all means that only the counts were kept. `counters` and
     `gauges` are named as in counters.def."""
@@ -388,6 +388,7 @@ class Snapshot:
     unsettled_bytes: int | None = None
     inner_pid: int | None = None  # in its own PID namespace, where that is known
     root_address: int | None = None  # of the inspect root: another one in each program's start
+    has_profile: bool | None = None  # one is in force
     events: tuple[Event, ...] = ()
     events_lost: int = 0
     decisions: tuple[Decision, ...] = ()

@@ -139,6 +139,7 @@ class Session:
             pid=source.pid,
             inner_pid=source.inner_pid,
             root_address=self.root.address,
+            has_profile=facts.has_profile(source, layout),
             name=source.name,
             exe=source.exe,
             version=self.root.version,
