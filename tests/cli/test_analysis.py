@@ -254,6 +254,22 @@ def test_program_with_a_hakmem_in_itself_is_one_program() -> None:
     assert "1 process ran 2 programs (exec)" in render.summary_text(again, ENDED, PLAIN)
 
 
+def test_own_operators_are_not_called_another_malloc() -> None:
+    """Nor is anything that is another malloc called an operator."""
+    own = [line("/bin/p", "_Znwm", "/bin/p"), line("/bin/p", "_Znwm", "/bin/p", "defines")]
+    text = render.summary_text(summarise([report(*GOOD, *own)], []), ENDED, PLAIN)
+    assert "used operators new and delete that are not hakmem's:" in text
+    assert "/bin/p has a malloc or operator new of its own" in text
+    another = "used another malloc:"
+    inactive = report(line("/bin/q", "_Znwm", LIBC), pid=11, exe="/bin/q")
+    for reports, images in (
+        ([report(*GOOD, *own, line("/bin/p", "free", LIBC))], []),
+        ([report(*GOOD, *own), inactive], []),
+        ([report(*GOOD, *own)], [image(12, "/bin/static", "/bin/p")]),
+    ):
+        assert another in render.summary_text(summarise(reports, images), ENDED, PLAIN)
+
+
 def test_long_lists_of_problems_are_cut() -> None:
     stray = [line(f"/lib/{number}.so", "malloc", LIBC) for number in range(50)]
     facts = summarise([report(*GOOD, *stray)], [])

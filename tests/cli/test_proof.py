@@ -439,6 +439,8 @@ def test_program_with_its_own_operators_is_not_wholly_active(
     (process,) = summary.processes(program.name)
     assert {row["provider"] for row in process["strays"]} == {str(program)}
     assert {row["symbol"] for row in process["strays"]} <= {"_Znwm", "_ZdlPv", "_ZdlPvm"}
+    said = "NOT fully active: part of what ran used operators new and delete that are not hakmem's:"
+    assert said in summary.stderr
 
 
 def test_another_malloc_preloaded_in_front_is_not_active(
@@ -466,6 +468,7 @@ def test_hook_in_front_is_named_though_it_passes_calls_on(
         ("malloc", str(hook))
     }
     assert process["books_moved"]
+    assert "part of what ran used another malloc:" in summary.stderr
 
 
 def test_library_loaded_later_with_its_own_malloc(

@@ -13,6 +13,8 @@ from hakmem.spawn import Ended
 from hakmem.watch import Image, file_name
 
 NOWHERE = "-"
+# new and delete, as compilers call them.
+OPERATORS = ("_Zn", "_Zd")
 UNWRITTEN = (
     "hakmem was loaded, but could not write its report: its files are limited (ulimit -f), or the"
     " disk is full"
@@ -105,6 +107,17 @@ class RunFacts:
         return self.totals.get("unreported_children", 0)
 
     @property
+    def has_operators_alone(self) -> bool:
+        """All that did not lead to hakmem are the C++ operators that a file defines itself."""
+        found = [stray for process in self.processes for stray in process.strays]
+        inactive = any(process.verdict is Verdict.INACTIVE for process in self.processes)
+        return (
+            not self.absent
+            and not inactive
+            and all(stray.symbol.startswith(OPERATORS) for stray in found)
+        )
+
+    @property
     def served_nothing(self) -> bool:
         """The program never loaded hakmem, or ran on another malloc altogether."""
         return not self.root_loaded or self.verdict is Verdict.INACTIVE
@@ -129,8 +142,12 @@ def strays(proof: Sequence[ProofLine], library: str) -> tuple[Stray, ...]:
     return tuple(found)
 
 
+# What such a module has.
+OWN = "a malloc or operator new"
+
+
 def own_allocators(proof: Sequence[ProofLine], library: str) -> tuple[str, ...]:
-    """Modules with a malloc of their own, which they may call without asking anybody."""
+    """Modules with an allocator of their own, which they may call without asking anybody."""
     found = {
         line.module: None
         for line in proof

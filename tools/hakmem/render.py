@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from hakmem.analysis import Absent, Ending, ProcessFacts, RunFacts, Verdict, programs
+from hakmem.analysis import OWN, Absent, Ending, ProcessFacts, RunFacts, Verdict, programs
 from hakmem.options import Option, OptionTable
 from hakmem.spawn import Ended
 
@@ -94,7 +94,11 @@ def headline(facts: RunFacts, style: Style) -> str:
                 f": every malloc symbol of every loaded module resolves to {facts.library}"
             )
         case Verdict.PARTIAL:
-            return style.bad("NOT fully active") + ": part of what ran used another malloc:"
+            what = "another malloc"
+            if facts.has_operators_alone:
+                # Whether these call malloc only their code could tell.
+                what = "operators new and delete that are not hakmem's"
+            return style.bad("NOT fully active") + f": part of what ran used {what}:"
         case Verdict.UNPROVED:
             return style.bad("not proved") + ": hakmem was loaded, but cannot show that it served:"
         case _:
@@ -219,7 +223,7 @@ def summary_text(facts: RunFacts, ended: Ended, style: Style) -> str:
     if facts.unreported_children:
         rows.append(("note", _unreported_line(facts.unreported_children)))
     own = dict.fromkeys(
-        f"{module} has a malloc of its own"
+        f"{module} has {OWN} of its own"
         for process in facts.processes
         for module in process.own_allocators
     )

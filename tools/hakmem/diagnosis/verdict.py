@@ -35,6 +35,7 @@ def bindings_findings(proof: Sequence[ProofLine], library: str) -> list[Finding]
     if len(strays) > STRAYS_MAX:
         findings.append(Finding("stray", False, f"and {len(strays) - STRAYS_MAX} modules more"))
     for module in analysis.own_allocators(proof, library):
-        text = f"{Path(module).name} has a malloc of its own, which it may call unseen ({module})"
+        name = Path(module).name
+        text = f"{name} has {analysis.OWN} of its own, which it may call unseen ({module})"
         findings.append(Finding("own malloc", None, text))
     return findings
