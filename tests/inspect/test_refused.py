@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.diagnosis import process as diagnosis
+from hakmem.errors import UsageError
 from hakmem.inspect import snapshotfile
 from hakmem.inspect.errors import GoneError, InspectError, NoHakmemError
 from hakmem.inspect.model import Origin, Snapshot
@@ -22,6 +25,7 @@ from hakmem.inspect.reading import Session
 from hakmem.inspect.root import MAGIC
 from hakmem.inspect.root import ROOT as ROOT_TYPE
 from hakmem.inspect.targets import open_source, take
+from hakmem.project import find_project
 from hakmem.report import series
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import NT_PRPSINFO, PT_NOTE, write_core
@@ -79,6 +83,23 @@ def test_targets_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("{" + '"a":[' * 100_000, encoding="ascii")
     require_refusal(inspect(tmp_path / "deep.json"), "not JSON")
     require_refusal(inspect("--freeze", tmp_path / "other.json"), "only a living process")
+
+
+def test_process_that_proc_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with hidepid=2 those of other users: that they are there signals tell alone."""
+    asked = []
+
+    def refused(pid: int, number: int) -> None:
+        asked.append((pid, number))
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refused)
+    said = f"process {NO_PROCESS} is another user's, and /proc hides it"
+    with pytest.raises(InspectError, match=said):
+        ProcessSource(NO_PROCESS)
+    with pytest.raises(UsageError, match=said):
+        diagnosis.examine(NO_PROCESS, find_project(), lambda pid: take(str(pid)))
+    assert asked == [(NO_PROCESS, 0)] * 2
 
 
 def test_targets_that_are_not_regular_files(tmp_path: Path) -> None:

@@ -212,6 +212,17 @@ def is_alive(pid: int) -> bool:
     return running_thread(pid) is not None
 
 
+def why_unseen(pid: int) -> str:
+    """Of a process that /proc does not show: with hidepid=2 it hides those of others."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return f"process {pid} is another user's, and /proc hides it (hidepid) from all but root"
+    except (OSError, OverflowError):
+        pass
+    return f"there is no process {pid}"
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory as the kernel counts it; 0 for a process that has ended."""
     try:

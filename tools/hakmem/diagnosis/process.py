@@ -24,7 +24,7 @@ from hakmem.errors import HakmemError, UsageError
 from hakmem.inspect.errors import GoneError, KernelError
 from hakmem.inspect.model import Snapshot
 from hakmem.project import Project
-from hakmem.watch import running_thread
+from hakmem.watch import running_thread, why_unseen
 
 LIBRARY_STEM = "libhakmem"
 # Only hakmem's own library has this name.
@@ -42,7 +42,7 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     """UsageError when there is no such process. `look` reads its heap, or raises HakmemError: what
     this says of one that has ended, or is the kernel's, is all there is to say."""
     if not Path(f"/proc/{pid}").is_dir():
-        raise UsageError(f"there is no process {pid}")
+        raise UsageError(why_unseen(pid))
     thread = running_thread(pid)
     if thread is None:
         raise _ended(pid)

@@ -25,7 +25,7 @@ from hakmem.inspect.errors import (
 )
 from hakmem.inspect.memory import GATHER_BYTES_MAX, Addresses, Area, Bytes, Mask, MemorySource
 from hakmem.inspect.model import Origin
-from hakmem.watch import running_thread
+from hakmem.watch import running_thread, why_unseen
 
 PROC = Path("/proc")
 # UIO_MAXIOV: parts of one process_vm_readv.
@@ -99,7 +99,7 @@ class ProcessSource(MemorySource):
     def __init__(self, pid: int) -> None:
         self.pid = self.thread = pid
         if not self.place.is_dir():
-            raise InspectError(f"there is no process {pid}")
+            raise InspectError(why_unseen(pid))
         self.name = self._text("comm").strip()
         if not self._is_there():
             raise GoneError(f"process {pid} ({self.name}) has ended")
