@@ -174,7 +174,10 @@ def test_profile_that_is_for_another(build_program: Compile, tmp_path: Path) -> 
     assert status == 1 and "it is for hakmem 9.9.9" in texts(facts, "variable", False)[0]
     outcome, facts = doctor(plain, environment=clean_environment(HAKMEM_PROFILE="none-of-these"))
     assert outcome.status == 1
-    assert "profile 'none-of-these' is not installed" in texts(facts, "option", False)[0]
+    missing = "profile 'none-of-these' is not installed; the default is used"
+    assert texts(facts, "option", False) == [missing]
+    outcome, facts = doctor(environment=clean_environment(HAKMEM_PROFILE="none-of-these"))
+    assert (outcome.status, texts(facts, "option", False)) == (1, [missing])
 
 
 def test_values_reach_the_terminal_without_control_characters(build_program: Compile) -> None:

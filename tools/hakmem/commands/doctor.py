@@ -126,6 +126,11 @@ def _machine(project: Project) -> list[Finding]:
         )
     except HakmemError as error:
         findings.append(Finding("active", False, str(error)))
+    # The trial has built it.
+    if project.library.is_file():
+        preloaded = {**os.environ, "LD_PRELOAD": str(project.library)}
+        told = command.options_in_effect(preloaded)
+        findings += [finding for finding in told if finding.ok is False]
     return findings
 
 

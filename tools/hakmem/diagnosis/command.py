@@ -46,14 +46,14 @@ def examine(
             findings.append(Finding("program", None, preload.CARRIES))
         text = "what it loads later (dlopen) is seen only by `hakmem run`"
         findings.append(Finding("bindings", None, text))
-        findings += _options(preloaded)
+        findings += options_in_effect(preloaded)
     except HakmemError as error:
         findings.append(Finding("program", False, str(error)))
     findings += variable_findings(environment, project, version=project.version, program=program)
     return [*findings, *machine.examine()]
 
 
-def _options(preloaded: Mapping[str, str]) -> list[Finding]:
+def options_in_effect(preloaded: Mapping[str, str]) -> list[Finding]:
     """What would be in effect, by the library's own word."""
     try:
         said = subprocess.run(
