@@ -442,6 +442,17 @@ static void test_purges_of_lost_threads_end_with_a_fork(void **state) {
     assert_int_equal(begin_purges(0), 0);
 }
 
+// Of the others a child of a fork takes every page, the first too.
+static void test_only_pages_under_way_are_own(void **state) {
+    (void)state;
+    static const struct superslab superslab, other;
+    struct purge *purge = purge_begin(&superslab, 2);
+    assert_int_equal(purge_own_pages(&superslab), 2);
+    assert_int_equal(purge_own_pages(&other), 0);
+    purge_end(purge);
+    assert_int_equal(purge_own_pages(&superslab), 0);
+}
+
 static uint64_t purged_bytes(void) {
     return atomic_load_relaxed(&process_counters.value[COUNTER_purged_bytes]);
 }
@@ -578,6 +589,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_a_fork_in_a_purge_takes_stays),
         cmocka_unit_test(test_a_stretch_goes_but_for_a_locked_piece),
         cmocka_unit_test(test_purges_of_lost_threads_end_with_a_fork),
+        cmocka_unit_test(test_only_pages_under_way_are_own),
         cmocka_unit_test(test_what_goes_without_a_delay_is_counted),
         cmocka_unit_test(test_wholly_free_superslabs_go_where_nothing_is_cleared),
         cmocka_unit_test(test_refused_purges_are_not_tried_at_each_free),

@@ -15,6 +15,7 @@
 #include "thread/lifecycle.h"
 
 #define BLOCK_BYTES 4096
+#define EMPTY_BYTES 1024  // of the block whose slab is empty then
 #define LARGE_BYTES (128 * KIB)
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -27,6 +28,12 @@ static uint64_t purged_inside(void) {
     struct stats stats;
     stats_collect_counters(&stats);
     return stats.counter[COUNTER_slab_purged_bytes];
+}
+
+static uint64_t purged_of_runs(void) {
+    struct stats stats;
+    stats_collect_counters(&stats);
+    return stats.counter[COUNTER_purged_bytes];
 }
 
 static uint64_t dirty_bytes(void) {
@@ -86,13 +93,20 @@ static void test_a_thread_that_ran_long_leaves_nothing(void **state) {
     (void)state;
     learner_start();
     struct heap *heap = work();
+    const uint64_t class_index = size_class_index(EMPTY_BYTES);
+    hakmem_dealloc(hakmem_alloc(EMPTY_BYTES));
+    assert_int_equal(heap->bins[class_index].slab_count, 1);
     heap->purge_delay.asked_cpu_ns = 1;
-    assert_int_equal(end_after(enough_ns(greatest_u64(COUNT / 2 * BLOCK_BYTES, dirty_bytes()))),
+    const uint64_t dirty_before = dirty_bytes();
+    const uint64_t purged_before = purged_of_runs();
+    assert_int_equal(end_after(enough_ns(COUNT * BLOCK_BYTES + dirty_before)),
                      COUNT / 2 * BLOCK_BYTES);
     assert_int_equal(heap->loose_bytes, 0);
     assert_false(heap->put_since_early);
     assert_false(heap->put_since_purge);
     assert_int_equal(dirty_bytes(), 0);
+    assert_int_equal(heap->bins[class_index].slab_count, 0);
+    assert_true(purged_of_runs() - purged_before >= dirty_before);
     // What goes counts as gone early: wanted again, it is told to the learner.
     assert_int_equal(heap->purge_delay.early_bytes, COUNT / 2 * BLOCK_BYTES);
     in_a_thread(take_again, heap);
