@@ -13,6 +13,7 @@ static void c23_names_release(void **state) {
     }
     assert_true(free_sized != NULL && free_aligned_sized != NULL);
     size_t first = 0;
+    const size_t live_before = live_bytes();
     for (int round = 0; round < 40; round++) {
         for (size_t bytes = 1; bytes < 3 * MIB; bytes = bytes * 3 + 1) {
             void *block = malloc(bytes);
@@ -39,6 +40,7 @@ static void c23_names_release(void **state) {
     free_sized(NULL, 0);
     free_sized(NULL, 100);
     free_aligned_sized(NULL, 64, 100);
+    assert_int_equal(live_bytes(), live_before);
 }
 
 // In a dynamic program, each name resolves to the file that malloc resolves to.
@@ -95,12 +97,14 @@ static void cfree_is_free(void **state) {
     (void)state;
     void (*old_free)(void *) = cfree;
     assert_non_null(old_free);
+    const size_t live_before = live_bytes();
     for (int i = 0; i < 100; i++) {
         void *block = malloc(100);
         assert_non_null(block);
         old_free(block);
     }
     old_free(NULL);
+    assert_int_equal(live_bytes(), live_before);
 }
 
 // The second names that glibc exports; some programs and old libraries call them.

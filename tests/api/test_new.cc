@@ -31,6 +31,7 @@ void require_block(void *block, std::size_t bytes, std::size_t alignment) {
 }
 
 void plain_forms(void **) {
+    const std::size_t live_before = live_bytes();
     for (std::size_t bytes : sizes) {
         void *one = ::operator new(bytes);
         void *two = ::operator new[](bytes);
@@ -56,9 +57,11 @@ void plain_forms(void **) {
     ::operator delete[](nullptr, std::size_t{10});
     ::operator delete(nullptr, std::nothrow);
     ::operator delete[](nullptr, std::nothrow);
+    assert_int_equal(live_bytes(), live_before);
 }
 
 void aligned_forms(void **) {
+    const std::size_t live_before = live_bytes();
     for (std::size_t alignment = 1; alignment <= 1 << 22; alignment *= 2) {
         const auto align = static_cast<std::align_val_t>(alignment);
         for (std::size_t bytes : sizes) {
@@ -86,6 +89,7 @@ void aligned_forms(void **) {
     ::operator delete[](nullptr, std::size_t{1}, std::align_val_t{64});
     ::operator delete (nullptr, std::align_val_t{64}, std::nothrow);
     ::operator delete[](nullptr, std::align_val_t{64}, std::nothrow);
+    assert_int_equal(live_bytes(), live_before);
 }
 
 void failure_throws(void **) {
