@@ -250,7 +250,7 @@ static void hostile_profiles(void **state) {
     unlink(profile_path);
 }
 
-static char library[128];
+static char library[PROFILE_PATH_MAX];
 
 static bool find_library(char *path, size_t capacity) {
     return snprintf(path, capacity, "%s", library) < (int)capacity;
@@ -289,6 +289,21 @@ static void names_are_looked_for_beside_the_library(void **state) {
     assert_string_equal(said, "hakmem: profile 'web-1.2' is not installed; the default is used\n");
     unlink(path);
     assert_int_equal(rmdir(folder) | rmdir(release) | rmdir(build), 0);
+}
+
+// Of no path is more made than there is room for.
+static void names_beside_a_library_with_a_long_path(void **state) {
+    (void)state;
+    char variable[32 + PROFILE_NAME_MAX] = "HAKMEM_PROFILE=";
+    memset(variable + strlen(variable), 'n', PROFILE_NAME_MAX);
+    profile_find_library = find_library;
+    for (size_t i = PROFILE_PATH_MAX - 160; i < PROFILE_PATH_MAX; i++) {
+        memset(library, '/', i);
+        strcpy(library + i - 2, "/l");
+        LOAD(variable);
+        assert_non_null(strstr(said, "' is not installed; the default is used\n"));
+    }
+    profile_find_library = NULL;
 }
 
 static void names_that_are_none(void **state) {
@@ -351,6 +366,7 @@ int main(void) {
         cmocka_unit_test(comments_and_blanks),
         cmocka_unit_test(hostile_profiles),
         cmocka_unit_test(names_are_looked_for_beside_the_library),
+        cmocka_unit_test(names_beside_a_library_with_a_long_path),
         cmocka_unit_test(names_that_are_none),
         cmocka_unit_test(refused_when_it_cannot_be_taken),
         cmocka_unit_test(verbose_names_the_profile_in_force),

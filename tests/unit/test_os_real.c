@@ -1,9 +1,11 @@
 // What the simulated system has not: pieces of mappings that the program divides, and huge pages.
 #include "isolate.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +17,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "filter.h"
+#include "os/file.h"
 #include "os/os.h"
 
 static void test_move_of_a_divided_mapping_is_refused(void **state) {
@@ -319,8 +322,88 @@ static void test_write_to_nobody_ends_nothing(void **state) {
     assert_true(is_pending(SIGPIPE));
 }
 
+// A pipe that gives one of two parts at a time, and its end; `path` leads to it.
+static void make_file_in_parts(const char *one, const char *two, char *path, size_t capacity) {
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_DIRECT), 0);
+    assert_int_equal(write(ends[1], one, strlen(one)), strlen(one));
+    assert_int_equal(write(ends[1], two, strlen(two)), strlen(two));
+    assert_int_equal(close(ends[1]), 0);
+    snprintf(path, capacity, "/proc/self/fd/%d", ends[0]);
+}
+
+static void test_a_file_in_parts_fills_no_more_than_its_place(void **state) {
+    (void)state;
+    char path[64], text[17] = "................";
+    make_file_in_parts("abc", "0123456789", path, sizeof path);
+    assert_int_equal(os_file_read(path, text, 8), 8);
+    assert_string_equal(text, "abc01234........");
+}
+
+static int append_part(const char *part, size_t bytes, void *context) {
+    strncat(context, part, bytes);
+    return part[0] == '0' ? EDOM : 0;
+}
+
+// Number 0 is a file's too, where the program has closed its standard input. Of a folder nothing can be read.
+static void test_a_file_is_handed_on_in_parts(void **state) {
+    (void)state;
+    char path[64], buffer[8], text[32] = "";
+    make_file_in_parts("abc", "def", path, sizeof path);
+    assert_int_equal(close(0), 0);
+    errno = 0;
+    assert_int_equal(os_file_each(path, buffer, sizeof buffer, append_part, text), 0);
+    assert_string_equal(text, "abcdef");
+    make_file_in_parts("0", "abc", path, sizeof path);
+    assert_int_equal(os_file_each(path, buffer, sizeof buffer, append_part, text), EDOM);
+    assert_string_equal(text, "abcdef0");
+    assert_int_equal(os_file_each("/", buffer, sizeof buffer, append_part, text), EISDIR);
+    assert_int_equal(os_file_each("/none", buffer, sizeof buffer, append_part, text), ENOENT);
+    assert_int_equal(errno, 0);
+}
+
+static void test_a_mapping_is_put_over_another(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    char *start = os_map(page, page);
+    char *place = os_map(page, page);
+    memset(start, 3, page);
+    memset(place, 4, page);
+    errno = 0;
+    assert_true(os_file_put_over(start, place, page));
+    assert_int_equal(place[page - 1], 3);
+    assert_true(os_file_put_over(NULL, place, page));
+    assert_int_equal(place[page - 1], 0);
+    place[0] = 5;
+    assert_false(os_file_put_over(place + 1, place, page));
+    assert_int_equal(errno, 0);
+}
+
+// Line for line, wherever the parts end in which the file is read.
+static void test_each_mapping_is_described(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    // Of different access, so that each has a line of its own.
+    char *start = os_map(64 * page, page);
+    for (size_t i = 0; i < 64; i += 2) {
+        assert_int_equal(mprotect(start + i * page, page, PROT_READ), 0);
+    }
+    for (size_t i = 0; i < 64; i++) {
+        char line[256], expected[64];
+        const uintptr_t at = (uintptr_t)start + i * page;
+        snprintf(expected, sizeof expected, "%lx-%lx %s ", (unsigned long)at,
+                 (unsigned long)(at + page), i % 2 == 0 ? "r--p" : "rw-p");
+        assert_true(os_describe_mapping(at, line, sizeof line));
+        assert_memory_equal(line, expected, strlen(expected));
+    }
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_file_in_parts_fills_no_more_than_its_place),
+        cmocka_unit_test(test_a_file_is_handed_on_in_parts),
+        cmocka_unit_test(test_a_mapping_is_put_over_another),
+        cmocka_unit_test(test_each_mapping_is_described),
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
         cmocka_unit_test(test_move_anywhere),
