@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -61,11 +62,29 @@ static void test_program_that_loads_no_headers_has_none(void **state) {
     assert_int_equal(build_id_of_program(image.headers, ARRAY_COUNT(image.headers)).count, 0);
 }
 
+static bool parses(const char *digits) {
+    struct build_id id;
+    return build_id_parse((struct slice){digits, strlen(digits)}, &id);
+}
+
+static void test_digits(void **state) {
+    (void)state;
+    struct build_id id;
+    assert_true(build_id_parse((struct slice){"00fFa9", 6}, &id));
+    assert_int_equal(id.count, 3);
+    assert_memory_equal(id.bytes, "\x00\xff\xa9", 3);
+    static const char *const wrong[] = {"", "0", "000", "0g", "g0", "00 1", "0x", "-1", "00:1"};
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        assert_false(parses(wrong[i]));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_headers_that_say_where_they_are),
         cmocka_unit_test(test_static_program_that_may_lie_anywhere),
         cmocka_unit_test(test_program_that_loads_no_headers_has_none),
+        cmocka_unit_test(test_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

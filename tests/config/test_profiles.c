@@ -221,6 +221,11 @@ static void hostile_profiles(void **state) {
     LOAD(file);
     assert_int_equal(line_count(said), 1);
 
+    // What is read there first is not mapped.
+    LOAD("HAKMEM_PROFILE=/proc/self/mem");
+    assert_string_equal(
+        said, "hakmem: profile '/proc/self/mem' cannot be read (error 5); the default is used\n");
+
     // A FIFO without a writer must not be waited for.
     snprintf(path, sizeof path, "%s/fifo", directory);
     snprintf(variable, sizeof variable, "HAKMEM_PROFILE=%s", path);

@@ -282,6 +282,21 @@ static void flow_goes_from_thread_to_heap(void **state) {
     assert_int_equal(blocks, ARRAY_COUNT(shared));
 }
 
+// Nobody counts it; it is free all the same.
+static void a_block_freed_after_its_thread_had_its_end(void **state) {
+    (void)state;
+    set_research("1");
+    void *block = hakmem_alloc(100);
+    void *large = hakmem_alloc(100 * KIB);
+    lifecycle_detach();
+    hakmem_dealloc(block);
+    hakmem_dealloc(large);
+    struct stats stats;
+    stats_collect(&stats);
+    assert_int_equal(stats.gauge[GAUGE_live_blocks], 0);
+    assert_int_equal(check_all(), 0);
+}
+
 // Relaxed: tells the threads to end; pairs with nothing.
 static _Atomic(bool) stop;
 
@@ -330,6 +345,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(without_memory_for_tables_nothing_changes),
         cmocka_unit_test(a_cache_that_never_had_tables_is_not_diverted_for_good),
         cmocka_unit_test(flow_goes_from_thread_to_heap),
+        cmocka_unit_test(a_block_freed_after_its_thread_had_its_end),
         cmocka_unit_test(other_threads_may_look_meanwhile),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));

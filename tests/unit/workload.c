@@ -70,6 +70,11 @@ static size_t choose_bytes(struct workload *workload) {
     return (dice >> 8) % (most < workload->bytes_max ? most : workload->bytes_max);
 }
 
+// No call is under way: a process that ended here would be checked.
+static void check_left(void) {
+    require(!thread_cache->entered);
+}
+
 static void allocate(struct workload *workload, struct slot *slot) {
     const uint64_t dice = random_next(&workload->random_state);
     const size_t bytes = choose_bytes(workload);
@@ -87,6 +92,7 @@ static void allocate(struct workload *workload, struct slot *slot) {
     } else {
         block = hakmem_alloc(bytes);
     }
+    check_left();
     if (!check_refused(workload, block)) {
         require((uintptr_t)block % alignment == 0);
         *slot = (struct slot){block, bytes, alignment, dice};
@@ -100,6 +106,7 @@ static void resize(struct workload *workload, struct slot *slot) {
     const size_t bytes = choose_bytes(workload) + 1;
     errno = 0;
     unsigned char *block = hakmem_resize(slot->block, bytes);
+    check_left();
     if (check_refused(workload, block)) {
         check_slot(slot);
         return;
@@ -116,6 +123,7 @@ static void release(struct slot *slot) {
     errno = 77;
     hakmem_dealloc(slot->block);
     require(errno == 77);
+    check_left();
     slot->block = NULL;
 }
 
