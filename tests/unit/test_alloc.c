@@ -411,6 +411,22 @@ static void test_huge_blocks_grow_without_copying(void **state) {
     check();
 }
 
+// The system does not lengthen it; and what is left of it may be no huge block.
+static void test_huge_blocks_that_cannot_stay_are_copied(void **state) {
+    (void)state;
+    char *block = hakmem_alloc(4 * MIB);
+    mark(block, 4 * MIB, 1);
+    fake_os_fail(OS_MREMAP, 1, true);
+    block = hakmem_resize(block, 8 * MIB);
+    assert_true(hakmem_block_bytes(block) >= 8 * MIB);
+    check_marked(block, 4 * MIB, 1);
+    fake_os_mend();
+    block = hakmem_resize(block, 100);
+    assert_in_range(hakmem_block_bytes(block), 100, 128);
+    check_marked(block, 100, 1);
+    check();
+}
+
 // ---- Misuse ----
 
 static uint64_t misuses;
@@ -684,6 +700,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_refused_shrink_in_hardened_mode),
         cmocka_unit_test(test_growth_does_without_its_room),
         cmocka_unit_test(test_huge_blocks_grow_without_copying),
+        cmocka_unit_test(test_huge_blocks_that_cannot_stay_are_copied),
         cmocka_unit_test(test_misuse_is_reported_and_ignored),
         cmocka_unit_test(test_hardened_mode_notices_at_once),
         cmocka_unit_test(test_hardened_mode_tells_what_it_never_handed_out),
