@@ -1,10 +1,11 @@
-// The extensions that change something, hakmem_option_set and hakmem_trim: option_set is the first call of the process.
-// Says "set" then, and waits for the end of its input, while test_extensions.py looks at the options.
+// The extensions that change something or tell of an error, hakmem_option_set, hakmem_trim and hakmem_snapshot_fd: option_set is the
+// first call of the process. Says "set" then, and waits for the end of its input, while test_extensions.py looks at the options.
 #include "behaviour.h"
 
 #include "hakmem.h"
 
 #pragma weak hakmem_option_set
+#pragma weak hakmem_snapshot_fd
 #pragma weak hakmem_trim
 
 static int first_set = -2;
@@ -78,6 +79,15 @@ static void trim_returns_bytes_inside_slabs(void) {
     require(hakmem_option_set("purge_delay_ms", "7") == 0);
 }
 
+static void snapshots_tell_whether_they_are_whole(void) {
+    errno = 0;
+    require(hakmem_snapshot_fd(-1) == -1 && errno == EBADF);
+    FILE *file = tmpfile();
+    require(file != NULL);
+    require(hakmem_snapshot_fd(fileno(file)) == 0);
+    fclose(file);
+}
+
 int main(void) {
     require_that(first_set == 0, "the first call returned %d", first_set);
     behaviour_require_allocator();
@@ -93,6 +103,7 @@ int main(void) {
     require(read(STDIN_FILENO, &byte, 1) == 0);
     trim_returns_bytes();
     trim_returns_bytes_inside_slabs();
+    snapshots_tell_whether_they_are_whole();
     behaviour_require_sound_heap();
     return 0;
 }

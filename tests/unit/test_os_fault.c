@@ -395,26 +395,54 @@ __asm__(".text\n"
         ".Lentry_end:\n\t"
         ".popsection\n");
 
-static struct stack by_long_table;
+// One whose table has what compilers seldom write. The caller is found by all of it.
+void call_by_rare_rules(void (*function)(void));
+__asm__(".text\n"
+        ".type call_by_rare_rules, @function\n"
+        "call_by_rare_rules:\n\t"
+        ".cfi_startproc\n\t"
+        "subq $8, %rsp\n\t"
+        ".cfi_escape 0x12, 7, 0x7e\n\t"         // def_cfa_sf: rsp + -2 * -8
+        ".cfi_escape 0x09, 15, 15\n\t"          // register: r15 is in r15
+        ".cfi_escape 0x16, 14, 2, 0x7e, 0\n\t"  // val_expression: r14 + 0
+        ".cfi_escape 0x10, 13, 2, 0x77, 0\n\t"  // expression: at rsp
+        ".cfi_escape 0x14, 12, 1\n\t"           // val_offset: the frame - 8
+        ".cfi_escape 0x2e, 0\n\t"               // GNU_args_size
+        ".cfi_escape 0x11, 16, 1\n\t"           // offset_extended_sf: the return address, 1 * -8
+        "call *%rdi\n\t"
+        "addq $8, %rsp\n\tret\n\t"
+        ".cfi_endproc\n\t"
+        ".size call_by_rare_rules, . - call_by_rare_rules\n");
 
-__attribute__((noinline)) static void capture_by_long_table(void) {
-    os_stack_capture(&by_long_table);
+static struct stack by_table;
+
+__attribute__((noinline)) static void capture_by_table(void) {
+    os_stack_capture(&by_table);
     __asm__ volatile("" ::: "memory");  // no tail call
 }
 
-static int walk_by_long_table(const void *context) {
-    (void)context;
-    call_by_long_table(capture_by_long_table);
+typedef void caller(void (*function)(void));
+
+static int walk_by_table(const void *context) {
+    caller *const *call = context;
+    (*call)(capture_by_table);
     // os_stack_capture, the capture, the function, this.
-    require(by_long_table.count > 4);
-    require(by_long_table.frames[2] - (uintptr_t)&call_by_long_table < 16);
-    require(by_long_table.frames[3] - (uintptr_t)&walk_by_long_table < 64);
+    require(by_table.count > 4);
+    require(by_table.frames[2] - (uintptr_t)*call < 16);
+    require(by_table.frames[3] - (uintptr_t)&walk_by_table < 64);
     return 5;
 }
 
 static void test_tables_with_long_addresses(void **state) {
     (void)state;
-    assert_int_equal(run_scenario(walk_by_long_table, NULL), 5);
+    caller *const call = call_by_long_table;
+    assert_int_equal(run_scenario(walk_by_table, &call), 5);
+}
+
+static void test_tables_with_rare_rules(void **state) {
+    (void)state;
+    caller *const call = call_by_rare_rules;
+    assert_int_equal(run_scenario(walk_by_table, &call), 5);
 }
 #endif
 
@@ -547,6 +575,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_stacks_that_are_no_chain),
 #if defined(__x86_64__)
         cmocka_unit_test(test_tables_with_long_addresses),
+        cmocka_unit_test(test_tables_with_rare_rules),
 #endif
 #endif
         cmocka_unit_test(test_the_stack_of_a_fault),
