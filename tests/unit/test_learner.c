@@ -11,6 +11,8 @@
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
+#include "space/purge_delay.h"
+#include "space/space_hooks.h"
 #include "thread/fork.h"
 #include "thread/lifecycle.h"
 #include "thread/research.h"
@@ -632,6 +634,25 @@ static void test_limit_of_a_diverted_cache(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+// Affordable is a share of the time that the process had a processor since the last round, not of all it ever had.
+static void test_a_delay_is_of_the_time_since_the_last_round(void **state) {
+    (void)state;
+    start();
+    delay_hook *const ask = atomic_load_relaxed(&space_hooks.runs_delay);
+    struct purge_delay delay = {.ms = 1000};
+    uint32_t before_ms = 0;
+    for (unsigned round = 0; round < 3; round++) {
+        // More was wanted again than may be for nothing; no time went by before the last round.
+        delay.early_bytes = 8 * MIB;
+        delay.refault_bytes = 8 * MIB;
+        fake_os_pass_cpu_ns(round < 2 ? UINT64_C(1000000000) : 0);
+        before_ms = delay.ms;
+        ask(&delay, 10000);
+        assert_true(round == 2 || delay.ms <= before_ms);
+    }
+    assert_int_equal(delay.ms, 2 * before_ms);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_off_decides_nothing),
@@ -656,6 +677,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_looks_after_many_flushes),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),
+        cmocka_unit_test(test_a_delay_is_of_the_time_since_the_last_round),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
