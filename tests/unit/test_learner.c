@@ -634,6 +634,34 @@ static void test_limit_of_a_diverted_cache(void **state) {
     assert_int_equal(check_all(), 0);
 }
 
+// For readers outside, which replay it.
+static void test_a_recorded_window_is_what_was_seen(void **state) {
+    (void)state;
+    start_with_a_class(0);
+    look(false);
+    struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_4096];
+    const uint32_t capacity = magazine->capacity;
+    const uint32_t limit = magazine->limit;
+    magazine->signals = (struct class_signals){
+        .refills = 61, .flushes = 62, .refilled_blocks = 163, .flushed_blocks = 164};
+    fake_os_pass_cpu_ns(1000 * 1000);
+    knobs_call(&knobs_hooks.window, thread_cache);
+    const uint64_t number = atomic_load_relaxed(&decision_log.recorded);
+    assert_int_equal(number, 1);
+    const struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
+    assert_int_equal(row->number, number);
+    assert_in_range(row->cpu_ns, 1000 * 1000, 2000 * 1000);
+    assert_int_equal(row->heap, thread_cache->heap.id);
+    assert_int_equal(row->class_index, SIZE_CLASS_4096);
+    assert_int_equal(row->capacity, capacity);
+    assert_int_equal(row->limit, limit);
+    assert_int_equal(row->refills, 61);
+    assert_int_equal(row->flushes, 62);
+    assert_int_equal(row->refilled_blocks, 163);
+    assert_int_equal(row->flushed_blocks, 164);
+    assert_true(row->used);
+}
+
 // Affordable is a share of the time that the process had a processor since the last round, not of all it ever had.
 static void test_a_delay_is_of_the_time_since_the_last_round(void **state) {
     (void)state;
@@ -677,6 +705,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_looks_after_many_flushes),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),
+        cmocka_unit_test(test_a_recorded_window_is_what_was_seen),
         cmocka_unit_test(test_a_delay_is_of_the_time_since_the_last_round),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
