@@ -414,6 +414,14 @@ __asm__(".text\n"
         ".cfi_endproc\n\t"
         ".size call_by_rare_rules, . - call_by_rare_rules\n");
 
+// One that has no table, as code that was made at run time, and keeps a frame pointer.
+void call_by_frame_pointer(void (*function)(void));
+__asm__(".text\n"
+        ".type call_by_frame_pointer, @function\n"
+        "call_by_frame_pointer:\n\t"
+        "pushq %rbp\n\tmovq %rsp, %rbp\n\tcall *%rdi\n\tpopq %rbp\n\tret\n\t"
+        ".size call_by_frame_pointer, . - call_by_frame_pointer\n");
+
 static struct stack by_table;
 
 __attribute__((noinline)) static void capture_by_table(void) {
@@ -436,6 +444,12 @@ static int walk_by_table(const void *context) {
 static void test_tables_with_long_addresses(void **state) {
     (void)state;
     caller *const call = call_by_long_table;
+    assert_int_equal(run_scenario(walk_by_table, &call), 5);
+}
+
+static void test_a_frame_pointer_where_no_table_is(void **state) {
+    (void)state;
+    caller *const call = call_by_frame_pointer;
     assert_int_equal(run_scenario(walk_by_table, &call), 5);
 }
 
@@ -575,6 +589,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_stacks_that_are_no_chain),
 #if defined(__x86_64__)
         cmocka_unit_test(test_tables_with_long_addresses),
+        cmocka_unit_test(test_a_frame_pointer_where_no_table_is),
         cmocka_unit_test(test_tables_with_rare_rules),
 #endif
 #endif
