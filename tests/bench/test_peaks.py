@@ -113,5 +113,6 @@ def test_an_allocator_without_a_reader_is_refused(
 def test_the_table_goes_between_its_marks() -> None:
     document = f"before\n{peaks.BEGIN}old\n{peaks.END}after\n"
     assert peaks.with_table(document, "new\n") == f"before\n{peaks.BEGIN}new\n{peaks.END}after\n"
-    with pytest.raises(BenchError, match="marks of the table are missing"):
-        peaks.with_table("no marks", "new\n")
+    for without in ("no marks", f"{peaks.BEGIN}only\nthe rest\n", f"before\n{peaks.END}only\n"):
+        with pytest.raises(BenchError, match="marks of the table are missing"):
+            peaks.with_table(without, "new\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import cargo, identity, peers, setup, verifying
+from harness import cargo, cases, identity, peers, setup, verifying, workshop
 from harness.cargo import Crate
 from harness.errors import BenchError
 from harness.layout import PEER_LOCKS, TOP
@@ -109,6 +109,28 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "bench setup builds it from crate some-sys 1.2.3" in peers.missing_text(absent)
     assert "which needs cargo" in peers.missing_text(absent)
     assert len(setup.build_crates([absent])) == 1
+
+
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_setup_is_done_when_nothing_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    installed: bool,
+    whole: bool,
+) -> None:
+    absent = peers.Allocator("some", tmp_path / "x.so", crate=CRATE)
+    monkeypatch.setattr(peers, "known", lambda: {} if whole else {"some": absent})
+    monkeypatch.setattr(cases, "real", list)
+    monkeypatch.setattr(workshop, "build", lambda: tmp_path)
+    monkeypatch.setattr(setup, "install_packages", lambda: installed)
+    monkeypatch.setattr(setup, "build_crates", lambda _: ["some: made up"])
+    assert setup.everything() is (installed and whole)
+    told = capsys.readouterr().err
+    assert "some: made up" in told
+    assert ("still missing: some" in told) is not whole
+    assert ("everything that is compared is on this machine" in told) is whole
 
 
 def test_crate_is_told_what_to_pull_and_to_export(tmp_path: Path) -> None:

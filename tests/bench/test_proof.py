@@ -12,8 +12,8 @@ from typing import Any
 import made_up
 import pytest
 
-from harness import measure, peers, proof, verifying
-from harness.errors import BenchError, RefusedError
+from harness import measure, peers, proof, startup, verifying
+from harness.errors import BenchError, MeasureError, RefusedError
 
 Compile = Callable[..., Path]
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -272,6 +272,11 @@ def test_short_programs_are_proved_by_the_loader(
     static = compile_c(tmp_path / "static", "int main(void) { return 0; }\n", "-static")
     with pytest.raises(RefusedError, match="linked statically"):
         proof.verify_bindings([str(static)], floor)
+
+
+def test_starts_that_fail_are_no_starts(built: Path) -> None:
+    with pytest.raises(MeasureError, match=r"^/bin/false failed: "):
+        startup.watch(["/bin/false"], peers.known()["glibc"], 2, memory=False)
 
 
 def test_start_up_table(bench: Bench, rows: Rows, tmp_path: Path, without_malloc: Path) -> None:

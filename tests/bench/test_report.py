@@ -15,7 +15,7 @@ import pytest
 
 from harness import report
 from harness.errors import BenchError
-from harness.report import cells, compare, plots, results, standing
+from harness.report import cells, compare, facts, plots, results, standing
 
 # An HTML element that is never closed.
 VOID = {"meta", "br", "wbr", "hr", "img", "link", "input"}
@@ -272,8 +272,34 @@ def test_figures_as_json(tmp_path: Path) -> None:
     assert row["time"]["median"] == 12e6
     assert row["time"]["versus_baseline"]["verdict"] == "slower"
     assert [(each["case"], each["what"]) for each in found["not_first"]] == [("tiny_lifo", "time")]
+    means = {(each["allocator"], each["what"]): each["value"] for each in found["means"]}
+    assert means["hakmem", "time"] == pytest.approx(1.2)
+    assert len(found["means"]) == len(means) > 1
     one = report.as_json([folder_of(tmp_path / "one", {"hakmem": [12], "glibc": [10]})])
     assert json.dumps(one, allow_nan=False)
+
+
+def test_each_name_stands_for_a_build(tmp_path: Path) -> None:
+    table = facts.allocators(results.load(made_up.matrix(tmp_path, blocks=2)))
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert [row[0] for row in rows] == list(made_up.CHARACTERS)
+    assert all(
+        row[1:] == ["1.0", "Debian package", "GCC 12.2.0", "-", "ab" * 6, "cd" * 6] for row in rows
+    )
+
+
+def test_latency_is_the_median_of_the_repetitions(tmp_path: Path) -> None:
+    """Of malloc alone: nothing was noted of free."""
+    rows = [
+        made_up.row("latency", name, block, 1e6,
+                    latency={"malloc": dict.fromkeys(facts.LATENCY_POINTS, ns)})
+        for name, times in (("hakmem", (10, 1000, 20)), ("glibc", (40, 40, 1)))
+        for block, ns in enumerate(times)
+    ]  # fmt: skip
+    (table,) = facts.latency(results.load(made_up.write(tmp_path, rows)))
+    assert table.title == "latency: malloc"
+    shown = {row[0].text: (row[1].text, row[1].ratio, row[1].first) for row in table.rows}
+    assert shown == {"hakmem": ("20", 1.0, True), "glibc": ("40", 2.0, False)}
 
 
 def test_plots_are_well_formed_and_name_everyone(tmp_path: Path) -> None:

@@ -233,10 +233,13 @@ def test_interruption_keeps_the_finished_rows(built: Path, tmp_path: Path, rows:
         while len(rows(tmp_path)) < 4:
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
+        meanwhile = (tmp_path / store.MANIFEST).is_file() and store.read_manifest(tmp_path)
         run.send_signal(signal.SIGINT)
         output, errors = run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == 1
     assert "interrupted: the finished rows are kept" in errors
+    # What it says for good where it is killed.
+    assert meanwhile and meanwhile["state"] == "running"
     assert store.read_manifest(tmp_path)["state"] == "interrupted"
     assert len(rows(tmp_path)) >= 4
     assert "tiny_lifo" in (tmp_path / "table.md").read_text()

@@ -58,3 +58,10 @@ def test_that_is_ignored(tmp_path: Path) -> None:
     environment = imported(tmp_path, "argparse", MODULE + "raise SystemExit(7)")
     words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *HAKMEM, "version"]
     assert call(words, environment=environment).status == 7
+
+
+def test_that_is_blocked() -> None:
+    """The signal waits, and ends nothing: the status says it."""
+    end = "from hakmem.interruption import end; end()"
+    words = ["env", "--block-signal=INT", sys.executable, "-c", end]
+    assert call(words, cwd=ROOT / "tools") == Outcome(128 + signal.SIGINT, b"", "")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hakmem.inspect.events import Clock
 from hakmem.inspect.model import REQUEST_STEP_BYTES
 from hakmem.inspect.research import _upper
 from hakmem.inspect.targets import take
@@ -99,3 +100,13 @@ def test_without_research_there_is_none(tmp_path: Path) -> None:
 )
 def test_bounds_of_buckets(bucket: int, upper: int) -> None:
     assert _upper(bucket, 8) == upper
+
+
+def test_ticks_are_told_as_time() -> None:
+    """A processor of 3 GHz, looked at twice within two seconds; and one that was looked at once."""
+    first = {"ticks": 5_000_000_000, "ms": 7_000}
+    clock = Clock({"first": first, "latest": {"ticks": 11_000_000_000, "ms": 9_000}})
+    assert clock.ticks_per_second() == 3_000_000_000
+    assert clock.to_ns(8_000_000_000) == 8_000_000_000
+    once = Clock({"first": first, "latest": first})
+    assert (once.ticks_per_second(), once.to_ns(8_000_000_000)) == (0, None)

@@ -34,6 +34,19 @@ def test_one_heap_says_what_is_of_it_alone() -> None:
     assert "alone" not in render(snapshot, PLAIN)
 
 
+def test_research_shows_the_classes_that_were_used() -> None:
+    """Of the first class nothing was counted, of each other its own number of calls."""
+    made = make_snapshot()
+    assert made.research is not None
+    _, section = render(made, PLAIN).split("\nresearch\n")
+    counts = made.research.operations["mallocs"]
+    shown = [line.split() for line in section.splitlines()[1:] if line.endswith(" 0")]
+    assert shown == [
+        [f"{row.block_bytes:,}", str(counts[row.index]), "0"] for row in made.size_classes[1:]
+    ]
+    assert counts[0] == 0
+
+
 def test_nothing_that_a_target_says_moves_the_cursor() -> None:
     """Of JSON anybody may have written every word; of a process its own tables have them."""
     evil = "\x1b[2J\n"

@@ -133,6 +133,18 @@ def test_figures_that_cannot_be_are_one_sentence(
     assert call([*HAKMEM, "report", saved]).status in (0, 2)
 
 
+def test_whole_numbers_that_another_program_wrote(tmp_path: Path) -> None:
+    """What is a share or a mean may come without its point."""
+    made = make_snapshot(superslab_count=1)
+    facts = jsonform.encode(made, "totals")
+    assert facts["unsettled_share"] == 0.0
+    facts["unsettled_share"] = 0
+    found = jsonform.decode(facts)
+    assert found.unsettled_share == 0.0 and isinstance(found.unsettled_share, float)
+    with pytest.raises(jsonform.SchemaError, match="unsettled_share is not what it should be"):
+        jsonform.decode({**facts, "unsettled_share": "0"})
+
+
 def test_process_of_another_allocator(tmp_path: Path) -> None:
     file = tmp_path / "heap.html"
     with subprocess.Popen(["sleep", "60"], env=clean_environment()) as other:

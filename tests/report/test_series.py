@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import resource
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from hakmem.inspect import jsonform
-from hakmem.report import series, timeline
+from hakmem.report import durations, series, timeline
 from tests.cli.support import HAKMEM, call, clean_environment
 from tests.inspect.support.synthetic import make_snapshot
 from tests.patience import HANG_SECONDS
@@ -175,6 +176,21 @@ def test_wrong_use_is_one_sentence_and_2(words: list[str], said: str) -> None:
     outcome = call([*HAKMEM, "record", *words])
     assert (outcome.status, outcome.stdout) == (2, b"")
     assert said in outcome.stderr and "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("1", 1), ("1.5s", 1.5), ("2m", 120), ("2 min", 120), ("1h", 3600),
+     ("1D", 86_400), ("366d", 31_622_400)],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert durations.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0s", "367d", "1w", "1e3", "-1s", "s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        durations.seconds(text)
 
 
 def test_another_allocators_process_is_refused(tmp_path: Path) -> None:

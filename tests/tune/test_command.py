@@ -195,6 +195,7 @@ def test_a_profile_that_finds_no_room_is_not_lost(demand_program: Path, tmp_path
         (["-o", ".", "--", "true"], "is a directory"),
         (["-o", "/proc/a.profile", "--", "true"], "hakmem: /proc/a.profile: "),
         (["--check", "none.profile", "--", "true"], "none.profile"),
+        (["--library", "/nowhere/lib.so", "--", "true"], "there is no library /nowhere/lib.so"),
         (["--check", "x", "-o", "y", "--", "true"], "takes no --pid and no --output"),
         (["--", "no-such-program"], "no such program in PATH"),
         (["--", "false"], "the program ended with status 1"),

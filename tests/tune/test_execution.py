@@ -65,3 +65,13 @@ def test_a_program_whose_files_are_limited_is_told_so() -> None:
             run(command, {}, HANG_SECONDS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_runs_leave_no_descriptor() -> None:
+    """A tuning makes hundreds of them, and a process may have some thousand files open."""
+    command = prepare(["true"], library())
+    run(command, {}, HANG_SECONDS)
+    before = sorted(Path("/proc/self/fd").iterdir())
+    for _ in range(3):
+        run(command, {}, HANG_SECONDS)
+    assert sorted(Path("/proc/self/fd").iterdir()) == before

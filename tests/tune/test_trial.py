@@ -64,6 +64,14 @@ def test_screening_keeps_what_serves_the_goal(goal: Goal, kept: set[str]) -> Non
     assert {each.change.name for each in found if each.kept} == kept
 
 
+def test_what_one_slow_run_speaks_against_is_run_again() -> None:
+    """Of the first two pairs both runs with the change were disturbed, of the others none."""
+    noise = (1.0, 2.0, 1.0, 2.0) + (1.0,) * 8
+    (found,) = screen(fake(noise), [LEANER], Goal.MEMORY, "cpu", "", "")
+    assert found.kept
+    assert found.time == pytest.approx(1.0)
+
+
 def of(rss: tuple[float, float, float], time: tuple[float, float, float]) -> Comparison:
     """Median, low and high of both ratios."""
     return Comparison(Ratio(*rss, pairs=9), Ratio(*time, pairs=9), (), ())

@@ -81,10 +81,6 @@ class Control:
         """Whether kinds of events are recorded that are not always."""
         self._wish("events", int(is_on))
 
-    def has_events(self) -> bool:
-        row = self.source.read_array(self.address, self.structure)[0]
-        return bool(row["events"])
-
     def purge(self, wait_seconds: float) -> bool:
         """Asks for what hakmem_trim does, and waits for it. False when no thread has done it by
         then: the next one that takes a slow path will."""
