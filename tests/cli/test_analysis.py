@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hakmem import analysis, render
 from hakmem.analysis import Verdict
+from hakmem.commands.run import reports_elsewhere
 from hakmem.schema import REPORT_BYTES_MAX, ProofLine, Report, parse_report, read_reports, unwritten
 from hakmem.spawn import Ended
 from hakmem.watch import Image, file_name
@@ -165,6 +166,44 @@ def test_program_that_had_hakmem_and_left_no_file_is_no_other_malloc() -> None:
     for quiet in (replace(seen, exe="/bin/p"), replace(seen, pid=10, inner_pid=10, exe="/bin/p")):
         assert summarise([good], [quiet]).verdict is Verdict.ACTIVE
     assert told(summarise([good], [seen], unwritten=[11])) == [(11, "/bin/sandboxed")]
+
+
+def test_program_that_reports_elsewhere_is_no_other_malloc() -> None:
+    """Whether it was seen with its libraries, or was over before: nothing speaks against it."""
+    good, child = report(*GOOD), image(11, "/bin/limited", "/bin/p")
+    for seen in (child, replace(child, has_library=True)):
+        facts = analysis.summarise(
+            [good],
+            [image(10, "/bin/p"), seen],
+            ENDED,
+            program="/bin/p",
+            is_alive=lambda pid: False,
+            explain=lambda found: None,
+            elsewhere=lambda found: found.exe == "/bin/limited",
+        )
+        assert (facts.verdict, facts.absent) == (Verdict.UNPROVED, ())
+        rows = [(row.pid, row.reason) for row in facts.unwritten]
+        assert rows == [(11, analysis.REPORTS_ELSEWHERE)]
+
+
+@pytest.mark.parametrize(
+    ("preload", "given", "expected"),
+    [
+        (LIBRARY, "/reports", False),
+        (LIBRARY, "", True),
+        (LIBRARY, "/other", True),
+        # What was given is not known; it was not given hakmem.
+        (LIBRARY, None, False),
+        (None, "", False),
+        ("", "", False),
+        ("/lib/other.so", "/other", False),
+    ],
+)
+def test_place_of_reports_that_a_program_was_given(
+    preload: str | None, given: str | None, expected: bool
+) -> None:
+    program = Image(11, 11, None, "/bin/sh", preload, given)
+    assert reports_elsewhere(program, LIBRARY, Path("/reports")) is expected
 
 
 def test_report_that_could_not_be_written_hides_nothing_else() -> None:

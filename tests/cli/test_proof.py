@@ -201,6 +201,20 @@ def test_program_that_may_make_no_file_is_not_proved(
         assert summary.facts["absent"] == []
 
 
+@pytest.mark.parametrize("change", ["-u HAKMEM_REPORT", "HAKMEM_REPORT=/proc"])
+def test_program_with_another_place_for_reports_is_not_proved(
+    summarise: Summarise, build_program: Compile, change: str
+) -> None:
+    """As the CGI programs of lighttpd, which keeps LD_PRELOAD for them and little else."""
+    nap = build_program("nap.c")
+    summary = summarise("sh", "-c", f"env {change} {nap} 500; exit 4")
+    assert (summary.status, summary.facts["verdict"]) == (4, "unproved")
+    (row,) = summary.facts["unwritten"]
+    assert row["exe"] == str(nap)
+    assert row["reason"].startswith("was started without this run's HAKMEM_REPORT")
+    assert summary.facts["absent"] == []
+
+
 @pytest.mark.parametrize("kept_bytes", [0, 4096, 5000])
 def test_report_cut_short_does_not_kill_the_program(tmp_path: Path, kept_bytes: int) -> None:
     """As what rotates logs does to a file that it keeps."""

@@ -23,6 +23,7 @@ MADE_NO_REPORT = (
     "hakmem was loaded, but made no report: it may make no files (a sandbox, a root of its own), or"
     " was ended at its start"
 )
+REPORTS_ELSEWHERE = "was started without this run's HAKMEM_REPORT (its environment was changed)"
 LEFT_NO_REPORT = "left no report: it did not load hakmem, or ended before it could"
 # Files that every process brings a malloc or the C++ operators with, there to be replaced.
 SYSTEM_ALLOCATORS = ("libc.so.", "ld-linux", "libstdc++.so.", "libc++.so.", "libc++abi.so.")
@@ -281,13 +282,14 @@ def find_absent(
     images: Sequence[Image],
     explain: Callable[[Image], str | None],
     unwritten: Collection[int] = (),
+    elsewhere: Callable[[Image], bool] = lambda image: False,
 ) -> tuple[Absent, ...]:
     """A child between vfork and exec runs its parent's program on its parent's heap, and a program
     seen once may have been seen before its loader was done: neither counts as absent unless the
     program differs from its parent's and left no report by the end.
 
     `explain` has no reason for a program that should have loaded hakmem: it did where the process
-    is `unwritten`."""
+    is `unwritten`, and nothing says otherwise of one that reports `elsewhere`."""
     reported = {(report.pid, file_name(report.exe)) for report in reports}
     found = [
         (image, explain(image))
@@ -297,19 +299,24 @@ def find_absent(
     return tuple(
         Absent(image.pid, image.exe, reason or LEFT_NO_REPORT)
         for image, reason in found
-        if not image.has_library and (reason is not None or image.inner_pid not in unwritten)
+        if not image.has_library
+        and (reason is not None or not (image.inner_pid in unwritten or elsewhere(image)))
     )
 
 
 def find_mute(
-    reports: Sequence[Report], images: Sequence[Image], unwritten: Collection[int]
+    reports: Sequence[Report],
+    images: Sequence[Image],
+    unwritten: Collection[int],
+    elsewhere: Callable[[Image], bool],
 ) -> tuple[Absent, ...]:
-    """Programs in which hakmem was seen, and that could not even make a file to write to."""
+    """Programs in which hakmem was seen, and that could not even make a file to write to; those
+    that were told of no file, or of one `elsewhere`."""
     reported = {(report.pid, file_name(report.exe)) for report in reports}
     return tuple(
-        Absent(image.pid, image.exe, MADE_NO_REPORT)
+        Absent(image.pid, image.exe, REPORTS_ELSEWHERE if elsewhere(image) else MADE_NO_REPORT)
         for image in images
-        if image.has_library
+        if (image.has_library or elsewhere(image))
         and (image.inner_pid, image.exe) not in reported
         and image.exe != image.parent_exe
         and image.inner_pid not in unwritten
@@ -353,18 +360,20 @@ def summarise(
     is_alive: Callable[[int], bool],
     explain: Callable[[Image], str | None],
     unwritten: Collection[int] = (),
+    elsewhere: Callable[[Image], bool] = lambda image: False,
     top_count: int = 5,
 ) -> RunFacts:
     """`program` is the file that was started as process `ended.pid`; `explain` says why a program
-    did not load hakmem, if that can be told; `unwritten` could not write their reports."""
+    did not load hakmem, if that can be told; `unwritten` could not write their reports; one
+    that reports `elsewhere` was given hakmem, but not the place of this run's reports."""
     processes = tuple(
         _facts(report, reports[index + 1 :], images, is_alive)
         for index, report in enumerate(reports)
     )
     processes = _with_kernels_peak(processes, images, ended)
-    absent = list(find_absent(reports, images, explain, unwritten))
+    absent = list(find_absent(reports, images, explain, unwritten, elsewhere))
     root = Image(ended.pid, ended.pid, None, program, None)
-    mute = find_mute(reports, images, unwritten)
+    mute = find_mute(reports, images, unwritten, elsewhere)
     root_loaded = (
         ended.pid in unwritten
         or any(program.pid == ended.pid for program in mute)

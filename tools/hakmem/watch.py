@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +30,16 @@ DELETED = " (deleted)"
 @dataclass
 class Image:
     """One program that one process ran. `inner_pid` is its number in its own pid namespace.
-    `has_library`: that which the watch looks for was seen there; otherwise it is not known."""
+    `preload` and `report`: LD_PRELOAD and HAKMEM_REPORT as it was given them, None where that could
+    not be read. `has_library`: that which the watch looks for was seen there; otherwise it is not
+    known."""
 
     pid: int
     inner_pid: int
     parent_exe: str | None
     exe: str
     preload: str | None
+    report: str | None = None
     peak_rss_bytes: int = 0
     has_library: bool = False
     looks: int = 0
@@ -92,10 +96,13 @@ class Watch:
         if image is None or image.exe != exe:
             if image is not None:
                 parent_exe = image.exe
-            image = Image(pid, _inner_pid(pid), parent_exe, exe, _preload(place))
+            image = Image(pid, _inner_pid(pid), parent_exe, exe, *_given(place))
             known.images.append(image)
         elif image.preload is None:
-            image.preload = _preload(place) or ("" if _exe(place) == exe else None)
+            preload, report = _given(place)
+            same = _exe(place) == exe
+            image.preload = preload or ("" if same else None)
+            image.report = report or ("" if same else None)
         image.peak_rss_bytes = max(image.peak_rss_bytes, _peak_rss_bytes(status))
         self._look_for_library(image, place)
         return exe
@@ -156,17 +163,22 @@ def _inner_pid(pid: int) -> int:
     return int(found[1]) if found is not None else pid
 
 
-def _preload(place: Path) -> str | None:
-    """LD_PRELOAD as the program was given it; None when that cannot be read."""
+def _given(place: Path) -> tuple[str | None, str | None]:
+    """LD_PRELOAD and HAKMEM_REPORT as the program was given them; None when that cannot be read."""
     try:
         variables = (place / "environ").read_bytes().split(b"\0")
     except OSError:
-        return None
-    for variable in variables:
-        if variable.startswith(b"LD_PRELOAD="):
-            return variable.partition(b"=")[2].decode(errors="surrogateescape")
+        return None, None
     # No environment at all may also be a program that is just being started, or ending.
-    return "" if any(variables) else None
+    if not any(variables):
+        return None, None
+    return _value(variables, b"LD_PRELOAD="), _value(variables, b"HAKMEM_REPORT=")
+
+
+def _value(variables: Iterable[bytes], start: bytes) -> str:
+    """Of the first that begins so, as the C library has it; "" where there is none."""
+    found = next((one for one in variables if one.startswith(start)), start)
+    return found.removeprefix(start).decode(errors="surrogateescape")
 
 
 def children_of(pid: int) -> list[int]:

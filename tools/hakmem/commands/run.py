@@ -167,6 +167,16 @@ def explain_absence(image: Image, library: str) -> str | None:
     return None
 
 
+def reports_elsewhere(image: Image, library: str, directory: Path) -> bool:
+    """Whether a program was given hakmem, but not this run's HAKMEM_REPORT: servers start others
+    with an environment that they choose."""
+    return (
+        bool(image.preload)
+        and image.report not in (None, str(directory))
+        and explain_absence(image, library) is None
+    )
+
+
 def _write_summary(text: str, file: Path | None) -> None:
     if file is None:
         sys.stderr.write(text)
@@ -225,6 +235,7 @@ def run(options: argparse.Namespace) -> int:
             is_alive=watch.is_alive,
             explain=lambda image: explain_absence(image, preloaded),
             unwritten=schema.unwritten(directory),
+            elsewhere=lambda image: reports_elsewhere(image, preloaded, directory),
         )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
