@@ -50,8 +50,17 @@ struct hakmem_totals {
     uint64_t metadata_bytes; /* hakmem's own structures */
 };
 
+#if defined __cplusplus && defined __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* the function hides the constructor of the structure */
+#endif
+
 /* Fills *totals. The numbers of threads that are running may lag by what is in their caches. */
 void hakmem_totals(struct hakmem_totals *totals);
+
+#if defined __cplusplus && defined __GNUC__
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }

@@ -314,6 +314,23 @@ def test_pkg_config(project: Path, prefix: Path, kind: str, compiler: str, linka
     assert_uses_hakmem(program, prefix, linkage)
 
 
+@pytest.mark.parametrize("header", ["hakmem.h", "hakmem_inspect.h"])
+@pytest.mark.parametrize(
+    ("compiler", "language"),
+    [(CC, "c -std=c99"), (CC, "c -std=c17"), (CXX, "c++ -std=c++11"), (CXX, "c++ -std=c++20")],
+)
+def test_headers_cause_no_warning(
+    header: str, compiler: str, language: str, project: Path, prefix: Path
+) -> None:
+    """Whatever warnings a stranger's project asks for."""
+    unit = project / "headers.c"
+    unit.write_text(f'#include "{header}"\n', encoding="utf-8")
+    run(
+        compiler, "-x", *language.split(), "-Wall", "-Wextra", "-Wpedantic", "-Wshadow",
+        "-Wconversion", "-Werror", "-fsyntax-only", "-I", prefix / "include", unit,
+    )  # fmt: skip
+
+
 def test_program_with_its_own_cxx_runtime(project: Path, prefix: Path) -> None:
     """It has of the runtime what it refers to, which is not all that a failing new asks for."""
     program = project / "own_runtime"
