@@ -57,6 +57,28 @@ def test_surface_is_the_librarys() -> None:
     assert all(f'"{name}"' in proof_names for name in ("malloc", "_ZdlPvm"))
 
 
+# Runs a command of Python's as a process would that can write to no temporary folder.
+NO_FOLDER = (
+    "import runpy, sys, tempfile; tempfile.tempdir = '/nowhere'; del sys.argv[0];"
+    " runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [([], "active"), (["--library", str(library()), "true"], "program")]
+)
+def test_nowhere_to_write(words: Sequence[str], name: str) -> None:
+    """What needs no folder is told all the same."""
+    bare = [HAKMEM[0], "-c", NO_FOLDER, *HAKMEM[1:], "doctor", "--json", *words]
+    outcome = call(bare, environment=clean_environment(HAKMEM_NO_SUCH="1"))
+    assert outcome.status == 1, outcome.stderr
+    facts = json.loads(outcome.stdout)
+    assert texts(facts, name, False) == [
+        "no temporary folder can be made: No such file or directory"
+    ]
+    assert any("no such option" in finding["text"] for finding in facts["findings"])
+
+
 # ---- Programs
 
 

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from hakmem import build, render
 from hakmem.diagnosis import command, machine
@@ -17,6 +16,7 @@ from hakmem.diagnosis.finding import Finding
 from hakmem.diagnosis.variables import variable_findings
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
+from hakmem.folders import temporary_folder
 from hakmem.project import Project, find_project
 
 CMAKE_MIN = (3, 25)
@@ -94,8 +94,8 @@ def _library(project: Project) -> Finding:
 
 def _active(project: Project) -> Finding:
     """Runs the whole route on a program that allocates: this interpreter's dynamic parent, sh."""
-    with TemporaryDirectory(prefix="hakmem-doctor-") as directory:
-        summary = Path(directory) / "summary.json"
+    with temporary_folder("hakmem-doctor-") as directory:
+        summary = directory / "summary.json"
         command = [sys.executable, str(project.root / "hakmem"), "run", "--json"]
         probe = ["--summary-file", str(summary), "--", "/bin/sh", "-c", ":"]
         try:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from hakmem import analysis, preload, render, schema, watch
 from hakmem.build import ensure_library
 from hakmem.diagnosis import absence
 from hakmem.errors import EXIT_FAILURE, HakmemError
+from hakmem.folders import report_folder
 from hakmem.options import OptionTable, read_options
 from hakmem.output import write_whole
 from hakmem.project import find_project
@@ -103,18 +102,6 @@ def settings_environment(
             raise HakmemError(f"option {name}: {value!r} {problem}")
         environment[option.environment] = value
     return environment
-
-
-def _report_directory() -> Path:
-    """A new directory for the report files, in memory where there is room.
-
-    A program started by root may change its user and must still be able to write, so the directory
-    is then open to all for writing; nobody else can list it, and names are never reused."""
-    shared = Path("/dev/shm")
-    parent = str(shared) if os.access(shared, os.W_OK | os.X_OK) else None
-    directory = Path(tempfile.mkdtemp(prefix="hakmem-run-", dir=parent))
-    directory.chmod(0o1733 if os.geteuid() == 0 else 0o700)
-    return directory
 
 
 def _preloadable_path(library: Path, directory: Path) -> str:
@@ -219,8 +206,7 @@ def run(options: argparse.Namespace) -> int:
     if not library.is_file():
         raise HakmemError(f"there is no library {library}")
     preload.require_same_architecture(target, library)
-    directory = _report_directory()
-    try:
+    with report_folder("hakmem-run-") as directory:
         preloaded = _preloadable_path(library, directory)
         environment = _environment(preloaded, directory, settings, table)
         # To be seen in a process shows something of a hakmem alone.
@@ -237,6 +223,4 @@ def run(options: argparse.Namespace) -> int:
             unwritten=schema.unwritten(directory),
             elsewhere=lambda image: reports_elsewhere(image, preloaded, directory),
         )
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     return _conclude(options, facts, ended, command)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from hakmem.errors import HakmemError
+from hakmem.folders import temporary_folder
 from hakmem.schema import ProofLine
 
 TIMEOUT_S = 60
@@ -27,14 +26,14 @@ def link(
     HakmemError when the loader does not get that far, for instance for want of a library. Modules
     that the program would load later (dlopen) do not take part."""
     program = command[0]
-    with tempfile.TemporaryDirectory(prefix="hakmem-doctor-") as folder:
+    with temporary_folder("hakmem-doctor-") as folder:
         traced = {
             **environment,
             "LD_TRACE_LOADED_OBJECTS": "1",
             "LD_WARN": "1",
             "LD_BIND_NOW": "1",
             "LD_DEBUG": "bindings",
-            "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings"),
+            "LD_DEBUG_OUTPUT": str(folder / "bindings"),
         }
         try:
             done = subprocess.run(
@@ -49,7 +48,7 @@ def link(
             raise HakmemError(f"{program}: its library {missing[1]} is missing")
         text = "".join(
             file.read_text(encoding="utf-8", errors="surrogateescape")
-            for file in sorted(Path(folder).iterdir())
+            for file in sorted(folder.iterdir())
         )
     if not text:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]

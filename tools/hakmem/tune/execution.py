@@ -7,7 +7,6 @@ import ctypes
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from typing import BinaryIO, Protocol
 from hakmem import preload, schema
 from hakmem.analysis import UNWRITTEN
 from hakmem.errors import HakmemError, UsageError
+from hakmem.folders import report_folder
 from hakmem.watch import Watch, children_of, file_name
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
@@ -158,19 +158,6 @@ def _reap(group: int, adopted: Adopted) -> list[resource.struct_rusage]:
         usages += found
 
 
-@contextmanager
-def _report_directory() -> Iterator[Path]:
-    shared = Path("/dev/shm")
-    parent = str(shared) if os.access(shared, os.W_OK | os.X_OK) else None
-    directory = Path(tempfile.mkdtemp(prefix="hakmem-tune-", dir=parent))
-    # A program started by root may change its user, and must still be able to write.
-    directory.chmod(0o1733 if os.geteuid() == 0 else 0o700)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 class _Observer:
     """Watches the processes of a run from a thread of its own; stop() returns when it is done."""
 
@@ -242,7 +229,7 @@ def run(
     """Runs the program once to its end, with nothing on its standard input; what it writes is
     dropped. What it leaves running is ended, and counts. RunFailedError when it fails."""
     with (
-        _report_directory() as directory,
+        report_folder("hakmem-tune-") as directory,
         tempfile.TemporaryFile() as errors,
         _adoption() as adopted,
     ):

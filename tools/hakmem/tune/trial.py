@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import re
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem.folders import temporary_folder
 from hakmem.tune.execution import Command, Run, RunFailedError, run
 from hakmem.tune.profile_file import Profile, render
 from hakmem.tune.proposal import Change, Goal, compose
@@ -71,15 +71,15 @@ def runner(
     command: Command, timeout_s: float, progress: Callable[[], None] = lambda: None
 ) -> Iterator[Runner]:
     """Runs the command with a profile. RunFailedError when the largest process did not take it."""
-    with tempfile.TemporaryDirectory(prefix="hakmem-tune-") as folder:
+    with temporary_folder("hakmem-tune-") as folder:
         # The program may run as another user.
-        Path(folder).chmod(0o755)
+        folder.chmod(0o755)
         written: dict[str, Path] = {}
 
         def once(profile: Profile) -> Run:
             text = render(profile)
             if text not in written:
-                written[text] = Path(folder) / f"{len(written)}.profile"
+                written[text] = folder / f"{len(written)}.profile"
                 written[text].write_text(text, encoding="utf-8")
             settings = {} if profile.is_empty else {"HAKMEM_PROFILE": str(written[text])}
             done = run(command, settings, timeout_s)
