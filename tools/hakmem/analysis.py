@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from hakmem.bundled import Bundled, find_bundled
 from hakmem.preload import CARRIES, carries_hakmem
 from hakmem.schema import ProofLine, Report, SizeClass
 from hakmem.spawn import Ended
@@ -74,6 +75,7 @@ class ProcessFacts:
     symbols: int
     strays: tuple[Stray, ...]
     own_allocators: tuple[str, ...]
+    bundled: tuple[Bundled, ...]
     books_moved: bool
     peak_rss_bytes: int
     peak_is_exact: bool  # otherwise it was seen now and then: it may have been more
@@ -261,6 +263,8 @@ def _facts(
     ending = _ending(report, later, images, is_alive)
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
+    own = own_allocators(report.proof, report.library)
+    modules = {report.exe, *(line.module for line in report.proof)} - {report.library}
     return ProcessFacts(
         report=report,
         verdict=verdict,
@@ -270,7 +274,8 @@ def _facts(
         modules=len({line.module for line in imports}),
         symbols=len({(line.module, line.symbol) for line in imports}),
         strays=strays(report.proof, report.library),
-        own_allocators=own_allocators(report.proof, report.library),
+        own_allocators=own,
+        bundled=find_bundled({module: Path(module) for module in sorted(modules)}, own),
         books_moved=books_moved(report),
         peak_rss_bytes=_peak_rss(report, images),
         peak_is_exact=ending is Ending.EXIT,

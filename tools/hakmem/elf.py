@@ -1,10 +1,11 @@
 """What the kernel reads of a program before it starts it: the identification of an ELF file, the
-processor it is for, and the loader it asks for; and the build id, which a profile may name. Nothing
-else of the format is read here."""
+processor it is for, and the loader it asks for; the build id, which a profile may name; and whether
+it defines a name. Nothing else of the format is read here."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,10 @@ PT_INTERP = 3
 PT_NOTE = 4
 NT_GNU_BUILD_ID = 3
 NOTES_BYTES_MAX = 64 << 10
+# Tables of symbols: the linker's, which `strip` takes away, and the loader's.
+SHT_SYMTAB, SHT_DYNSYM = 2, 11
+SECTION_BYTES, SYMBOL_BYTES = 64, 24
+TABLE_BYTES_MAX = 1 << 30
 PROGRAM_HEADERS_MAX = 512
 PATH_BYTES_MAX = 4096
 
@@ -129,3 +134,59 @@ def _build_id_among(notes: bytes, order: str) -> str:
             return notes[start : start + bytes_].hex()
         at = start + (bytes_ + 3) // 4 * 4
     return ""
+
+
+def read_definitions(path: Path, names: Iterable[str]) -> frozenset[str]:
+    """Those of the names that a file of 64 bits has a function or object of, as far as its tables
+    of symbols tell; none where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+            if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
+                return frozenset()
+            return _read_definitions(file, header, "<" if header[5] == 1 else ">", set(names))
+    except (struct.error, OSError, ValueError, OverflowError, IndexError):
+        return frozenset()
+
+
+def _read_definitions(file: BinaryIO, header: bytes, order: str, names: set[str]) -> frozenset[str]:
+    (table,) = struct.unpack_from(order + "Q", header, 40)
+    entry_bytes, count = struct.unpack_from(order + "HH", header, 58)
+    sections = []
+    for index in range(count):
+        file.seek(table + index * entry_bytes)
+        # Kind, offset, bytes, and the section of the names.
+        sections.append(struct.unpack(order + "4xI16xQQI20x", file.read(SECTION_BYTES)))
+
+    def content(section: tuple[int, ...]) -> bytes:
+        _, offset, size, _ = section
+        file.seek(offset)
+        return file.read(min(size, TABLE_BYTES_MAX))
+
+    found = set()
+    for section in sections:
+        if section[0] in (SHT_SYMTAB, SHT_DYNSYM):
+            strings, symbols = content(sections[section[3]]), b""
+            for name in names:
+                for place in _places(strings, name.encode() + b"\0"):
+                    symbols = symbols or content(section)
+                    if _has_definition(symbols, struct.pack(order + "I", place), order):
+                        found.add(name)
+    return frozenset(found)
+
+
+def _places(text: bytes, word: bytes) -> Iterable[int]:
+    place = text.find(word)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + 1)
+
+
+def _has_definition(symbols: bytes, name: bytes, order: str) -> bool:
+    """Whether a symbol of that name, a place among the strings, lies in a section of the file."""
+    for place in _places(symbols, name):
+        if place % SYMBOL_BYTES == 0:
+            (section,) = struct.unpack_from(order + "H", symbols, place + 6)
+            if section != 0:
+                return True
+    return False

@@ -222,16 +222,20 @@ def summary_text(facts: RunFacts, ended: Ended, style: Style) -> str:
         rows.append(("OS calls", listed))
     if facts.unreported_children:
         rows.append(("note", _unreported_line(facts.unreported_children)))
-    own = dict.fromkeys(
-        f"{module} has {OWN} of its own"
-        for process in facts.processes
-        for module in process.own_allocators
-    )
+    own = dict.fromkeys(line for process in facts.processes for line in _own_lines(process))
     rows.extend(("note", line) for line in list(own)[:LIST_MAX])
     rows.append(("next", _hint(facts)))
     lines = [f"hakmem: {headline(facts, style)}"]
     lines.extend(f"  {style.faint(label.ljust(LABEL_WIDTH))} {text}" for label, text in rows)
     return "\n".join(lines) + "\n"
+
+
+def _own_lines(process: ProcessFacts) -> Iterable[str]:
+    """Of allocators beside hakmem."""
+    for module in process.own_allocators:
+        yield f"{module} has {OWN} of its own"
+    for bundled in process.bundled:
+        yield f"{bundled.module} has {bundled}"
 
 
 def _hint(facts: RunFacts) -> str:
@@ -268,6 +272,10 @@ def _process_json(process: ProcessFacts) -> Json:
             for stray in process.strays
         ],
         "own_allocators": list(process.own_allocators),
+        "bundled_allocators": [
+            {"module": bundled.module, "allocator": bundled.allocator}
+            for bundled in process.bundled
+        ],
         "books_moved": process.books_moved,
         "peak_rss_bytes": process.peak_rss_bytes or None,
         "peak_rss_exact": process.peak_is_exact,

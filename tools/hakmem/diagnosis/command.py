@@ -41,7 +41,9 @@ def examine(
         value = preload.preload_value(str(library.absolute()), environment.get("LD_PRELOAD"))
         preloaded = {**environment, "LD_PRELOAD": value}
         proof = trial.link([target.program, *started], preloaded, surface.malloc_names(project))
-        findings += bindings_findings(proof, str(library.absolute()))
+        modules = {target.program, *(line.module for line in proof)}
+        files = {module: Path(module) for module in sorted(modules)}
+        findings += bindings_findings(proof, str(library.absolute()), files)
         if preload.carries_hakmem(target.program):
             findings.append(Finding("program", None, preload.CARRIES))
         text = "what it loads later (dlopen) is seen only by `hakmem run`"

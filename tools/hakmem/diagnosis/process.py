@@ -127,7 +127,8 @@ def _service(
     findings = [_active(snapshot, library)]
     if unreadable is not None:
         findings.append(Finding("inspect", False, unreadable))
-    return [*findings, *bindings_findings(proof, library)]
+    files = {module.name: proc / "root" / module.name.lstrip("/") for module in modules}
+    return [*findings, *bindings_findings(proof, library, files)]
 
 
 def _served_by_reader_alone(

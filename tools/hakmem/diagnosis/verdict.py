@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hakmem import analysis
 from hakmem.analysis import Verdict
+from hakmem.bundled import find_bundled
 from hakmem.diagnosis.finding import Finding
 from hakmem.schema import ProofLine
 
 STRAYS_MAX = 8
 
 
-def bindings_findings(proof: Sequence[ProofLine], library: str) -> list[Finding]:
-    """Where the malloc symbols of every module lead, and who has an allocator of his own."""
+def bindings_findings(
+    proof: Sequence[ProofLine], library: str, files: Mapping[str, Path]
+) -> list[Finding]:
+    """Where the malloc symbols of every module lead, and who has an allocator of his own. `files`:
+    those of modules that may have one in them."""
     verdict, reason = analysis.judge(proof, library)
     imports = {
         (line.module, line.symbol)
@@ -34,7 +38,10 @@ def bindings_findings(proof: Sequence[ProofLine], library: str) -> list[Finding]
         findings.append(Finding("stray", False, f"{module}: {', '.join(symbols)} -> {provider}"))
     if len(strays) > STRAYS_MAX:
         findings.append(Finding("stray", False, f"and {len(strays) - STRAYS_MAX} modules more"))
-    for module in analysis.own_allocators(proof, library):
+    own = analysis.own_allocators(proof, library)
+    for bundled in find_bundled(files, [*own, library]):
+        findings.append(Finding("own malloc", None, f"{bundled.module} has {bundled}"))
+    for module in own:
         name = Path(module).name
         text = f"{name} has {analysis.OWN} of its own, which it may call unseen ({module})"
         findings.append(Finding("own malloc", None, text))

@@ -1,0 +1,39 @@
+"""Temporary folders of the tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hakmem.errors import HakmemError
+
+IN_MEMORY = Path("/dev/shm")
+
+
+@contextmanager
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new one, which is gone afterwards. HakmemError where none can be made."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    except OSError as error:
+        raise HakmemError(f"no temporary folder can be made: {error.strerror}") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def report_folder(prefix: str) -> Iterator[Path]:
+    """For the report files of processes, in memory where there is room.
+
+    A program started by root may change its user and must still be able to write, so the folder
+    is then open to all for writing; nobody else can list it, and names are never reused."""
+    in_memory = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
+    with temporary_folder(prefix, in_memory) as folder:
+        folder.chmod(0o1733 if os.geteuid() == 0 else 0o700)
+        yield folder
