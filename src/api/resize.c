@@ -155,11 +155,16 @@ static bool resize_in_place(const struct place *place, size_t bytes, void **bloc
 #define LITTLE_PART 8
 #define ROOM_PART 4
 
+// Whether somebody takes what is asked for by its length: the fences behind sampled blocks, the checks of what lies behind
+// a block, and who records requests.
+static bool is_length_kept(void) {
+    return options.slack_check || options.guard_sample != 0 || slab_keeps_requests();
+}
+
 static size_t with_room_to_grow(size_t usable_bytes, size_t bytes) {
     const size_t roomy = usable_bytes + usable_bytes / ROOM_PART;
     return bytes > usable_bytes && bytes - usable_bytes <= usable_bytes / LITTLE_PART &&
-                   roomy <= SMALL_BYTES_MAX && !options.immediate_double_free &&
-                   !options.slack_check
+                   roomy <= SMALL_BYTES_MAX && !options.immediate_double_free && !is_length_kept()
                ? roomy
                : bytes;
 }

@@ -64,11 +64,18 @@ static bool may_forks_wait(void) {
 #endif
 
 void start_watch_forks(void) {
-    // Relaxed: the first call is made while there is one thread. Pairs with nothing.
+    // Relaxed: one call registers, the first. Pairs with nothing.
     static _Atomic(bool) watched;
-    if (!atomic_load_relaxed(&watched)) {
-        atomic_store_relaxed(&watched, true);
+    if (!atomic_load_relaxed(&watched) && !atomic_exchange_relaxed(&watched, true)) {
         register_handlers();
+    }
+}
+
+// Constructors of the program's libraries may start threads and fork before this library's own has come. The C library has
+// started when there is an environment: before that, nothing can be registered.
+void lifecycle_attached(void) {
+    if (environ != NULL) {
+        start_watch_forks();
     }
 }
 

@@ -1,16 +1,16 @@
-// write.h on Linux: bare system calls, as in text.c.
+// write.h on Linux.
 #include "base/write.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+
+#include "base/system_call.h"
 
 static int write_all(int descriptor, const char *rest, size_t bytes) {
     int error = 0;
     while (bytes > 0 && error == 0) {
-        const long written = syscall(SYS_write, descriptor, rest, bytes);
+        const long written = SYSTEM_CALL(SYS_write, descriptor, rest, bytes);
         if (written > 0) {
             rest += written;
             bytes -= (size_t)written;
@@ -34,18 +34,18 @@ int write_quietly(int descriptor, const void *start, size_t bytes) {
     const int saved_errno = errno;
     const uint64_t unwanted = signal_set(SIGPIPE) | signal_set(SIGXFSZ);
     uint64_t mask = 0, pending = 0;
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &unwanted, &mask, SIGNAL_SET_BYTES);
+    SYSTEM_CALL(SYS_rt_sigprocmask, SIG_BLOCK, &unwanted, &mask, SIGNAL_SET_BYTES);
     if ((mask & unwanted) != 0) {
         // Only one that was blocked can be pending.
-        syscall(SYS_rt_sigpending, &pending, SIGNAL_SET_BYTES);
+        SYSTEM_CALL(SYS_rt_sigpending, &pending, SIGNAL_SET_BYTES);
     }
     const int error = write_all(descriptor, start, bytes);
     if (error == EPIPE || error == EFBIG) {
         const uint64_t raised = unwanted & ~pending;
         const long at_once[2] = {0, 0};  // a struct timespec
-        syscall(SYS_rt_sigtimedwait, &raised, NULL, at_once, SIGNAL_SET_BYTES);
+        SYSTEM_CALL(SYS_rt_sigtimedwait, &raised, NULL, at_once, SIGNAL_SET_BYTES);
     }
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, SIGNAL_SET_BYTES);
+    SYSTEM_CALL(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, SIGNAL_SET_BYTES);
     errno = saved_errno;
     return error;
 }

@@ -1,11 +1,11 @@
 // Finding and reading the file of a profile, before anything else works: bare system calls alone.
+#include "base/system_call.h"
 #include "config/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 bool (*profile_find_library)(char *path, size_t capacity);
@@ -22,14 +22,14 @@ static bool fail(struct profile_file *file, const char *what, int error) {
 // Never waits: a FIFO or a device is seen to be no regular file, and no more than the limit is read
 // of anything.
 static bool read_descriptor(long descriptor, struct profile_file *file) {
-    struct stat status;
+    struct stat status = {0};
     size_t count = 0;
-    if (syscall(SYS_fstat, descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (SYSTEM_CALL(SYS_fstat, descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         return fail(file, "is not a regular file", 0);
     }
     while (count < sizeof profile_text) {
         const long got =
-            syscall(SYS_read, descriptor, profile_text + count, sizeof profile_text - count);
+            SYSTEM_CALL(SYS_read, descriptor, profile_text + count, sizeof profile_text - count);
         if (got == 0) {
             break;
         }
@@ -51,13 +51,13 @@ static bool read_descriptor(long descriptor, struct profile_file *file) {
 
 static bool read_path(struct profile_file *file, const char *path) {
     const long descriptor =
-        syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        SYSTEM_CALL(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0) {
         return errno == ENOENT ? fail(file, "does not exist", 0)
                                : fail(file, "cannot be opened", errno);
     }
     const bool done = read_descriptor(descriptor, file);
-    syscall(SYS_close, descriptor);
+    SYSTEM_CALL(SYS_close, descriptor);
     return done;
 }
 
@@ -98,7 +98,7 @@ static bool is_in_folder(struct profile_file *file, char *path, size_t count, co
         !append(path, &count, file->path) || !append(path, &count, suffix)) {
         return false;
     }
-    if (syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0) {
+    if (SYSTEM_CALL(SYS_faccessat, AT_FDCWD, path, F_OK) != 0) {
         return false;
     }
     *done = read_path(file, path);

@@ -464,6 +464,20 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     return true;
 }
 
+// A guard lies behind the block. More than half of it stays where it is, and what is left of its memory goes back; less is
+// the caller's to copy.
+SLOW_PATH static bool shrink_before_guard(const struct huge *huge, size_t usable_bytes) {
+    if (usable_bytes <= huge->usable_bytes / 2) {
+        return false;
+    }
+    const uintptr_t rest = huge->start + usable_bytes;
+    const size_t rest_bytes = huge->usable_bytes - usable_bytes;
+    if (!leaving_purge(rest, rest_bytes) && options.zero_on_free) {
+        __builtin_memset((void *)rest, 0, rest_bytes);
+    }
+    return true;
+}
+
 bool huge_resize(struct huge *huge, size_t bytes) {
     if (bytes > HUGE_BYTES_MAX) {
         return false;
@@ -473,7 +487,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
         return true;
     }
     if (usable_bytes < huge->usable_bytes && guard_bytes_of(huge) != 0) {
-        return false;  // a guard lies behind it: the caller copies
+        return shrink_before_guard(huge, usable_bytes);
     }
     bool done = true;
     void *first = NULL;

@@ -26,8 +26,8 @@ size_t huge_freed_bytes(uintptr_t address);
 bool huge_free(struct huge *huge, uintptr_t address);
 
 // Makes the block at least `bytes` (more than LARGE_BYTES_MAX) long, moving it if need be: the
-// descriptor then has a new start. Shrinking gives the tail back. False, with the block intact, when
-// the system has no memory.
+// descriptor then has a new start. Shrinking gives the tail back; one with a guard keeps its length. False, with the block intact, when
+// the system has no memory, and where one with a guard shrinks to half or less.
 bool huge_resize(struct huge *huge, size_t bytes);
 
 // Unmaps kept mappings freed at least purge_delay_ms before now_ms (all of them when `everything`).

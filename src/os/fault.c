@@ -1,9 +1,10 @@
 #include "os/fault.h"
 
 #include <signal.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include "base/system_call.h"
 
 static const int signals[] = {SIGSEGV, SIGBUS};
 
@@ -31,7 +32,7 @@ static void set_default(int signal) {
 }
 
 void os_signal_thread(int signal) {
-    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+    SYSTEM_CALL(SYS_tgkill, SYSTEM_CALL(SYS_getpid), SYSTEM_CALL(SYS_gettid), signal);
 }
 
 // Ends as without this handler: a fault happens again when the instruction does, and a signal that was

@@ -1,5 +1,4 @@
-// file.h on Linux. syscall() is the C library's bare system call: nothing is buffered, cancelled or
-// commonly hooked there. It writes errno, which every function here puts back.
+// file.h on Linux, by raw system calls. They write errno, which every function here puts back.
 #include "os/file.h"
 
 #include <errno.h>
@@ -7,11 +6,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/system_call.h"
 #include "os/os.h"
 
 // Since Linux 5.14; the headers of Debian 11 do not have it yet.
@@ -21,23 +20,23 @@
 // A file larger than the limit would raise SIGXFSZ instead of an error.
 static bool within_file_limit(size_t bytes) {
     struct rlimit limit = {0, 0};
-    return syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit) != 0 ||
+    return SYSTEM_CALL(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit) != 0 ||
            limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
 }
 
 // A file system without fallocate still has sparse files: only its fullness goes unnoticed there.
 static bool take_storage(int file, size_t bytes) {
-    return syscall(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
+    return SYSTEM_CALL(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
            errno == ENOSYS;
 }
 
 static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *backed) {
-    if (!within_file_limit(bytes) || syscall(SYS_ftruncate, file, bytes) != 0 ||
+    if (!within_file_limit(bytes) || SYSTEM_CALL(SYS_ftruncate, file, bytes) != 0 ||
         !take_storage(file, backed_bytes)) {
         return NULL;
     }
     const long mapped =
-        syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
+        SYSTEM_CALL(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
     if (mapped == -1) {
         return NULL;
     }
@@ -53,14 +52,14 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
     void *start = NULL;
     backed_bytes =
         align_up(backed_bytes, os_page_bytes());  // what follows is backed from a page on
-    const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
-                                  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int file = (int)SYSTEM_CALL(SYS_openat, AT_FDCWD, path,
+                                      O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file >= 0) {
         start = map_shared(file, bytes, backed_bytes, backed);
         if (start == NULL) {
-            syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+            SYSTEM_CALL(SYS_unlinkat, AT_FDCWD, path, 0);
         }
-        syscall(SYS_close, file);
+        SYSTEM_CALL(SYS_close, file);
     }
     errno = saved_errno;
     return start;
@@ -68,22 +67,22 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
 
 bool os_file_back(void *start, size_t bytes) {
     const int saved_errno = errno;
-    const bool backed = syscall(SYS_madvise, start, bytes, POPULATE_WRITE) == 0;
+    const bool backed = SYSTEM_CALL(SYS_madvise, start, bytes, POPULATE_WRITE) == 0;
     errno = saved_errno;
     return backed;
 }
 
 bool os_file_is_cut(const void *start, size_t bytes) {
     const int saved_errno = errno;
-    const bool cut = syscall(SYS_madvise, start, bytes, POPULATE_READ) != 0 && errno == EFAULT;
+    const bool cut = SYSTEM_CALL(SYS_madvise, start, bytes, POPULATE_READ) != 0 && errno == EFAULT;
     errno = saved_errno;
     return cut;
 }
 
 int os_file_create(const char *path) {
     const int saved_errno = errno;
-    const int file = (int)syscall(SYS_openat, AT_FDCWD, path,
-                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int file = (int)SYSTEM_CALL(SYS_openat, AT_FDCWD, path,
+                                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     const int result = file >= 0 ? file : -errno;
     errno = saved_errno;
     return result;
@@ -91,14 +90,14 @@ int os_file_create(const char *path) {
 
 void os_file_close(int descriptor) {
     const int saved_errno = errno;
-    syscall(SYS_close, descriptor);
+    SYSTEM_CALL(SYS_close, descriptor);
     errno = saved_errno;
 }
 
 bool os_file_identify(int descriptor, struct os_file_identity *identity) {
     const int saved_errno = errno;
-    struct stat status;
-    const bool is_open = syscall(SYS_fstat, descriptor, &status) == 0;
+    struct stat status = {0};
+    const bool is_open = SYSTEM_CALL(SYS_fstat, descriptor, &status) == 0;
     if (is_open) {
         *identity = (struct os_file_identity){status.st_dev, status.st_ino, status.st_rdev};
     }
@@ -110,12 +109,12 @@ int os_file_each(const char *path, char *buffer, size_t capacity,
                  int (*use)(const char *part, size_t bytes, void *context), void *context) {
     const int saved_errno = errno;
     int error = 0;
-    const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    const int file = (int)SYSTEM_CALL(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (file < 0) {
         error = errno;
     }
     for (bool more = file >= 0; more;) {
-        const long got = syscall(SYS_read, file, buffer, capacity);
+        const long got = SYSTEM_CALL(SYS_read, file, buffer, capacity);
         if (got > 0) {
             error = use(buffer, (size_t)got, context);
         } else if (got < 0 && errno != EINTR) {
@@ -124,7 +123,7 @@ int os_file_each(const char *path, char *buffer, size_t capacity,
         more = error == 0 && got != 0;
     }
     if (file >= 0) {
-        syscall(SYS_close, file);
+        SYSTEM_CALL(SYS_close, file);
     }
     errno = saved_errno;
     return error;
@@ -132,17 +131,18 @@ int os_file_each(const char *path, char *buffer, size_t capacity,
 
 bool os_file_exists(const char *path) {
     const int saved_errno = errno;
-    const bool exists = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+    const bool exists = SYSTEM_CALL(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
     errno = saved_errno;
     return exists;
 }
 
 bool os_file_put_over(void *start, void *place, size_t bytes) {
     const int saved_errno = errno;
-    const long result = start != NULL ? syscall(SYS_mremap, start, bytes, bytes,
-                                                MREMAP_MAYMOVE | MREMAP_FIXED, place)
-                                      : syscall(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE,
-                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
+    const long result =
+        start != NULL
+            ? SYSTEM_CALL(SYS_mremap, start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place)
+            : SYSTEM_CALL(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
     errno = saved_errno;
     return result == (long)place;
 }
@@ -150,17 +150,17 @@ bool os_file_put_over(void *start, void *place, size_t bytes) {
 size_t os_file_read(const char *path, char *text, size_t capacity) {
     const int saved_errno = errno;
     size_t length = 0;
-    const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    const int file = (int)SYSTEM_CALL(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (file >= 0) {
         while (length < capacity) {
-            const long got = syscall(SYS_read, file, text + length, capacity - length);
+            const long got = SYSTEM_CALL(SYS_read, file, text + length, capacity - length);
             if (got > 0) {
                 length += (size_t)got;
             } else if (got == 0 || errno != EINTR) {
                 break;
             }
         }
-        syscall(SYS_close, file);
+        SYSTEM_CALL(SYS_close, file);
     }
     errno = saved_errno;
     return length;
@@ -168,14 +168,14 @@ size_t os_file_read(const char *path, char *text, size_t capacity) {
 
 size_t os_file_read_link(const char *path, char *text, size_t capacity) {
     const int saved_errno = errno;
-    const long length = syscall(SYS_readlinkat, AT_FDCWD, path, text, capacity);
+    const long length = SYSTEM_CALL(SYS_readlinkat, AT_FDCWD, path, text, capacity);
     errno = saved_errno;
     return length > 0 ? (size_t)length : 0;
 }
 
 size_t os_file_working_directory(char *path, size_t capacity) {
     const int saved_errno = errno;
-    const long bytes = syscall(SYS_getcwd, path, capacity);
+    const long bytes = SYSTEM_CALL(SYS_getcwd, path, capacity);
     errno = saved_errno;
     // "(unreachable)" stands before what is outside.
     return bytes > 0 && path[0] == '/' ? (size_t)bytes - 1 : 0;
@@ -196,23 +196,23 @@ bool os_file_of_library(char *path, size_t capacity) {
 }
 
 uint64_t os_process_id(void) {
-    return (uint64_t)syscall(SYS_getpid);
+    return (uint64_t)SYSTEM_CALL(SYS_getpid);
 }
 
 uint64_t os_parent_id(void) {
-    return (uint64_t)syscall(SYS_getppid);
+    return (uint64_t)SYSTEM_CALL(SYS_getppid);
 }
 
 void os_yield(void) {
     const int saved_errno = errno;
-    syscall(SYS_sched_yield);
+    SYSTEM_CALL(SYS_sched_yield);
     errno = saved_errno;
 }
 
 uint64_t os_clock_ns(void) {
     struct timespec now = {0, 0};
     const int saved_errno = errno;
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    SYSTEM_CALL(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
     errno = saved_errno;
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }

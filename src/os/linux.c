@@ -1,4 +1,4 @@
-// os.h on Linux, by raw system calls: other preloaded libraries may hook the C library's wrappers.
+// os.h on Linux, by raw system calls (base/system_call.h).
 // The kernel's own headers are not used: musl-gcc does not find them.
 #include <elf.h>
 #include <errno.h>
@@ -7,11 +7,11 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/system_call.h"
 #include "base/write.h"
 #include "os/events.h"
 #include "os/lock.h"
@@ -25,40 +25,6 @@
 
 struct os_call_counters os_call_counters;
 
-#if defined(__x86_64__)
-static long system_call(long number, long a, long b, long c, long d, long e, long f) {
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return result;
-}
-#elif defined(__aarch64__)
-static long system_call(long number, long a, long b, long c, long d, long e, long f) {
-    register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = a;
-    register long x1 __asm__("x1") = b;
-    register long x2 __asm__("x2") = c;
-    register long x3 __asm__("x3") = d;
-    register long x4 __asm__("x4") = e;
-    register long x5 __asm__("x5") = f;
-    __asm__ volatile("svc 0"
-                     : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-                     : "memory");
-    return x0;
-}
-#endif
-
-// The kernel returns -4095..-1 for an error.
-static bool is_error(long result) {
-    return (unsigned long)result > (unsigned long)-4096;
-}
-
 static void note_failure(enum os_call call, long result) {
     atomic_add_relaxed(&os_call_counters.failures, 1);
     event_record(EVENT_os_failure, call, (uint64_t)-result);
@@ -68,7 +34,7 @@ static long counted_call(enum os_call call, long number, long a, long b, long c,
                          long f) {
     atomic_add_release(&os_call_counters.calls[call], 1);
     const long result = system_call(number, a, b, c, d, e, f);
-    if (unlikely(is_error(result)) && call != OS_FUTEX) {
+    if (unlikely(system_call_failed(result)) && call != OS_FUTEX) {
         note_failure(call, result);
     }
     return result;
@@ -84,7 +50,7 @@ static void *map_anonymous(void *hint, size_t bytes, int protection, int extra_f
     const long result = counted_call(OS_MMAP, __NR_mmap, (long)hint, (long)bytes, protection,
                                      MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
     follow_former_users();
-    return is_error(result) ? NULL : (void *)result;
+    return system_call_failed(result) ? NULL : (void *)result;
 }
 
 size_t os_page_bytes(void) {
@@ -162,7 +128,7 @@ void *os_map(size_t bytes, size_t alignment) {
 static bool may_reserve(size_t bytes) {
     uint64_t limits[2] = {0, 0};  // soft and hard; all ones: none
     const long error = system_call(__NR_prlimit64, 0, RLIMIT_AS, 0, (long)limits, 0, 0);
-    return is_error(error) || limits[0] == UINT64_MAX || bytes <= limits[0] / 2;
+    return system_call_failed(error) || limits[0] == UINT64_MAX || bytes <= limits[0] / 2;
 }
 
 // Valgrind answers to a sequence of instructions that does nothing on a processor.
@@ -211,26 +177,27 @@ void *os_reserve(size_t bytes) {
 }
 
 bool os_commit(void *start, size_t bytes) {
-    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
-                                  PROT_READ | PROT_WRITE, 0, 0, 0));
+    return !system_call_failed(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
+                                            PROT_READ | PROT_WRITE, 0, 0, 0));
 }
 
 bool os_guard(void *start, size_t bytes) {
-    return !is_error(
+    return !system_call_failed(
         counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes, PROT_NONE, 0, 0, 0));
 }
 
 bool os_protect(void *start, size_t bytes, bool writable) {
-    return !is_error(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
-                                  PROT_READ | (writable ? PROT_WRITE : 0), 0, 0, 0));
+    return !system_call_failed(counted_call(OS_MPROTECT, __NR_mprotect, (long)start, (long)bytes,
+                                            PROT_READ | (writable ? PROT_WRITE : 0), 0, 0, 0));
 }
 
 bool os_unmap(void *start, size_t bytes) {
-    return !is_error(counted_call(OS_MUNMAP, __NR_munmap, (long)start, (long)bytes, 0, 0, 0, 0));
+    return !system_call_failed(
+        counted_call(OS_MUNMAP, __NR_munmap, (long)start, (long)bytes, 0, 0, 0, 0));
 }
 
 bool os_purge(void *start, size_t bytes) {
-    return !is_error(
+    return !system_call_failed(
         counted_call(OS_MADVISE, __NR_madvise, (long)start, (long)bytes, MADV_DONTNEED, 0, 0, 0));
 }
 
@@ -238,7 +205,7 @@ bool os_purge(void *start, size_t bytes) {
 static void advise(uintptr_t start, size_t bytes, int advice) {
     atomic_add_release(&os_call_counters.calls[OS_MADVISE], 1);
     const long result = system_call(__NR_madvise, (long)start, (long)bytes, advice, 0, 0, 0);
-    if (is_error(result) && result != -EINVAL) {
+    if (system_call_failed(result) && result != -EINVAL) {
         note_failure(OS_MADVISE, result);
     }
 }
@@ -274,8 +241,8 @@ size_t os_resident_bytes(void *start, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
         // An emulator whose pages are larger than those below it is told of these.
         const size_t part = least_u64(bytes - done, sizeof in_memory * PAGE_BYTES_MIN);
-        if (is_error(counted_call(OS_MINCORE, __NR_mincore, (long)start + (long)done, (long)part,
-                                  (long)in_memory, 0, 0, 0))) {
+        if (system_call_failed(counted_call(OS_MINCORE, __NR_mincore, (long)start + (long)done,
+                                            (long)part, (long)in_memory, 0, 0, 0))) {
             return 0;
         }
         for (size_t i = 0; i < part / page_bytes; i++) {
@@ -292,10 +259,10 @@ bool os_resize(void *start, size_t old_bytes, size_t new_bytes) {
         system_call(__NR_mremap, (long)start, (long)old_bytes, (long)new_bytes, 0, 0, 0);
     follow_former_users();
     // That there is no room behind a mapping is no failure: whoever wants it moves.
-    if (is_error(result) && result != -ENOMEM) {
+    if (system_call_failed(result) && result != -ENOMEM) {
         note_failure(OS_MREMAP, result);
     }
-    return !is_error(result);
+    return !system_call_failed(result);
 }
 
 void *os_reserve_aligned(size_t bytes, size_t alignment) {
@@ -310,7 +277,7 @@ static long ask_for_a_page(void *start, size_t bytes) {
     atomic_add_release(&os_call_counters.calls[OS_MREMAP], 1);
     const long result =
         system_call(__NR_mremap, (long)start, (long)bytes, (long)(bytes + page_bytes), 0, 0, 0);
-    if (is_error(result)) {
+    if (system_call_failed(result)) {
         return result;
     }
     os_unmap((char *)start + bytes, page_bytes);
@@ -366,8 +333,9 @@ enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t n
         return OS_MOVE_REFUSED;
     }
     // MREMAP_FIXED replaces what is at the destination: the caller's own reservation.
-    if (is_error(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes, (long)new_bytes,
-                              MREMAP_MAYMOVE | MREMAP_FIXED, (long)destination, 0))) {
+    if (system_call_failed(counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
+                                        (long)new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                        (long)destination, 0))) {
         return take_back(destination, new_bytes, writable);
     }
     return OS_MOVED;
@@ -377,7 +345,7 @@ static char *lengthen(void *start, size_t old_bytes, size_t new_bytes) {
     const long result = counted_call(OS_MREMAP, __NR_mremap, (long)start, (long)old_bytes,
                                      (long)new_bytes, MREMAP_MAYMOVE, 0, 0);
     follow_former_users();
-    return is_error(result) ? NULL : (char *)result;
+    return system_call_failed(result) ? NULL : (char *)result;
 }
 
 // The system alone knows where there is room, and does not ask for a multiple: so much more is taken that one lies within.
@@ -474,7 +442,7 @@ uint64_t os_touch_ns(void *start) {
 unsigned os_processors(void) {
     uint64_t allowed[128] = {0};  // a bit each: of more than the kernel can count
     const long bytes =
-        system_call(__NR_sched_getaffinity, getpid(), sizeof allowed, (long)allowed, 0, 0, 0);
+        SYSTEM_CALL(SYS_sched_getaffinity, SYSTEM_CALL(SYS_getpid), sizeof allowed, allowed);
     unsigned count = 0;
     for (long i = 0; i < bytes / (long)sizeof *allowed; i++) {
         count += bit_count(allowed[i]);
@@ -498,7 +466,7 @@ void os_write(int descriptor, const char *text, size_t length) {
 
 int os_duplicate(int descriptor) {
     const long copy = system_call(__NR_fcntl, descriptor, F_DUPFD_CLOEXEC, 100, 0, 0, 0);
-    return is_error(copy) ? descriptor : (int)copy;
+    return system_call_failed(copy) ? descriptor : (int)copy;
 }
 
 _Noreturn void os_abort(void) {
@@ -548,7 +516,7 @@ static bool line_contains(const char *line, uintptr_t address) {
 bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
     const long file =
         system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (is_error(file)) {
+    if (system_call_failed(file)) {
         return false;
     }
     char buffer[512];

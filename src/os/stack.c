@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/system_call.h"
 #include "os/os.h"
 #include "os/unwind.h"
 
@@ -83,14 +83,14 @@ static bool visit_line(struct line *line, uintptr_t address, struct os_module *m
 
 bool os_module_find(uintptr_t address, struct os_module *module) {
     const int saved_errno = errno;
-    const long file = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    const long file = SYSTEM_CALL(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
     struct line line = {0};
     char buffer[256];
     bool found = false;
     module->base = 0;
     module->path[0] = '\0';
     for (long got = file < 0 ? 0 : 1; got > 0 && !found;) {
-        got = syscall(SYS_read, file, buffer, sizeof buffer);
+        got = SYSTEM_CALL(SYS_read, file, buffer, sizeof buffer);
         for (long i = 0; i < got && !found; i++) {
             if (buffer[i] != '\n') {
                 if (line.length + 1 < sizeof line.text) {
@@ -103,7 +103,7 @@ bool os_module_find(uintptr_t address, struct os_module *module) {
         }
     }
     if (file >= 0) {
-        syscall(SYS_close, file);
+        SYSTEM_CALL(SYS_close, file);
     }
     errno = saved_errno;
     return found;

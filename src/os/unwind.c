@@ -5,11 +5,11 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/system_call.h"
 
 // ---- Memory
 
@@ -17,11 +17,7 @@
 // there is. Every filter of system calls allows it, and emulators know it, unlike process_vm_readv. Another thread that unmaps the memory
 // right behind it is not noticed.
 static bool is_readable(uintptr_t address) {
-    const int saved_errno = errno;
-    const bool found =
-        syscall(SYS_rt_sigprocmask, ~0, address, NULL, sizeof(uint64_t)) != 0 && errno == EINVAL;
-    errno = saved_errno;
-    return found;
+    return system_call(SYS_rt_sigprocmask, ~0, (long)address, 0, sizeof(uint64_t), 0, 0) == -EINVAL;
 }
 
 #define PAGE_BYTES_MIN 4096

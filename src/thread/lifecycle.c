@@ -308,6 +308,9 @@ struct thread_cache *lifecycle_attach(void) {
     if (on_first_attach != NULL) {
         on_first_attach();
     }
+    if (lifecycle_attached != NULL) {
+        lifecycle_attached();
+    }
     return cache;
 }
 

@@ -64,6 +64,9 @@ struct thread_cache *lifecycle_attach_to_free(void);
 // that thread. To be called once.
 void lifecycle_when_attached(void (*function)(void));
 
+// Called whenever a thread got a cache, in that thread, where somebody defines it.
+void lifecycle_attached(void) __attribute__((weak));
+
 // Allocation and free without a cache.
 void *late_alloc(uint64_t class_index);
 // Returns the heap that the block waits at, where too much does: see maintenance_relieve(); else NULL.

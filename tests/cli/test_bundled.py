@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from hakmem import elf
-from tests.cli.support import HAKMEM, Compile, call, clean_environment, library
+from tests.cli.support import HAKMEM, Compile, Summarise, call, clean_environment, library
 from tests.cli.test_doctor import doctor, examine, napping, texts
-from tests.cli.test_proof import Summarise
 
 SAID = "has jemalloc under a name of its own: what that serves, hakmem does not see"
 

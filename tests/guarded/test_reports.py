@@ -116,6 +116,17 @@ MISUSES = [
         + NO_WRITE,
         {"noticed": FREED, "allocated": ALLOCATED, "freed": FREED},
     ),
+    # Of one that grows bit by bit no more is the program's than it asked for.
+    (
+        "overflow_grown 1100",
+        "buffer overflow: {p} was changed, 0 bytes behind the end of the freed 1100-byte {b}"
+        + NO_WRITE,
+        {
+            "noticed": FREED,
+            "allocated": ["grow_block", "make_mistake", "main"],
+            "freed": FREED,
+        },
+    ),
     (
         "overflow_left 17",
         "buffer overflow: {p} was changed, 7 bytes behind the end of the freed 17-byte {b}"

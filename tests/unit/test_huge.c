@@ -583,8 +583,15 @@ static void test_guard_of_a_block_that_grows(void **state) {
     assert_false(huge_resize(huge, 8 * MIB));
     assert_int_equal(fake_os_state(block + 6 * MIB), FAKE_INACCESSIBLE);
     assert_int_equal(totals().live_bytes, 6 * MIB + PAGE_BYTES);
-    // One that shrinks is the caller's to copy.
-    assert_false(huge_resize(huge, 4 * MIB));
+    // One that shrinks stays before its guard, without what is left of its memory; by half it is the caller's to copy.
+    block[4 * MIB - 1] = block[4 * MIB] = block[6 * MIB - 1] = 7;
+    assert_true(huge_resize(huge, 4 * MIB));
+    assert_ptr_equal((char *)huge->start, block);
+    assert_int_equal(block[4 * MIB - 1], 7);
+    assert_int_equal(block[4 * MIB] | block[6 * MIB - 1], 0);
+    assert_int_equal(fake_os_state(block + 6 * MIB), FAKE_INACCESSIBLE);
+    assert_int_equal(totals().usable_bytes, 6 * MIB);
+    assert_false(huge_resize(huge, 3 * MIB));
     drop(block);
     huge_purge(0, true);
     assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);

@@ -10,6 +10,7 @@ enum { LEFT = 0, RIGHT = 1 };
 static size_t page_bytes;
 
 char *make_block(size_t bytes, int end);
+char *grow_block(char *block, size_t bytes);
 void drop_block(void *block);
 void write_byte(volatile char *at);
 char read_byte(const volatile char *at);
@@ -24,6 +25,10 @@ char *make_block(size_t bytes, int end) {
         }
     }
     behaviour_fail(__FILE__, __LINE__, "no block at this end of its page");
+}
+
+char *grow_block(char *block, size_t bytes) {
+    return (char *)realloc(block, bytes);
 }
 
 void drop_block(void *block) {
@@ -95,6 +100,11 @@ static void make_mistake(const char *kind, size_t bytes) {
         char *block = make_block(bytes, LEFT);
         say_block(block, block + bytes + 7);
         write_byte(block + bytes + 7);
+        drop_block(block);
+    } else if (strcmp(kind, "overflow_grown") == 0) {
+        char *block = grow_block(make_block(bytes - bytes / 10, LEFT), bytes);
+        say_block(block, block + bytes);
+        write_byte(block + bytes);
         drop_block(block);
     } else if (strcmp(kind, "underflow") == 0) {
         char *block = make_block(bytes, LEFT);
