@@ -153,6 +153,15 @@ def test_sandbox_that_kills_lets_a_thread_allocate(
     assert call([build_program("sandboxed.c")], environment=environment).status == 3
 
 
+@pytest.mark.parametrize("option", ["HAKMEM_STATS_AT_EXIT", "HAKMEM_LEAKS"])
+def test_sandbox_that_kills_lets_figures_be_told(build_program: Compile, option: str) -> None:
+    """It must allow fstat for these, as docs/OPERATING.md says."""
+    environment = clean_environment(LD_PRELOAD=str(library()), **{option: "1"})
+    outcome = call([build_program("sandboxed.c"), "fstat"], environment=environment)
+    assert outcome.status == 3
+    assert "hakmem" in outcome.stderr
+
+
 @pytest.mark.parametrize("limit_bytes", [0, 4096])
 def test_program_whose_files_are_limited_is_not_proved(
     run: Run, build_program: Compile, limit_bytes: int

@@ -268,7 +268,7 @@ def os_calls(evidence: Evidence, target: Target) -> Outcome:
              for row in (*read_rows(folder, COUNTS), *read_rows(folder, REFUSED))
              if row["allocator"] == evidence.results.subject]  # fmt: skip
     if not found:
-        return _missing("hakmem bench syscalls has not been run")
+        return _missing("no results of hakmem bench syscalls beside these")
     row, folder = found[0]
     if "why" in row:
         return replace(_missing(f"the newest run was refused: {row['why']}"), beside=folder)
@@ -286,7 +286,7 @@ def startup(evidence: Evidence, target: Target) -> Outcome:
     """What preloading adds to /bin/true, against glibc."""
     folders = evidence.others.get("startup", ())
     if not folders:
-        return _missing("hakmem bench startup has not been run")
+        return _missing("no results of hakmem bench startup beside these")
 
     def middle(name: str) -> float | None:
         values = [float(row[target["figure"]]) for row in _startup_rows(folders[0], target["rows"])
@@ -316,7 +316,7 @@ def soak(evidence: Evidence, target: Target) -> Outcome:
             if not (manifest := read_manifest(folder))["controls"]]  # fmt: skip
     own = [run for run in runs if run[0]["allocator"] == evidence.results.subject]
     if not own:
-        return _missing("hakmem soak has not been run")
+        return _missing("no results of hakmem soak beside these")
     found, folder = own[0]
     if found["minutes"] < target["minutes_least"]:
         return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
