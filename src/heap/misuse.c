@@ -191,10 +191,16 @@ static void describe_mapping_line(struct text *text, const char *line) {
 
 static void describe_foreign(struct text *text, uintptr_t address) {
     char line[512];
-    if (os_describe_mapping(address, line, sizeof line)) {
+    switch (os_describe_mapping(address, line, sizeof line)) {
+    case OS_MAPPING_FOUND:
         describe_mapping_line(text, line);
-    } else {
+        break;
+    case OS_MAPPING_NONE:
         text_string(text, "is not from this heap (nothing is mapped there)");
+        break;
+    default:
+        text_string(text, "is not from this heap (what is mapped there is not known)");
+        break;
     }
 }
 

@@ -182,7 +182,7 @@ size_t os_file_working_directory(char *path, size_t capacity) {
 }
 
 bool os_file_of_library(char *path, size_t capacity) {
-    if (!os_describe_mapping((uintptr_t)os_file_of_library, path, capacity)) {
+    if (os_describe_mapping((uintptr_t)os_file_of_library, path, capacity) != OS_MAPPING_FOUND) {
         return false;
     }
     // Behind the addresses, the access, the offset, the device and the number.

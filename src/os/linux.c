@@ -513,11 +513,11 @@ static bool line_contains(const char *line, uintptr_t address) {
     return address >= bound[0] && address < bound[1];
 }
 
-bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
+enum os_mapping os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
     const long file =
         system_call(__NR_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
     if (system_call_failed(file)) {
-        return false;
+        return OS_MAPPING_UNKNOWN;
     }
     char buffer[512];
     size_t length = 0;
@@ -537,5 +537,5 @@ bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
         }
     }
     system_call(__NR_close, file, 0, 0, 0, 0, 0);
-    return found;
+    return found ? OS_MAPPING_FOUND : OS_MAPPING_NONE;
 }

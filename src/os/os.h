@@ -179,9 +179,13 @@ void os_write(int descriptor, const char *text, size_t length);
 int os_duplicate(int descriptor);
 
 // What the kernel says of an address: the first line of /proc/self/maps that contains it goes to
-// `line` (NUL-terminated, without its newline, cut at `capacity`). False when no mapping contains
-// it or the file cannot be read.
-bool os_describe_mapping(uintptr_t address, char *line, size_t capacity);
+// `line` (NUL-terminated, without its newline, cut at `capacity`).
+enum os_mapping {
+    OS_MAPPING_FOUND,
+    OS_MAPPING_NONE,     // no mapping contains it
+    OS_MAPPING_UNKNOWN,  // the file cannot be read
+};
+enum os_mapping os_describe_mapping(uintptr_t address, char *line, size_t capacity);
 
 #if defined(__x86_64__)
 static inline uint64_t os_ticks(void) {

@@ -629,7 +629,7 @@ int os_duplicate(int descriptor) {
     return descriptor;
 }
 
-bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
+enum os_mapping os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
     enter();
     const size_t index = first_above(address);
     const bool found = index < machine.range_count && machine.ranges[index].start <= address;
@@ -639,7 +639,7 @@ bool os_describe_mapping(uintptr_t address, char *line, size_t capacity) {
                  machine.ranges[index].start, machine.ranges[index].end);
     }
     leave();
-    return found;
+    return found ? OS_MAPPING_FOUND : OS_MAPPING_NONE;
 }
 
 // ---- fake_os.h ----

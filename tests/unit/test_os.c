@@ -260,13 +260,14 @@ static void test_describes_a_mapping(void **state) {
     (void)state;
     char *start = os_map(64 * KIB, 64 * KIB);
     char line[256] = "";
-    assert_true(os_describe_mapping((uintptr_t)start + 100, line, sizeof line));
+    assert_int_equal(os_describe_mapping((uintptr_t)start + 100, line, sizeof line),
+                     OS_MAPPING_FOUND);
     assert_non_null(strstr(line, " rw-p "));
     assert_true(os_unmap(start, 64 * KIB));
-    assert_false(os_describe_mapping(16, line, sizeof line));
+    assert_int_equal(os_describe_mapping(16, line, sizeof line), OS_MAPPING_NONE);
     char cut[40];  // the addresses fit, no more need do
     start = os_map(64 * KIB, 64 * KIB);
-    assert_true(os_describe_mapping((uintptr_t)start, cut, sizeof cut));
+    assert_int_equal(os_describe_mapping((uintptr_t)start, cut, sizeof cut), OS_MAPPING_FOUND);
     assert_int_equal(strlen(cut), sizeof cut - 1);
     char tiny[8];
     os_describe_mapping((uintptr_t)start, tiny, sizeof tiny);

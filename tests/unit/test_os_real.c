@@ -393,9 +393,17 @@ static void test_each_mapping_is_described(void **state) {
         const uintptr_t at = (uintptr_t)start + i * page;
         snprintf(expected, sizeof expected, "%lx-%lx %s ", (unsigned long)at,
                  (unsigned long)(at + page), i % 2 == 0 ? "r--p" : "rw-p");
-        assert_true(os_describe_mapping(at, line, sizeof line));
+        assert_int_equal(os_describe_mapping(at, line, sizeof line), OS_MAPPING_FOUND);
         assert_memory_equal(line, expected, strlen(expected));
     }
+}
+
+static void test_mappings_that_cannot_be_read(void **state) {
+    (void)state;
+    const struct rlimit none = {0, 0};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    char line[64];
+    assert_int_equal(os_describe_mapping((uintptr_t)line, line, sizeof line), OS_MAPPING_UNKNOWN);
 }
 
 int main(int argument_count, char **arguments) {
@@ -404,6 +412,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_file_is_handed_on_in_parts),
         cmocka_unit_test(test_a_mapping_is_put_over_another),
         cmocka_unit_test(test_each_mapping_is_described),
+        cmocka_unit_test(test_mappings_that_cannot_be_read),
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
         cmocka_unit_test(test_move_anywhere),
