@@ -72,9 +72,12 @@ void start_watch_forks(void) {
 }
 
 // Constructors of the program's libraries may start threads and fork before this library's own has come. The C library has
-// started when there is an environment: before that, nothing can be registered.
+// started when there is an environment: before that, nothing can be registered. The program may take it away.
+// Relaxed: set while that is there. Pairs with nothing.
+static _Atomic(bool) has_started;
+
 void lifecycle_attached(void) {
-    if (environ != NULL) {
+    if (atomic_load_relaxed(&has_started) || environ != NULL) {
         start_watch_forks();
     }
 }
@@ -105,10 +108,9 @@ __attribute__((constructor(101))) static void start(void) {
     learner_start();
     const bool has_options = lifecycle_start_if_asked();
     // Reports and snapshots look at the process from its start.
-    if (has_options || !may_forks_wait()) {
+    atomic_store_relaxed(&has_started, true);
+    if (has_options || !may_forks_wait() || lifecycle_has_caches()) {
         start_watch_forks();
-    } else {
-        lifecycle_when_attached(start_watch_forks);
     }
     if (has_options) {
         start_what_is_asked_for();

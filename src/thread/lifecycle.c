@@ -289,8 +289,6 @@ struct thread_cache *lifecycle_attach(void) {
     }
     knobs_call(&knobs_hooks.thread_start, cache);
     claim(cache);
-    void (*const on_first_attach)(void) = registry.on_first_attach;
-    registry.on_first_attach = NULL;
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
     cache->exit_rounds = 0;
@@ -304,9 +302,6 @@ struct thread_cache *lifecycle_attach(void) {
     // (take_abandoned()); its blocks can be freed by all.
     if (registry.has_key) {
         pthread_setspecific(registry.exit_key, cache);
-    }
-    if (on_first_attach != NULL) {
-        on_first_attach();
     }
     if (lifecycle_attached != NULL) {
         lifecycle_attached();
@@ -339,17 +334,12 @@ static bool is_single_threaded(void) {
     return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
 
-void lifecycle_when_attached(void (*function)(void)) {
+bool lifecycle_has_caches(void) {
     lock_acquire(&registry.lock);
     // Beside other threads (the library was loaded late) the first cache may be one's that forks do not wait for.
-    const bool is_late = registry.last_id > LATE_HEAP_ID || !is_single_threaded();
-    if (!is_late) {
-        registry.on_first_attach = function;
-    }
+    const bool has_caches = registry.last_id > LATE_HEAP_ID || !is_single_threaded();
     lock_release(&registry.lock);
-    if (is_late) {
-        function();
-    }
+    return has_caches;
 }
 
 // Whether the thread that ends leaves its blocks to the next one, if there is room for them.

@@ -28,7 +28,6 @@ struct registry {
     struct thread_cache *abandoned_cursor;  // the cache looked at last for a thread that is gone
     bool
         has_no_options;  // the environment had none when the process started: it is not looked at again
-    void (*on_first_attach)(void);  // NULL when nobody waits for it
     // Release on publishing a cache under the lock; acquire by whoever walks the list.
     _Atomic(struct thread_cache *) all;
     // Release after the options and the page map are set up; acquire by later callers.
@@ -60,11 +59,10 @@ struct thread_cache *lifecycle_attach(void);
 // The same for a thread that frees; NULL also where it has ended without ever having had one.
 struct thread_cache *lifecycle_attach_to_free(void);
 
-// Calls the function once a thread has a cache: now if there is one or a second thread, else when the first gets it, in
-// that thread. To be called once.
-void lifecycle_when_attached(void (*function)(void));
+// Whether a thread has or had a cache, or may be about to get one: there is a second thread.
+bool lifecycle_has_caches(void);
 
-// Called whenever a thread got a cache, in that thread, where somebody defines it.
+// Called whenever a thread got a cache, in that thread, where somebody defines it. May allocate.
 void lifecycle_attached(void) __attribute__((weak));
 
 // Allocation and free without a cache.

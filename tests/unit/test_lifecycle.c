@@ -101,40 +101,30 @@ static void test_thread_caches_count_for_huge_pages(void **state) {
     }
 }
 
-static unsigned waited_for;
+static unsigned attached_count;
 
-static void count_attached(void) {
+void lifecycle_attached(void) {
     assert_true(cache_is_real(thread_cache));
-    waited_for++;
-}
-
-static void count(void) {
-    waited_for++;
+    attached_count++;
 }
 
 extern char __libc_single_threaded __attribute__((weak));
 
-static void test_whoever_waits_for_the_first_cache_is_called_once(void **state) {
+static void test_every_cache_is_told_of(void **state) {
     (void)state;
-    // A C library that does not tell whether there are other threads, or a sanitizer with one: nobody waits.
-    const bool waits = &__libc_single_threaded != NULL && __libc_single_threaded;
-    waited_for = 0;
-    lifecycle_when_attached(waits ? count_attached : count);
-    assert_int_equal(waited_for, waits ? 0 : 1);
+    // A C library that does not tell whether there are other threads, or a sanitizer with one: there may be a cache.
+    const bool may_have_none = &__libc_single_threaded != NULL && __libc_single_threaded;
+    assert_int_equal(lifecycle_has_caches(), !may_have_none);
+    attached_count = 0;
     lifecycle_attach();
-    assert_int_equal(waited_for, 1);
+    assert_int_equal(attached_count, 1);
+    assert_true(lifecycle_has_caches());
+    lifecycle_attach();
+    assert_int_equal(attached_count, 1);
     struct thread_cache *second;
     run_thread(attach, &second);
     assert_non_null(second);
-    assert_int_equal(waited_for, 1);
-}
-
-static void test_who_comes_after_the_first_cache_does_not_wait(void **state) {
-    (void)state;
-    waited_for = 0;
-    lifecycle_attach();
-    lifecycle_when_attached(count_attached);
-    assert_int_equal(waited_for, 1);
+    assert_int_equal(attached_count, 2);
 }
 
 // Two keys of the program's: the first one's destructor sets the second, whose place in the round was passed already.
@@ -714,8 +704,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_starts_once),
         cmocka_unit_test(test_attach_and_detach),
         cmocka_unit_test(test_thread_caches_count_for_huge_pages),
-        cmocka_unit_test(test_whoever_waits_for_the_first_cache_is_called_once),
-        cmocka_unit_test(test_who_comes_after_the_first_cache_does_not_wait),
+        cmocka_unit_test(test_every_cache_is_told_of),
         cmocka_unit_test(test_first_use_in_the_second_round_of_destructors),
         cmocka_unit_test(test_caches_pass_to_the_next_thread),
         cmocka_unit_test(test_the_latest_left_is_the_first_taken),
