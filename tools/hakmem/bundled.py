@@ -14,7 +14,9 @@ from hakmem.elf import read_definitions
 # What defines one of these has that allocator in it.
 NAMES = {
     "je_malloc": "jemalloc",
-    "_rjem_malloc": "jemalloc",
+    "je_arrow_malloc": "jemalloc",
+    "duckdb_je_malloc": "jemalloc",
+    "_rjem_malloc": "jemalloc",  # Rust's tikv-jemallocator
     "mi_malloc": "mimalloc",
     "rpmalloc": "rpmalloc",
     "sn_rust_alloc": "snmalloc",
