@@ -101,7 +101,7 @@ static void test_thread_caches_count_for_huge_pages(void **state) {
     }
 }
 
-static unsigned attached_count;
+static _Atomic unsigned attached_count;
 
 void lifecycle_attached(void) {
     assert_true(cache_is_real(thread_cache));
