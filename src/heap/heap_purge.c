@@ -239,16 +239,21 @@ void heap_purge_excess(struct heap *heap) {
     heap_tell_bytes(heap);
 }
 
-// What becomes of the heap's delay.
-static void ask_delay(struct heap *heap) {
+// What becomes of the heap's delay. True: it is longer now.
+static bool ask_delay(struct heap *heap) {
     delay_hook *hook = atomic_load_relaxed(&space_hooks.delay);
-    if (hook != NULL && option_live(learn) != 0) {
-        hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
+    if (hook == NULL || option_live(learn) == 0) {
+        return false;
     }
+    const uint64_t before_ms = heap_purge_delay_ms(heap);
+    hook(&heap->purge_delay, option_live(slab_purge_delay_ms));
+    return heap_purge_delay_ms(heap) > before_ms;
 }
 
-static void round_begin(struct heap *heap, bool now, bool early) {
+// False: it is too early for it, as the learner finds.
+static bool round_begin(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
+    bool is_longer = false;
     if (now) {
         heap->put_since_purge = heap->put_since_early = false;
     } else {
@@ -256,13 +261,18 @@ static void round_begin(struct heap *heap, bool now, bool early) {
         const bool was_visited = !heap_round_is_over(heap) && round->now;
         heap->put_since_purge |= was_visited;
         heap->put_since_early |= was_visited;
-        ask_delay(heap);
+        is_longer = ask_delay(heap);
     }
     walk_begin(heap, &round->walk);
     round->looked_through_count = 0;
     round->now = now;
     round->early = early;
     round->left_some = false;
+    if (is_longer && early) {
+        round->walk.link = NULL;
+        return false;
+    }
+    return true;
 }
 
 // What the round makes of a slab. Returns the bytes given back.
@@ -288,7 +298,9 @@ static size_t purge_round(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
     const bool has_all = heap->budget_bytes > HEAP_BUDGET_SELDOM;
     if (heap_round_is_over(heap) || has_all || round->now != now || (!early && round->early)) {
-        round_begin(heap, now, early);
+        if (!round_begin(heap, now, early)) {
+            return 0;
+        }
     }
     size_t bytes = 0;
     while (heap->budget_bytes != 0) {

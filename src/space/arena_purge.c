@@ -181,10 +181,13 @@ static void go_round(struct round *round) {
 // A round by the clock is due, or what is left of one. It is not due for others until the delay is over. The lock is held.
 static size_t purge_by_clock(uint64_t now_ms, size_t most_bytes) {
     if (arena_state.open_round == 0) {
+        const enum runs_round kind = runs_delay_begin(&arena_state.delay, now_ms);
+        if (kind == RUNS_ROUND_NONE) {
+            return 0;
+        }
         arena_state.open_round = ++arena_state.purge_round;
-        arena_state.open_scope =
-            runs_delay_begin(&arena_state.delay, now_ms) ? PURGE_EARLY : PURGE_AGED;
-        if (arena_state.open_scope == PURGE_AGED) {
+        arena_state.open_scope = kind == RUNS_ROUND_EARLY ? PURGE_EARLY : PURGE_AGED;
+        if (kind == RUNS_ROUND_FULL) {
             excess_decay(&arena_state.excess);
         }
     }

@@ -12,17 +12,19 @@ uint64_t runs_delay_ms(const struct runs_delay *delay) {
     return least_u64(purge_delay_learned_ms(&delay->learned, RUNS_EARLY_PART, most_ms), most_ms);
 }
 
-bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms) {
+enum runs_round runs_delay_begin(struct runs_delay *delay, uint64_t now_ms) {
     const uint64_t most_ms = option_live(purge_delay_ms);
+    const uint64_t before_ms = runs_delay_ms(delay);
     delay_hook *hook = atomic_load_relaxed(&space_hooks.runs_delay);
     if (hook != NULL && option_live(learn) != 0) {
         hook(&delay->learned, most_ms);
     }
-    const bool is_early = now_ms - delay->full_ms < most_ms && runs_delay_ms(delay) < most_ms;
-    if (!is_early) {
+    const uint64_t after_ms = runs_delay_ms(delay);
+    if (now_ms - delay->full_ms >= most_ms || before_ms >= most_ms) {
         delay->full_ms = now_ms;
+        return RUNS_ROUND_FULL;
     }
-    return is_early;
+    return after_ms > before_ms ? RUNS_ROUND_NONE : RUNS_ROUND_EARLY;
 }
 
 void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms) {

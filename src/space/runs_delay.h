@@ -15,8 +15,9 @@ struct runs_delay {
 // What it is now; purge_delay_ms with learn=0, and with refault_permille=0, where nothing may have to be brought back.
 uint64_t runs_delay_ms(const struct runs_delay *delay);
 
-// A round begins: whether it is an early one.
-bool runs_delay_begin(struct runs_delay *delay, uint64_t now_ms);
+// A round would begin: what it is. RUNS_ROUND_NONE: an early one, and the learner has just found that it is too early for it.
+enum runs_round { RUNS_ROUND_NONE, RUNS_ROUND_EARLY, RUNS_ROUND_FULL };
+enum runs_round runs_delay_begin(struct runs_delay *delay, uint64_t now_ms);
 
 // A round is over. One that was no early one may have taken long.
 void runs_delay_end(struct runs_delay *delay, bool was_early, uint64_t now_ms);

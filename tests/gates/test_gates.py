@@ -10,9 +10,9 @@ import pytest
 
 from harness import counts, gate, gates, long_run
 
-# Of 200 million operations; with early purges that go on for ever there are 33 to 52. A last
-# round of them, 17 calls, falls into the timed part where the machine is fast.
-STEADY_CALLS_MAX = 24
+# Of 200 million operations; with early purges that go on for ever there are 33 to 52, and with a
+# last round that is held although it is found to be in vain 18.
+STEADY_CALLS_MAX = 9
 
 
 @pytest.mark.parametrize("name", gates.GATES)

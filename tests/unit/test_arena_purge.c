@@ -43,11 +43,13 @@ static void test_purge_by_the_clock(void **state) {
 
 static struct purge_delay *asked_of;
 static unsigned asked_count;
+static uint32_t answer_ms;  // 0: as it was
 
 static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
     assert_int_equal(most_ms, 1600);
     asked_of = delay;
     asked_count++;
+    delay->ms = answer_ms != 0 ? answer_ms : delay->ms;
 }
 
 // A superslab with a run of 8 pages that was given back, at a time when a round of full age has just begun.
@@ -85,6 +87,23 @@ static void test_early_rounds(void **state) {
     assert_int_equal(arena_purge_due(), 10700);
     asked_of->ms = 4000;
     assert_int_equal(arena_purge(10700, 8 * MIB), 2 * PAGE_BYTES);
+    assert_int_equal(arena_check(), 0);
+}
+
+// What a round would give back goes by the delay that the learner decides when it begins.
+static void test_a_round_that_is_too_early_is_not_held(void **state) {
+    (void)state;
+    start_early();
+    answer_ms = 400;
+    assert_int_equal(arena_purge(10100, 8 * MIB), 0);
+    assert_int_equal(arena_purge_due(), 10500);
+    answer_ms = 1600;
+    assert_int_equal(arena_purge(10500, 8 * MIB), 0);
+    assert_int_equal(arena_purge_due(), 12100);
+    assert_int_equal(dirty_bytes(), 8 * PAGE_BYTES);
+    assert_int_equal(arena_purge(12100, 8 * MIB), 8 * PAGE_BYTES);
+    assert_int_equal(asked_count, 4);
+    assert_int_equal(asked_of->early_bytes, 0);
     assert_int_equal(arena_check(), 0);
 }
 
@@ -570,6 +589,7 @@ int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_purge_by_the_clock),
         cmocka_unit_test(test_early_rounds),
+        cmocka_unit_test(test_a_round_that_is_too_early_is_not_held),
         cmocka_unit_test(test_what_a_run_grows_by_is_wanted_again),
         cmocka_unit_test(test_what_is_wanted_late_was_given_back_rightly),
         cmocka_unit_test(test_clock_that_goes_back),

@@ -78,11 +78,12 @@ static void test_slabs_age_before_they_are_purged(void **state) {
 // ---- Early purges
 
 static uint64_t asked_ms;
+static uint32_t answer_ms = 40;
 
 static void note_delay(struct purge_delay *delay, uint64_t most_ms) {
     assert_ptr_equal(delay, &heap.purge_delay);
     asked_ms = most_ms;
-    delay->ms = 40;
+    delay->ms = answer_ms;
 }
 
 // A slab half of which came back; `blocks` are those still out.
@@ -189,6 +190,21 @@ static void test_early_purges_tell_what_is_wanted_again(void **state) {
     check();
 }
 
+// The round is not held that would give back what the learner has just found to be wanted again.
+static void test_a_round_that_is_too_early_is_not_held(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    heap_purge_early(&heap, false);  // aged
+    answer_ms = 6400;
+    assert_false(heap_purge_early(&heap, false));
+    assert_true(heap_round_is_over(&heap));
+    assert_int_equal(counted(&heap, COUNTER_slab_purged_bytes), 0);
+    assert_int_equal(heap.purge_delay.early_bytes, 0);
+    assert_int_equal(heap_purge_slabs(&heap, false), half * 4096);
+    check();
+}
+
 // Another thread's visit to an idle heap is none of the heap's rounds.
 static void test_early_purge_of_an_idle_heap_asks_nobody(void **state) {
     (void)state;
@@ -273,6 +289,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
+        cmocka_unit_test(test_a_round_that_is_too_early_is_not_held),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
         cmocka_unit_test(test_a_full_round_asks_too),
         cmocka_unit_test(test_slabs_with_huge_pages_wait_for_the_options_delay),

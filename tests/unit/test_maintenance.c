@@ -272,16 +272,16 @@ static void test_the_learner_purges_sparse_slabs_sooner(void **state) {
     check_sparse();
 }
 
-// What goes early and is wanted again makes the delay longer, until the option's is over before.
+// What goes early and is wanted again makes the delay longer, round by round.
 static void test_the_learner_pays_for_a_short_delay_once(void **state) {
     (void)state;
     learner_start();
     start();
     options.slab_purge_delay_ms = 6400;
     const struct heap *heap = &thread_cache->heap;
-    for (unsigned wave = 0; wave < 8; wave++) {
+    for (unsigned wave = 0; wave < 7; wave++) {
         make_sparse();
-        for (unsigned i = 0; i < 4; i++) {
+        for (unsigned i = 0; i < 6; i++) {
             tick_after(heap_purge_delay_ms(heap) / 2);
         }
         for (unsigned i = 0; i < ARRAY_COUNT(sparse); i++) {
