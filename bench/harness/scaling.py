@@ -20,11 +20,11 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import machine, measure, store
+from . import identity, machine, measure, store
 from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import BenchError, MeasureError
 from .layout import BENCH
@@ -33,6 +33,7 @@ from .workshop import build
 
 SCHEMA = "hakmem-sharing-1"
 KIND = "scaling"
+COUNTING = "hakmem, counting"
 # Which threads run together differs from run to run.
 RUNS = 3
 # Fewer threads do as much together as so many.
@@ -210,10 +211,16 @@ def _run(options: argparse.Namespace) -> None:
     for name in options.workload or ():
         if name not in known:
             raise BenchError(f"no workload '{name}'; known: {', '.join(known)}")
+    counting = Allocator(COUNTING, options.library.resolve())
+    allocators = {COUNTING: identity.identity(counting)}
     folder = options.output or store.fresh_folder(KIND)
+    if (folder / store.MANIFEST).exists():
+        before = store.read_manifest(folder).get("allocators")
+        if before != allocators:
+            raise BenchError(f"{folder} holds counts of another library")
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = {"schema": SCHEMA, "kind": KIND, "at": _now(), **machine.describe()}
-    manifest["ticks_per_ns"] = ticks_per_ns()
+    manifest = {"schema": SCHEMA, "kind": KIND, "at": _now(), **machine.describe(),
+                "ticks_per_ns": ticks_per_ns(), "allocators": allocators}  # fmt: skip
     (folder / store.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     programs = build()
     for workload, variant, threads in itertools.product(
@@ -221,8 +228,7 @@ def _run(options: argparse.Namespace) -> None:
     ):
         chosen = not options.workload or workload.name in options.workload
         if chosen and threads >= variant.threads_min:
-            library, variables = options.library.resolve(), variant.variables(threads)
-            allocator = Allocator("hakmem, counting", library, environment=variables)
+            allocator = replace(counting, environment=variant.variables(threads))
             row = asdict(count(allocator, programs, workload, variant.name, threads))
             with (folder / store.COUNTS).open("a") as rows:
                 rows.write(json.dumps(row) + "\n")

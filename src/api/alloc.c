@@ -359,6 +359,21 @@ static bool free_full(struct thread_cache *cache, uint64_t class_index, void *bl
     return pushed;
 }
 
+static bool free_into_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
+    return cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block);
+}
+
+// Without the flat page map no free is a hit: the page's kind is looked up here, and the rest is as there.
+static MIDDLE_PATH bool free_without_flat_map(struct thread_cache *cache, void *block) {
+    if (page_map_flat != NULL || !cache_is_real(cache) || (uintptr_t)block >> ADDRESS_BITS != 0) {
+        return false;
+    }
+    const uint64_t entry = page_map_get_unflat((uintptr_t)block);
+    return likely(cache_push_kind(cache, page_entry_kind(entry), block)) ||
+           (page_entry_class(entry) < SIZE_CLASS_COUNT &&
+            free_into_depot(cache, page_entry_class(entry), block));
+}
+
 MIDDLE_PATH void free_slow(void *block) {
     // First: programs free NULL as often as blocks.
     if (block == NULL) {
@@ -366,8 +381,8 @@ MIDDLE_PATH void free_slow(void *block) {
     }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
-    if (class_index >= SIZE_CLASS_COUNT ||
-        !(cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block))) {
+    if (!(likely(class_index < SIZE_CLASS_COUNT) ? free_into_depot(cache, class_index, block)
+                                                 : free_without_flat_map(cache, block))) {
         free_slowest(block);
     }
 }

@@ -120,6 +120,7 @@ static struct hakmem_inspect_constant constants[] COLD = {
     {"slab_purge_none", SLAB_PURGE_NONE},
     {"slab_purge_used", SLAB_PURGE_USED},
     {"slab_purge_aged", SLAB_PURGE_AGED},
+    {"slab_purge_refused", SLAB_PURGE_REFUSED},
     {"cache_state_unused", CACHE_UNUSED},
     {"cache_state_in_use", CACHE_IN_USE},
     {"cache_state_orphan", CACHE_ORPHAN},

@@ -42,8 +42,8 @@ static void leave(struct heap *heap, struct run *slab) {
 static void join(struct heap *heap, struct run *slab) {
     slab->heap_id = heap->id;
     // What a former run left in it is given back although no block of it ever came back.
-    heap->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
-    heap->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
+    heap->put_since_purge |= slab_is_for_rounds(slab);
+    heap->put_since_early |= slab_is_for_rounds(slab);
     heap_count_in(heap, slab);
     add_empty(heap, slab);
     bin_of(heap, slab)->slab_count++;
@@ -319,8 +319,8 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
         list_push_front(&target->partial, &slab->bin_link);
         target->slab_count++;
     }
-    to->put_since_purge |= slab->purge_age != SLAB_PURGE_NONE;
-    to->put_since_early |= slab->purge_age != SLAB_PURGE_NONE;
+    to->put_since_purge |= slab_is_for_rounds(slab);
+    to->put_since_early |= slab_is_for_rounds(slab);
     atomic_store_relaxed(&slab->heap, to);
     heap_tell_bytes(from);
     heap_tell_bytes(to);

@@ -102,7 +102,7 @@ static void check_ages(struct check *check, const struct heap *heap) {
         const struct list *head = &heap->bins[i].partial;
         for (const struct list *link = head->next; link != head; link = link->next) {
             const struct run *slab = CONTAINER_OF(link, struct run, bin_link);
-            const bool has_age = slab->purge_age != SLAB_PURGE_NONE;
+            const bool has_age = slab_is_for_rounds(slab);
             check_that(check, has_age || slab_loose_bytes(slab) == 0, "loose bytes have an age",
                        slab->start, slab_loose_bytes(slab));
             // With purge_slab_block_min set, slabs of smaller blocks were passed over.

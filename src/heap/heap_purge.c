@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "space/arena_purge.h"
 #include "space/huge_pages.h"
+#include "space/purge_pages.h"
 #include "space/space_hooks.h"
 
 struct heap_sums heap_sums;  // relaxed: see heap_state.h
@@ -74,8 +75,10 @@ void heap_note_again(struct heap *heap, const struct run *slab) {
 
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
-    // It asks again for what was given back before, which does not count; unless a former run may have left memory there.
-    const uint64_t most_bytes = slab->tail_dirty ? UINT64_MAX : slab_loose_bytes(slab);
+    // It asks again for what was given back before, which does not count; unless a former run may have left memory there, or the
+    // system did not take it.
+    const bool may_hold_more = slab->tail_dirty || slab->purge_age == SLAB_PURGE_REFUSED;
+    const uint64_t most_bytes = may_hold_more ? UINT64_MAX : slab_loose_bytes(slab);
     heap_uncount(heap, slab);
     const struct slab_given_back purged = slab_purge(slab, bytes_min);
     slab->purged = (uint8_t)why;
@@ -275,16 +278,23 @@ static bool round_begin(struct heap *heap, bool now, bool early) {
     return true;
 }
 
+// What the system refused goes with the rounds at the option's delay once the system takes something again, and when somebody asks
+// for everything.
+static bool is_worth_a_try(const struct run *slab, const struct slab_round *round) {
+    return likely(slab->purge_age != SLAB_PURGE_REFUSED) ||
+           (!round->early && (round->now || !purge_is_refused()));
+}
+
 // What the round makes of a slab. Returns the bytes given back.
 static size_t round_visit(struct heap *heap, struct run *slab) {
     struct slab_round *round = &heap->round;
     round->looked_through_count++;
-    if (slab->purge_age == SLAB_PURGE_NONE) {
+    if (slab->purge_age == SLAB_PURGE_NONE || !is_worth_a_try(slab, round)) {
         return 0;
     }
     if (round->early && huge_pages_may_back((void *)slab->start)) {
         round->left_some = true;
-    } else if (slab->purge_age == SLAB_PURGE_AGED || round->now) {
+    } else if (slab->purge_age != SLAB_PURGE_USED || round->now) {
         return purge_slab(heap, slab, 0, round->early ? SLAB_PURGED_EARLY : SLAB_PURGED_LONG_AGO);
     } else {
         slab->purge_age = SLAB_PURGE_AGED;

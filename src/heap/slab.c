@@ -228,10 +228,8 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     const uintptr_t limit_end = slab->tail_dirty
                                     ? slab->start + slab->page_count * PAGE_BYTES
                                     : align_up(slab->start + limit * block_bytes, page_bytes);
-    if (bytes_min == 0) {
-        slab->purge_age = SLAB_PURGE_NONE;
-        slab->tail_dirty = 0;
-    }
+    size_t asked_bytes = 0;
+    // What the system does not take counts as gone all the same: it is not tried again for being too much.
     slab->clean_count = slab->free_count;
     unsigned index = next_index(slab, 0, limit, true);
     while (index < limit) {
@@ -240,9 +238,16 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
         const uintptr_t stop =
             end == limit ? limit_end : align_down(slab->start + end * block_bytes, page_bytes);
         if (start < stop && stop - start >= bytes_min) {
+            asked_bytes += stop - start;
             purged.bytes += purge_part((void *)start, stop - start, &purged.calls);
         }
         index = next_index(slab, end, limit, true);
+    }
+    if (unlikely(purged.bytes != asked_bytes)) {
+        slab->purge_age = SLAB_PURGE_REFUSED;
+    } else if (bytes_min == 0) {
+        slab->purge_age = SLAB_PURGE_NONE;
+        slab->tail_dirty = 0;
     }
     return purged;
 }

@@ -166,6 +166,11 @@ static inline bool slab_is_empty(const struct run *slab) {
     return slab->free_count == slab->block_count;
 }
 
+// Whether a round finds something in it that it has not tried in vain.
+static inline bool slab_is_for_rounds(const struct run *slab) {
+    return slab->purge_age == SLAB_PURGE_USED || slab->purge_age == SLAB_PURGE_AGED;
+}
+
 // Counts blocks of a word that came back.
 static inline void slab_put_count(struct run *slab, unsigned word, unsigned count) {
     slab->summary |= bit(word);

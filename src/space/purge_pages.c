@@ -13,6 +13,10 @@
 static _Atomic(bool) all_refused;
 #define TRIED_PART_LOG2 3
 
+bool purge_is_refused(void) {
+    return atomic_load_relaxed(&all_refused);
+}
+
 // Runs through all parts of 2^32 without a period: its value decides whether a stretch is tried, and with which piece first. Relaxed: any value will
 // do; pairs with nothing.
 static _Atomic(uint32_t) turn;

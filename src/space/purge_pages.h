@@ -19,6 +19,9 @@ void purge_fork_child(void);
 // The noted pages of a superslab that this thread is about to give back: below a signal handler that it is in.
 uint64_t purge_own_pages(const struct superslab *superslab);
 
+// Whether the system took nothing of what was last tried, piece by piece.
+bool purge_is_refused(void);
+
 // purge_pages() for a stretch of machine pages inside a slab, of which one or another may be refused. Returns the bytes given back;
 // *calls of the system are counted up.
 size_t purge_part(void *start, size_t bytes, unsigned *calls);

@@ -10,8 +10,9 @@
 
 struct heap;
 
-// Free pages inside a slab: none to purge; some, in use lately; some, left alone for a while.
-enum slab_purge_age { SLAB_PURGE_NONE, SLAB_PURGE_USED, SLAB_PURGE_AGED };
+// Free pages inside a slab: none to purge; some, in use lately; some, left alone for a while; some that the system did not
+// take, left alone since.
+enum slab_purge_age { SLAB_PURGE_NONE, SLAB_PURGE_USED, SLAB_PURGE_AGED, SLAB_PURGE_REFUSED };
 
 // Why what is taken of a slab's clean blocks is worth noting: they were purged for being too many, or earlier than the
 // option says.

@@ -215,13 +215,8 @@ FAST_PATH void *cache_pop_aligned(struct thread_cache *cache, uint64_t class_num
     return block;
 }
 
-// False when the node is full, and when the address is in no slab.
-FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, void *block) {
-    if (unlikely((uintptr_t)block > address_max)) {
-        return false;
-    }
-    const uint64_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
-    const uint64_t kind = page_entry_kind(entry);
+// False when the node has no room, as of what is no slab's.
+FAST_PATH bool cache_push_kind(struct thread_cache *cache, uint64_t kind, void *block) {
     void **top = slot_load(cache->top, kind);
     if (unlikely(node_is_full(top))) {
         return false;
@@ -229,6 +224,15 @@ FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, voi
     *top = block;
     slot_advance(cache->top, kind);
     return true;
+}
+
+// False when the node is full, and when the address is in no slab.
+FAST_PATH bool cache_push(struct thread_cache *cache, uintptr_t address_max, void *block) {
+    if (unlikely((uintptr_t)block > address_max)) {
+        return false;
+    }
+    const uint64_t entry = atomic_load_relaxed(&cache->page_map[(uintptr_t)block >> PAGE_SHIFT]);
+    return cache_push_kind(cache, page_entry_kind(entry), block);
 }
 
 // The size class of an address in a slab, as far as the cache can tell; else SIZE_CLASS_COUNT or more.

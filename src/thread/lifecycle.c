@@ -289,15 +289,17 @@ struct thread_cache *lifecycle_attach(void) {
     }
     knobs_call(&knobs_hooks.thread_start, cache);
     claim(cache);
+    cache->exit_rounds = 0;
+    cache->entered = true;
+    // Before the lock goes: the child of a fork in a handler that comes then takes a cache that is in use, and not this, for an orphan.
+    thread_cache = cache;
     lock_release(&registry.lock);
     count_event(COUNTER_threads_attached, 1);
-    cache->exit_rounds = 0;
-    cache->entered = false;
     event_record(EVENT_thread_attached, cache->heap.id, cache->thread_id);
     cache_adjust(cache);
     research_follow(cache);
     atomic_bump_owned(&cache->activity, 1u);
-    thread_cache = cache;
+    cache_leave(cache, false);
     // May allocate: the cache is in place. Without a key the cache stays with the dead thread until another one finds it
     // (take_abandoned()); its blocks can be freed by all.
     if (registry.has_key) {

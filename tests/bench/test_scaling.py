@@ -104,6 +104,35 @@ def test_output_without_counts_is_refused() -> None:
     assert scaling.parse(f"warning\n{json.dumps(counts)}\n") == counts
 
 
+def test_counts_are_of_a_library_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what is added to them later is of the same one."""
+    libraries = [tmp_path / name for name in ("one.so", "other.so")]
+    for library in libraries:
+        library.write_text(library.name)
+    monkeypatch.setattr(scaling, "build", lambda: tmp_path)
+    row = scaling.as_row(
+        scaling.Workload("w", "", "p", {}, operations=1, calls=1), "default", 2, []
+    )
+    monkeypatch.setattr(scaling, "count", lambda *_: row)
+    monkeypatch.setattr(scaling, "ticks_per_ns", lambda: 2.5)
+    name = scaling.table().workloads[0].name
+    folder = tmp_path / "counts"
+
+    def run(library: Path) -> int:
+        return scaling.main([str(library), "--workload", name, "--output", str(folder)])
+
+    assert run(libraries[0]) == 0 and run(libraries[0]) == 0
+    named = scaling.read(folder).manifest["allocators"]
+    assert [each["library"] for each in named.values()] == [str(libraries[0])]
+    counted = len(scaling.read(folder).rows)
+    assert counted > 0
+    assert run(libraries[1]) == 2
+    assert "another library" in capsys.readouterr().err
+    assert len(scaling.read(folder).rows) == counted
+
+
 def test_threads_share_the_work_evenly() -> None:
     for workload in scaling.table().workloads:
         for threads in scaling.table().threads:

@@ -98,6 +98,35 @@ def test_memory_has_a_limit_for_the_mean_and_for_each_row(
     assert found.state == state, found
 
 
+def test_a_part_of_the_suite_passes_no_line_about_all_of_it(tmp_path: Path) -> None:
+    """One program of two, or no mimalloc, makes "every row" and "the best peer" easier."""
+    from harness import cases
+
+    known = {case.name: case for case in cases.known()}
+    folder = folder_of(tmp_path, {"gcc": {"hakmem": 1.0, "glibc": 2.0}})
+    loaded = results.load(folder)
+    lines: list[dict[str, Any]] = [
+        {"kind": "rows", "figure": "time", "usual": 1.0, "most": 1.05},
+        {"kind": "mean", "figure": "time", "group": "real", "against": "best single peer",
+         "most": 1.0},
+        {"kind": "mean", "figure": "time", "group": "real", "against": "glibc", "most": 1.0},
+    ]  # fmt: skip
+
+    def states(names: Sequence[str], peers: Sequence[str]) -> list[str]:
+        suite = targets.Suite([known[name] for name in names], peers)
+        return [targets.judge(targets.gather(loaded, suite), line).state for line in lines]
+
+    assert states(["gcc"], ["glibc"]) == ["PASS"] * 3
+    assert states(["gcc", "git"], ["glibc"]) == ["NOT MEASURED"] * 3
+    assert states(["gcc"], ["glibc", "mimalloc2"]) == ["NOT MEASURED"] * 2 + ["PASS"]
+    assert states(["gcc", "tiny_lifo"], ["glibc"]) == ["NOT MEASURED"] + ["PASS"] * 2
+    lines = [line | {"most": 0.4} for line in lines]
+    assert states(["gcc", "git"], ["glibc"]) == ["FAIL"] * 3
+    whole = scorecard.whole_suite()
+    assert len(whole.cases) == len(known) and {"glibc", "mimalloc2"} <= set(whole.peers)
+    assert not [peer for peer in whole.peers if peer.startswith(("hakmem", "floor"))]
+
+
 @pytest.mark.parametrize(("own", "state"), [(1.0, "PASS"), (1.2, "FAIL")])
 def test_throughput_is_against_the_fastest_of_the_named(
     tmp_path: Path, own: float, state: str

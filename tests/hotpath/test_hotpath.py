@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from harness import callgrind, disassembly, gate
 
 TABLE = Path(__file__).parent / "table.json"
+# Too few addresses for the reservation, and enough for callgrind.
+FEW_ADDRESSES_BYTES = 14 << 30
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +116,27 @@ def test_slow_halves_cost_what_the_table_says(
         }
         problems = gate.differences(expected, found, table["tolerance_percent"])
         assert not problems, "\n".join([*problems, "if this is meant: tests/hotpath/update"])
+
+
+@contextmanager
+def few_addresses() -> Iterator[None]:
+    """Processes that are started meanwhile may have no more."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (FEW_ADDRESSES_BYTES, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_frees_without_the_flat_map_are_nearly_hits(library: Path, table: dict[str, Any]) -> None:
+    """Where addresses are limited each free looks its page up, and then takes the same magazine."""
+    with few_addresses():
+        counts, pairs = gate.count_pattern(library, "single")
+    found = gate.pair_figures(library, counts, pairs)
+    limits = table["limits"]
+    hits = limits["malloc"]["instructions"] + limits["free"]["instructions"]
+    assert hits < found["library"] <= limits["without_flat_map"]["instructions"]
 
 
 def test_naming_the_default_mode_changes_nothing(

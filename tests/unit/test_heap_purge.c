@@ -166,6 +166,36 @@ static void test_what_was_given_back_before_does_not_count_again(void **state) {
     check();
 }
 
+// Memory was locked for a while, say: it goes when somebody asks for everything, and with the rounds once the system takes something again.
+static void test_what_the_system_refuses_is_tried_again(void **state) {
+    (void)state;
+    void *blocks[63];
+    const unsigned half = half_a_slab(blocks);
+    fake_os_fail(OS_MADVISE, 1, true);
+    assert_int_equal(heap_purge_slabs(&heap, true), 0);
+    check();
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    }
+    assert_int_equal(fake_os_calls(OS_MADVISE), calls);
+    fake_os_mend();
+    assert_int_equal(heap_purge_slabs(&heap, true), half * 4096);
+    assert_int_equal(heap_purge_slabs(&heap, true), 0);
+    // Another slab's memory goes: so may this one's.
+    void *others[63];
+    assert_int_equal(take(&heap, SIZE_CLASS_8192, 8, others), 8);
+    heap_put(&heap, blocks, 1);
+    fake_os_fail(OS_MADVISE, 1, true);
+    assert_int_equal(heap_purge_slabs(&heap, true), 0);
+    fake_os_mend();
+    heap_put(&heap, others, 4);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);  // aged
+    assert_int_equal(heap_purge_slabs(&heap, false), 4 * 8192 + (half + 1) * 4096);
+    assert_int_equal(heap_purge_slabs(&heap, false), 0);
+    check();
+}
+
 static void test_early_purges_tell_what_is_wanted_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -289,6 +319,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_went_long_ago_is_forgotten),
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
+        cmocka_unit_test(test_what_the_system_refuses_is_tried_again),
         cmocka_unit_test(test_a_round_that_is_too_early_is_not_held),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
         cmocka_unit_test(test_a_full_round_asks_too),

@@ -653,6 +653,41 @@ static void test_fork_beside_another_thread(void **state) {
     check();
 }
 
+static bool forks_when_adjusted;
+
+void __real_cache_adjust(struct thread_cache *cache);
+void __wrap_cache_adjust(struct thread_cache *cache);
+
+static void *attach_another(void *mine) {
+    require(lifecycle_attach() != mine);
+    return NULL;
+}
+
+static int keep_own_cache_in_child(void) {
+    require(lifecycle_count_in_use() == 1);
+    require(atomic_load_relaxed(&thread_cache->state) == CACHE_IN_USE);
+    run_thread(attach_another, thread_cache);
+    return use_heap_in_child();
+}
+
+void __wrap_cache_adjust(struct thread_cache *cache) {
+    if (forks_when_adjusted) {
+        forks_when_adjusted = false;
+        assert_int_equal(in_fork_child(keep_own_cache_in_child), 0);
+    }
+    __real_cache_adjust(cache);
+}
+
+// A handler of a signal comes while a thread gets its cache, and forks: in the child it has it as well, and nobody else.
+static void test_fork_amid_an_attach(void **state) {
+    (void)state;
+    block_of_parent = hakmem_alloc(100);
+    forks_when_adjusted = true;
+    run_thread(allocate_some, &others);
+    assert_false(forks_when_adjusted);
+    check();
+}
+
 // Allocating between prepare and the fork itself, as other libraries' handlers do.
 static void test_fork_handlers_may_allocate(void **state) {
     (void)state;
@@ -722,6 +757,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_fork_of_one_thread),
         cmocka_unit_test(test_fork_amid_the_start),
         cmocka_unit_test(test_fork_beside_another_thread),
+        cmocka_unit_test(test_fork_amid_an_attach),
         cmocka_unit_test(test_fork_handlers_may_allocate),
         cmocka_unit_test(test_a_fork_within_a_fork),
     };

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import cases, peers
 from ..layout import BENCH, TOP, display
 from . import facts, markdown, results, sections, standing, targets
 
@@ -13,17 +14,27 @@ TARGETS = BENCH / "scorecard.toml"
 OUTPUT = TOP / "docs" / "SCORECARD.md"
 
 
-def judged(loaded: results.Results, file: Path = TARGETS) -> list[tuple[str, str, targets.Outcome]]:
+def whole_suite() -> targets.Suite:
+    """Every workload and real program, and every peer that is compared by default."""
+    rivals = [each.name for each in peers.known().values() if each.kind == "peer" and each.default]
+    return targets.Suite(cases.known(), rivals)
+
+
+def judged(
+    loaded: results.Results, file: Path = TARGETS, suite: targets.Suite | None = None
+) -> list[tuple[str, str, targets.Outcome]]:
     """What is measured, its target, and the outcome, in the order of the file."""
     with file.open("rb") as table:
         lines = tomllib.load(table)["target"]
-    evidence = targets.gather(loaded)
+    evidence = targets.gather(loaded, suite)
     return [(line["what"], line["target"], targets.judge(evidence, line)) for line in lines]
 
 
-def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
+def text(
+    loaded: results.Results, file: Path = TARGETS, suite: targets.Suite | None = None
+) -> tuple[str, bool]:
     """The document, and whether the run is sound and every line passed."""
-    outcomes = judged(loaded, file)
+    outcomes = judged(loaded, file, suite)
     beside = [outcome.beside for _, _, outcome in outcomes if outcome.beside is not None]
     states = [outcome.state for _, _, outcome in outcomes]
     tally = ", ".join(
@@ -61,6 +72,7 @@ def text(loaded: results.Results, file: Path = TARGETS) -> tuple[str, bool]:
 def write(folders: Sequence[Path], output: Path = OUTPUT, metric: str = "wall") -> bool:
     """Writes the document from result folders, of which the later replace whole cases of the first,
     and from the further runs beside them; True when every line passed."""
-    content, passed = text(results.load(folders[0], metric, newer=folders[1:]))
+    loaded = results.load(folders[0], metric, newer=folders[1:])
+    content, passed = text(loaded, suite=whole_suite())
     output.write_text(content)
     return passed

@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from ..cases import Case
 from ..errors import BenchError
 from ..figures import geometric_mean
 from ..store import COUNTS, MANIFEST, REFUSED, read_manifest, read_rows
@@ -34,15 +35,25 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Suite:
+    """What a line about every row, or the best of all peers, is about, measured or not."""
+
+    cases: Sequence[Case] = ()
+    peers: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The matrix, and the further finished runs beside it: folders by kind, the newest first."""
 
     results: Results
     others: Mapping[str, Sequence[Path]]
+    suite: Suite
 
 
-def gather(results: Results) -> Evidence:
-    """Finds the result folders beside the matrix that belong to it."""
+def gather(results: Results, suite: Suite | None = None) -> Evidence:
+    """Finds the result folders beside the matrix that belong to it. Without a suite the matrix is
+    taken for the whole of it."""
     found: dict[str, list[tuple[str, Path]]] = {}
     for file in sorted(results.folder.absolute().parent.glob(f"*/{MANIFEST}")):
         manifest = read_manifest(file.parent)
@@ -51,7 +62,7 @@ def gather(results: Results) -> Evidence:
             found.setdefault(kind, []).append((at, file.parent))
     newest_first = {kind: [folder for _, folder in sorted(folders, reverse=True)]
                     for kind, folders in found.items()}  # fmt: skip
-    return Evidence(results, newest_first)
+    return Evidence(results, newest_first, suite or Suite())
 
 
 def _missing(why: str) -> Outcome:
@@ -333,16 +344,36 @@ KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
                   startup, soak)
 }  # fmt: skip
 
+# Kinds whose lines are about a whole group of rows, and not about cases that they name.
+OF_ALL_ROWS = (rows.__name__, mean.__name__)
+
 
 def _with_build(results: Results, found: Outcome) -> Outcome:
-    """Says so when what lies beside the matrix was measured with another library."""
+    """Says so when what lies beside the matrix was measured with another library than the matrix's
+    newest."""
     if found.beside is None:
         return found
     own = build_id(read_manifest(found.beside), results.subject)
-    matrix = {build_id(each.manifest, results.subject) for each in results.sessions}
-    if own in matrix:
+    newest = max(results.sessions, key=lambda each: str(each.manifest.get("at", "")))
+    if own == build_id(newest.manifest, results.subject):
         return found
     return replace(found, measured=f"{found.measured} (library {short_id(own)}, not the matrix's)")
+
+
+def _of_the_suite(evidence: Evidence, target: Target, found: Outcome) -> Outcome:
+    """A line about all rows is not passed by a part of them, nor one about the best peer without
+    some of the peers."""
+    results, suite = evidence.results, evidence.suite
+    measured = {case.name for case in results.cases}
+    wanted = [case.name for case in suite.cases if target.get("group") in (None, case.group)]
+    lacking = [name for name in wanted if name not in measured]
+    if target.get("against") not in suite.peers:
+        lacking += [peer for peer in suite.peers if peer not in results.peers]
+    if not lacking:
+        return found
+    state = NOT_MEASURED if found.state == PASS else found.state
+    return replace(found, state=state,
+                   measured=f"{found.measured}; not measured: {', '.join(lacking)}")  # fmt: skip
 
 
 def judge(evidence: Evidence, target: Target) -> Outcome:
@@ -353,4 +384,5 @@ def judge(evidence: Evidence, target: Target) -> Outcome:
     absent = _absent(evidence.results, target)
     if absent:
         return _missing(f"no row {', '.join(absent)}")
-    return _with_build(evidence.results, KINDS[kind](evidence, target))
+    found = _with_build(evidence.results, KINDS[kind](evidence, target))
+    return _of_the_suite(evidence, target, found) if kind in OF_ALL_ROWS else found
