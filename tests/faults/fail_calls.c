@@ -70,7 +70,6 @@ struct row {
     unsigned long runs;      // of them chosen to fail
     unsigned long served;    // runs in which no request was refused
     unsigned long refused;   // runs with at least one NULL
-    unsigned long unborn;    // runs that the loader or libc ended before main, saying so
     unsigned int nulls_max;  // most NULLs of one run
     unsigned long failed;    // runs that ended badly
 };
@@ -101,7 +100,7 @@ static const char *judge(const struct row *row, const struct outcome *outcome,
         return "killed by a signal";
     }
     if (WEXITSTATUS(outcome->status) != 0) {
-        return "failed";
+        return strstr(outcome->text, "main\n") != NULL ? "failed" : "ended before main";
     }
     const bool wish = row->way == FOR_GOOD || row->call->by_anyone;
     if (ending->refused > 0 && wish) {
@@ -133,11 +132,6 @@ static void account(struct row *row, const struct refusal *refusal, const struct
     struct ending ending = {0};
     const bool ended = read_ending(outcome, &ending);
     row->runs++;
-    if (strstr(outcome->text, "main\n") == NULL && outcome->hit > 0 && WIFEXITED(outcome->status) &&
-        WEXITSTATUS(outcome->status) != 0) {
-        row->unborn++;
-        return;
-    }
     const char *wrong =
         ended || outcome->status != 0 ? judge(row, outcome, &ending) : "said nothing";
     if (wrong == NULL) {
@@ -190,10 +184,9 @@ static void run_row(const struct call *call, enum way way, const char *error, in
         }
         account(&row, &refusal, &outcome);
     }
-    behaviour_say("row %s %s %s reached %lu runs %lu served %lu refused %lu unborn %lu nulls %u "
-                  "failed %lu",
+    behaviour_say("row %s %s %s reached %lu runs %lu served %lu refused %lu nulls %u failed %lu",
                   way_names[way], call->name, error, row.reached, row.runs, row.served, row.refused,
-                  row.unborn, row.nulls_max, row.failed);
+                  row.nulls_max, row.failed);
 }
 
 static void run_rows(const struct call *list, size_t count) {

@@ -36,8 +36,7 @@ LIMITS = {
 }
 ROW = re.compile(
     r"row (?P<way>\S+) (?P<call>\S+) (?P<error>\S+) reached (?P<reached>\d+) runs (?P<runs>\d+) "
-    r"served (?P<served>\d+) refused (?P<refused>\d+) unborn (?P<unborn>\d+) nulls (?P<nulls>\d+) "
-    r"failed (?P<failed>\d+)"
+    r"served (?P<served>\d+) refused (?P<refused>\d+) nulls (?P<nulls>\d+) failed (?P<failed>\d+)"
 )
 
 
@@ -51,7 +50,6 @@ class Row:
     runs: int
     served: int
     refused: int
-    unborn: int
     nulls: int
     failed: int
 
@@ -113,7 +111,7 @@ def calls_table(rows: list[Row]) -> str:
         own = [row for row in rows if (row.mode, row.way, row.call) == (mode, way, call)]
         runs = sum(row.runs for row in own)
         if runs == 0:
-            lines.append((mode, call, way, 0, "-", "-", "-", "-", "-"))
+            lines.append((mode, call, way, 0, "-", "-", "-", "-"))
             continue
         survived = runs - sum(row.failed for row in own)
         lines.append(
@@ -125,13 +123,12 @@ def calls_table(rows: list[Row]) -> str:
                 f"{survived} of {runs}",
                 sum(row.served for row in own),
                 sum(row.refused for row in own),
-                sum(row.unborn for row in own),
                 max(row.nulls for row in own),
             )
         )
     header = (
         *("mode", "call", "fails", "n reached", "survived", "all served", "some refused"),
-        *("ended before main", "most NULLs of a run"),
+        "most NULLs of a run",
     )
     return table(header, lines)
 
@@ -154,12 +151,11 @@ as in a sandbox (`for-good`). seccomp sends the calls to the runner; those of th
 libc pass, except clone, which is theirs. A row that reaches no call fails where the load must make
 one: everywhere but for mremap in `hardened`, getrandom outside of it, and prctl.
 
-A run is survived when every request ended in a block or in NULL with ENOMEM, in one burst at most
-for one failing call; free left errno alone; and, once calls succeed again, `hakmem_check()` found
-nothing, no request was refused, calloc gave zeros, and the process held no more memory, addresses
-and blocks than without a failure. (Addresses without memory may stay where every munmap was
-refused; with madvise forbidden for good, what was used stays for the next use.) Where a row was
-refused before main, the loader could not get its first blocks and said so.
+A run is survived when it came to main; every request ended in a block or in NULL with ENOMEM, in
+one burst at most for one failing call; free left errno alone; and, once calls succeed again,
+`hakmem_check()` found nothing, no request was refused, calloc gave zeros, and the process held no
+more memory, addresses and blocks than without a failure. (Addresses without memory may stay where
+every munmap was refused; with madvise forbidden for good, what was used stays for the next use.)
 
 {runs} runs, {runs - failed} survived.
 
@@ -170,7 +166,8 @@ The same calls fail one by one on a simulated machine, where time passes by hand
 the other flavours and under every sanitizer (cmake/Testing.cmake); and in random
 programs of calls: tests/fuzz. What the runner can find is shown by planted faults
 (tests/faults/planted.c): a refused madvise, munmap or mprotect that counts as done, a refused
-mmap after which no memory is ever asked for, an mremap that is never called.
+mmap after which no memory is ever asked for, or that ends the process, an mremap that is never
+called.
 
 ## Limits of the system
 

@@ -2,6 +2,7 @@
 // runner must find. Linked with --wrap, so that calls from outside os/ come here first.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os/os.h"
 
@@ -46,6 +47,13 @@ void *__wrap_os_map(size_t bytes, size_t alignment) {
     void *start = gave_up ? NULL : __real_os_map(bytes, alignment);
     gave_up |= start == NULL && is_planted("map");
     return start;
+}
+
+// The library asks for memory as it is loaded, and ends the process where it is refused, in good order.
+__attribute__((constructor)) static void start_early(void) {
+    if (is_planted("start") && os_map(os_page_bytes(), os_page_bytes()) == NULL) {
+        _exit(1);
+    }
 }
 
 // mremap is never called: a row about it tests nothing.
