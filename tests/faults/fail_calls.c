@@ -1,6 +1,6 @@
 // Makes system calls of the allocator fail: for each kind of call, each error and each n, the program
-// runs with the n-th such call failing, alone or with all that follow, until the program makes no
-// n-th call. A row of the result is one kind, error and way.
+// runs with the n-th such call failing, alone or with all that follow, for each n that it reaches
+// without a failure, and on until it makes no n-th call. A row of the result is one kind, error and way.
 //
 // Every run must end well: requests are served, or refused with NULL and ENOMEM in one burst for one
 // failing call; once calls succeed again nothing is refused, the heap is sound and the process holds
@@ -18,6 +18,11 @@
 // libc keeps some blocks for threads and files, or not, as the failures let it.
 #define MORE_BLOCKS_MAX 8
 #define FAILURES_SHOWN_MAX 5
+// By the clock a run makes a few calls more or fewer than the next one, as purges go: what is reached
+// is what so many runs reach, and an n gets so many runs to be reached again.
+#define TRIES 3
+// Of the n that were reached, one in so many may fail to come again: the last of a load on a busy machine.
+#define ONE_MISSED_IN 4
 
 // Where the load makes the call: a row that then reaches none has tested nothing, and fails.
 enum made { ALWAYS, IN_HARDENED, NOT_IN_HARDENED, SELDOM };
@@ -66,8 +71,8 @@ struct row {
     enum way way;
     const struct call *call;
     const char *error;
-    unsigned long reached;   // calls that can fail
-    unsigned long runs;      // of them chosen to fail
+    unsigned long reached;   // calls that can fail, in each run without a failure
+    unsigned long runs;      // runs in which one did
     unsigned long served;    // runs in which no request was refused
     unsigned long refused;   // runs with at least one NULL
     unsigned int nulls_max;  // most NULLs of one run
@@ -102,7 +107,7 @@ static const char *judge(const struct row *row, const struct outcome *outcome,
     if (WEXITSTATUS(outcome->status) != 0) {
         return strstr(outcome->text, "main\n") != NULL ? "failed" : "ended before main";
     }
-    const bool wish = row->way == FOR_GOOD || row->call->by_anyone;
+    const bool wish = row->way == FOR_GOOD || row->call->by_anyone || outcome->hit == 0;
     if (ending->refused > 0 && wish) {
         return "a request was refused";
     }
@@ -131,11 +136,11 @@ static const char *judge(const struct row *row, const struct outcome *outcome,
 static void account(struct row *row, const struct refusal *refusal, const struct outcome *outcome) {
     struct ending ending = {0};
     const bool ended = read_ending(outcome, &ending);
-    row->runs++;
+    row->runs += outcome->hit > 0;
     const char *wrong =
         ended || outcome->status != 0 ? judge(row, outcome, &ending) : "said nothing";
     if (wrong == NULL) {
-        row->served += ending.refused == 0;
+        row->served += outcome->hit > 0 && ending.refused == 0;
         row->refused += ending.refused != 0;
         row->nulls_max = ending.refused > row->nulls_max ? ending.refused : row->nulls_max;
         return;
@@ -157,33 +162,68 @@ static bool must_be_made(const struct call *call) {
            (call->made == NOT_IN_HARDENED && !hardened);
 }
 
+static void run_without_failure(struct row *row) {
+    const struct refusal none = {.numbers = {row->call->numbers[0], row->call->numbers[1]},
+                                 .by_anyone = row->call->by_anyone,
+                                 .for_good = row->way == FOR_GOOD};
+    row->reached = (unsigned long)-1;
+    for (int i = 0; i < TRIES; i++) {
+        struct outcome outcome;
+        refuse_run(&settings.subject, &none, &outcome);
+        require_that(outcome.status == 0 && read_ending(&outcome, &reference),
+                     "without a failure: status %#x\n%.300s", (unsigned int)outcome.status,
+                     outcome.text);
+        row->reached = outcome.seen < row->reached ? outcome.seen : row->reached;
+    }
+}
+
+// Whether the call was made, and failed.
+static bool fail_one(struct row *row, const struct refusal *refusal) {
+    for (int i = 0; i < TRIES; i++) {
+        struct outcome outcome;
+        refuse_run(&settings.subject, refusal, &outcome);
+        account(row, refusal, &outcome);
+        if (outcome.hit > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// A row that tested nothing, or much less than it says, has failed.
+static void require_reached(struct row *row, unsigned long chosen, unsigned long missed) {
+    const bool nothing = row->runs == 0 && (chosen > 0 || must_be_made(row->call));
+    if (nothing || missed > (chosen + ONE_MISSED_IN - 1) / ONE_MISSED_IN) {
+        row->failed++;
+        failures++;
+        behaviour_say("FAILED %s %s %s: %s (%lu of %lu chosen calls)", row->call->name, row->error,
+                      way_names[row->way],
+                      chosen == 0 ? "the load made no such call, so none failed"
+                                  : "what was reached without a failure did not come again",
+                      missed, chosen);
+    }
+}
+
 static void run_row(const struct call *call, enum way way, const char *error, int error_number) {
     struct row row = {.way = way, .call = call, .error = error};
-    struct outcome outcome;
+    run_without_failure(&row);
     struct refusal refusal = {.numbers = {call->numbers[0], call->numbers[1]},
                               .by_anyone = call->by_anyone,
                               .for_good = way == FOR_GOOD,
+                              .first = 1,
+                              .failed = way == ONCE ? 1 : (unsigned long)-1,
                               .error = error_number};
-    refuse_run(&settings.subject, &refusal, &outcome);
-    require_that(outcome.status == 0 && read_ending(&outcome, &reference),
-                 "without a failure: status %#x\n%.300s", (unsigned int)outcome.status,
-                 outcome.text);
-    row.reached = outcome.seen;
-    if (row.reached == 0 && must_be_made(call)) {
-        row.failed++;
-        failures++;
-        behaviour_say("FAILED %s %s %s: the load made no such call, so none failed", call->name,
-                      error, way_names[way]);
+    unsigned long chosen = 0;
+    unsigned long missed = 0;
+    bool more = true;
+    while (more) {
+        const bool hit = fail_one(&row, &refusal);
+        chosen += refusal.first <= row.reached;
+        missed += refusal.first <= row.reached && !hit;
+        more = way != FOR_GOOD && (hit || refusal.first <= row.reached);
+        refusal.first += settings.stride;
     }
-    refusal.failed = way == ONCE ? 1 : (unsigned long)-1;
-    const unsigned long last = way == FOR_GOOD ? 1 : 3000;
-    for (refusal.first = 1; refusal.first <= last; refusal.first += settings.stride) {
-        refuse_run(&settings.subject, &refusal, &outcome);
-        if (outcome.hit == 0 && way != FOR_GOOD) {
-            break;
-        }
-        account(&row, &refusal, &outcome);
-    }
+    require_reached(&row, chosen, missed);
     behaviour_say("row %s %s %s reached %lu runs %lu served %lu refused %lu nulls %u failed %lu",
                   way_names[way], call->name, error, row.reached, row.runs, row.served, row.refused,
                   row.nulls_max, row.failed);
