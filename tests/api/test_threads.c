@@ -181,13 +181,15 @@ static void no_call_is_a_cancellation_point(void **state) {
 
 enum { BLOCK_COUNT = 900 };
 static void *handed[BLOCK_COUNT];
+static size_t asked_bytes[BLOCK_COUNT];
 
 static void *allocate_by_every_name(void *unused) {
     (void)unused;
     uint64_t seed = 5;
     for (int i = 0; i < BLOCK_COUNT; i++) {
-        size_t bytes = random_log_size(&seed, i % 30 == 0 ? 3 * MIB : 9000);
+        size_t bytes = random_log_size(&seed, i % 31 == 0 ? 3 * MIB : 9000);
         void **at = &handed[i];
+        asked_bytes[i] = bytes;
         switch (i % 9) {
         case 0:
             *at = malloc(bytes);
@@ -222,31 +224,45 @@ static void *allocate_by_every_name(void *unused) {
     return NULL;
 }
 
+// By the name that C23 has for a block of that kind, where there is one and the allocator has it.
+static void release_with_its_size(int i) {
+    if (free_sized != NULL && i % 9 < 4) {
+        free_sized(handed[i], asked_bytes[i]);
+    } else if (free_aligned_sized != NULL && i % 9 == 5) {
+        free_aligned_sized(handed[i], 64, asked_bytes[i]);
+    } else {
+        free(handed[i]);
+    }
+}
+
 static void *release_by_every_name(void *unused) {
     (void)unused;
     for (int i = 0; i < BLOCK_COUNT; i++) {
         size_t usable = malloc_usable_size(handed[i]);
         assert_int_equal(pattern_differs(handed[i], usable, (uint64_t)i), usable);
-        switch (i % 4) {
+        void *moved;
+        // Each name in turn with each of the nine above.
+        switch (i % 5) {
         case 0:
             free(handed[i]);
             break;
         case 1:
             assert_null(realloc(handed[i], opaque(0)));
             break;
-        case 2: {
-            void *moved = realloc(handed[i], usable * 2);
+        case 2:
+            moved = realloc(handed[i], usable * 2);
             assert_non_null(moved);
             assert_int_equal(pattern_differs(moved, usable, (uint64_t)i), usable);
             free(moved);
             break;
-        }
+        case 3:
+            moved = reallocarray(handed[i], usable, 2);
+            assert_non_null(moved);
+            assert_int_equal(pattern_differs(moved, usable, (uint64_t)i), usable);
+            free(reallocarray(moved, 1, 10));
+            break;
         default:
-            if (free_sized != NULL) {
-                free(handed[i]);
-            } else {
-                free(reallocarray(handed[i], 1, 10));
-            }
+            release_with_its_size(i);
         }
     }
     return NULL;
@@ -256,18 +272,26 @@ static void *release_by_every_name(void *unused) {
 static void blocks_outlive_their_thread(void **state) {
     (void)state;
     size_t first = 0;
+    size_t live = 0;
     for (int round = 0; round < 20; round++) {
         pthread_t thread;
         start_thread(&thread, 0, allocate_by_every_name, NULL);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        start_thread(&thread, 0, release_by_every_name, NULL);
-        assert_int_equal(pthread_join(thread, NULL), 0);
+        // By another one, which may have the heap of the one that ended, and by this one, which has its own.
+        if (round % 2 == 0) {
+            start_thread(&thread, 0, release_by_every_name, NULL);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+        } else {
+            release_by_every_name(NULL);
+        }
         malloc_trim(0);
         if (round == 5) {
             first = rss_bytes();
+            live = live_bytes();
         }
     }
     assert_true(rss_bytes() < first + 16 * MIB);
+    assert_int_equal(live_bytes(), live);
 }
 
 // Figures are of the whole process, not of the calling thread.
