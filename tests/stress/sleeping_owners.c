@@ -49,11 +49,9 @@ int main(void) {
         for (size_t j = 0; j < owner->block_count; j++) {
             free(blocks[j]);
         }
-        sleep_ms(
-            40);  // long enough to be seen asleep; a tenth of a second is when idle heaps are cleaned up anyway
+        sleep_ms(40);  // long enough to be seen asleep
     }
     const size_t peak = rss_peak_bytes() - before;
-    // Where that takes a tenth of a second, what is asked here comes by itself.
     behaviour_say("%d owners in turn, %d MiB each, filled in %llu ms: %zu MiB at most", OWNERS,
                   TABLE_BYTES / (int)MIB, (unsigned long long)fill_ms, peak / MIB);
     require_that(10 * peak < 14 * (size_t)TABLE_BYTES, "%zu MiB at most", peak / MIB);
