@@ -25,7 +25,7 @@
 #define ONE_MISSED_IN 4
 
 // Where the load makes the call: a row that then reaches none has tested nothing, and fails.
-enum made { ALWAYS, IN_HARDENED, NOT_IN_HARDENED, SELDOM };
+enum made { ALWAYS, IN_HARDENED, SELDOM };
 
 struct call {
     const char *name;
@@ -39,8 +39,7 @@ static const struct call calls[] = {
     {"munmap", {SYS_munmap, -1}, false, ALWAYS},
     {"mprotect", {SYS_mprotect, -1}, false, ALWAYS},
     {"madvise", {SYS_madvise, -1}, false, ALWAYS},
-    // A guard lies behind each huge block there: a resize copies.
-    {"mremap", {SYS_mremap, -1}, false, NOT_IN_HARDENED},
+    {"mremap", {SYS_mremap, -1}, false, ALWAYS},
     {"getrandom", {SYS_getrandom, -1}, false, IN_HARDENED},
     // libc's, between the allocator's handlers of fork and before a thread's first malloc.
     {"clone", {SYS_clone, SYS_clone3}, true, ALWAYS},
@@ -48,7 +47,7 @@ static const struct call calls[] = {
 // What a sandbox may forbid from the first instruction on: wishes, all of them.
 static const struct call wishes[] = {
     {"madvise", {SYS_madvise, -1}, false, ALWAYS},
-    {"mremap", {SYS_mremap, -1}, false, NOT_IN_HARDENED},
+    {"mremap", {SYS_mremap, -1}, false, ALWAYS},
     {"getrandom", {SYS_getrandom, -1}, true, IN_HARDENED},
     {"prctl", {SYS_prctl, SYS_membarrier}, true, SELDOM},
 };
@@ -158,8 +157,7 @@ static void account(struct row *row, const struct refusal *refusal, const struct
 static bool must_be_made(const struct call *call) {
     const char *mode = getenv("HAKMEM_MODE");
     const bool hardened = mode != NULL && strcmp(mode, "hardened") == 0;
-    return call->made == ALWAYS || (call->made == IN_HARDENED && hardened) ||
-           (call->made == NOT_IN_HARDENED && !hardened);
+    return call->made == ALWAYS || (call->made == IN_HARDENED && hardened);
 }
 
 static void run_without_failure(struct row *row) {

@@ -151,7 +151,7 @@ as in a sandbox (`for-good`). seccomp sends the calls to the runner; those of th
 libc pass, except clone, which is theirs. How many calls a run makes goes by the clock: reached is
 what each of three runs reaches; an n that does not come is tried three times, and a row in which
 more than a quarter of them did not come has failed. So has one that reaches no call where the load
-must make one: everywhere but for mremap in `hardened`, getrandom outside of it, and prctl.
+must make one: everywhere but for getrandom outside of `hardened`, and prctl.
 
 A run is survived when it came to main; every request ended in a block or in NULL with ENOMEM, in
 one burst at most for one failing call; free left errno alone; and, once calls succeed again,
