@@ -99,9 +99,9 @@ int main(void) {
     }
     behaviour_require_sound_heap();
     // At most 6 * 64 batches of 64 blocks are live, half of them of 700 bytes on average: 14 MiB
-    // and some large ones. What passed through is 400 MiB.
+    // and some large ones; caches, and in hardened what waits, have most of the rest. What passed through is 400 MiB.
     size_t peak = rss_peak_bytes();
     behaviour_say("peak %zu KiB over start %zu KiB", peak / KIB, before / KIB);
-    require_that(peak < before + 128 * MIB, "peak RSS grew by %zu KiB", (peak - before) / KIB);
+    require_that(peak < before + 88 * MIB, "peak RSS grew by %zu KiB", (peak - before) / KIB);
     return 0;
 }
