@@ -359,19 +359,15 @@ static bool free_full(struct thread_cache *cache, uint64_t class_index, void *bl
     return pushed;
 }
 
-static bool free_into_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
-    return cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block);
-}
-
-// Without the flat page map no free is a hit: the page's kind is looked up here, and the rest is as there.
-static MIDDLE_PATH bool free_without_flat_map(struct thread_cache *cache, void *block) {
-    if (page_map_flat != NULL || !cache_is_real(cache) || (uintptr_t)block >> ADDRESS_BITS != 0) {
-        return false;
+// Without the flat page map no free is a hit. Where the magazine has room the page is all that is to be looked up.
+static MIDDLE_PATH void free_without_flat_map(void *block) {
+    if (cache_is_real(thread_cache) && (uintptr_t)block >> ADDRESS_BITS == 0) {
+        const uint64_t entry = page_map_get_unflat((uintptr_t)block);
+        if (likely(cache_push_kind(thread_cache, page_entry_kind(entry), block))) {
+            return;
+        }
     }
-    const uint64_t entry = page_map_get_unflat((uintptr_t)block);
-    return likely(cache_push_kind(cache, page_entry_kind(entry), block)) ||
-           (page_entry_class(entry) < SIZE_CLASS_COUNT &&
-            free_into_depot(cache, page_entry_class(entry), block));
+    free_slowest(block);
 }
 
 MIDDLE_PATH void free_slow(void *block) {
@@ -379,10 +375,14 @@ MIDDLE_PATH void free_slow(void *block) {
     if (block == NULL) {
         return;
     }
+    if (unlikely(page_map_flat == NULL)) {
+        free_without_flat_map(block);
+        return;
+    }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
-    if (!(likely(class_index < SIZE_CLASS_COUNT) ? free_into_depot(cache, class_index, block)
-                                                 : free_without_flat_map(cache, block))) {
+    if (class_index >= SIZE_CLASS_COUNT ||
+        !(cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block))) {
         free_slowest(block);
     }
 }
