@@ -61,16 +61,19 @@ def await_lines(file: Path, count: int) -> None:
 # ---- Recording
 
 
-def test_series_of_a_growing_process(grower: Grower, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_series_of_a_growing_process(
+    grower: Grower, tmp_path: Path, number: signal.Signals
+) -> None:
     file = tmp_path / "series.jsonl"
     recording = start(grower.pid, "--every", "50ms", "-o", file)
     await_lines(file, 3)
     grower.grow(5000, 100)
     await_lines(file, file.read_bytes().count(b"\n") + 3)
-    recording.send_signal(signal.SIGINT)
+    recording.send_signal(number)
     _, said = recording.communicate(timeout=HANG_SECONDS)
     assert recording.returncode == 0
-    assert b"snapshots; SIGINT" in said
+    assert f"snapshots; {number.name}".encode() in said
     first, *rows = lines(file)
     assert first["schema"] == "hakmem.series/1" and str(first["pid"]) == grower.pid
     assert [row["detail"] for row in rows] == ["totals"] * (len(rows) - 1) + ["blocks"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from hakmem.options import read_options
 from hakmem.project import find_project
 from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import read
-from tests.cli.support import HAKMEM, Outcome, call, library
+from hakmem.watch import is_alive
+from tests.cli.support import HAKMEM, Outcome, call, clean_environment, library
 from tests.inspect.support.targets import preloaded
+from tests.patience import HANG_SECONDS
 
 OPTIONS = read_options(find_project().options_table)
 FORMAT = read_format(find_project())
@@ -180,6 +184,28 @@ def test_a_profile_that_finds_no_room_is_not_lost(demand_program: Path, tmp_path
     (tmp_path / "a.profile").write_bytes(done.stdout)
     profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
     assert SIZE in [size for size, _ in profile.size_classes]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """Sent twice, as timeout(1) does. The program has a session of its own, and a child."""
+    said, folder = tmp_path / "said", tmp_path / "temporary"
+    folder.mkdir()
+    script = 'sleep 1000 & echo "$$ $! $HAKMEM_REPORT" > "$0.new"; mv "$0.new" "$0"; wait'
+    words = [*HAKMEM, "tune", "--library", str(library()), "--", "sh", "-c", script, str(said)]
+    environment = clean_environment(TMPDIR=str(folder))
+    tuning = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + HANG_SECONDS
+    while not said.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for _ in range(1 if number is signal.SIGINT else 2):
+        tuning.send_signal(number)
+    _, errors = tuning.communicate(timeout=HANG_SECONDS)
+    shell, child, reports = said.read_text().split()
+    assert not is_alive(int(shell)) and not is_alive(int(child))
+    assert not Path(reports).exists() and list(folder.iterdir()) == []
+    assert (tuning.returncode, errors) == (2, "hakmem: interrupted; nothing was written\n")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hakmem.commands.tune import EXIT_NOT_BETTER
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
 from hakmem.inspect.errors import InspectError
@@ -21,7 +24,7 @@ from hakmem.inspect.targets import take
 from hakmem.tune.execution import prepare, run
 from hakmem.tune.recorder import FAILURES_MOST, SETTINGS, Recorder, build_id, record_process
 from hakmem.tune.recording import MOMENTS_KEPT, MOMENTS_MOST, Moment, Recording, remember, thinned
-from tests.cli.support import clean_environment, library
+from tests.cli.support import HAKMEM, clean_environment, library
 from tests.inspect.support.targets import running
 from tests.patience import HANG_SECONDS
 
@@ -160,3 +163,24 @@ def test_research_is_off_again_though_a_thread_never_followed(demand_program: Pa
             Control(source, session.layout).set_option("research", 0)
             record_process(process.pid, HANG_SECONDS, lambda _: True)
             assert read_option(source, session.layout, "research") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_research_is_off_again_though_a_signal_ends_it(
+    demand_program: Path, number: signal.Signals
+) -> None:
+    environment = clean_environment(LD_PRELOAD=str(library()))
+    with running([demand_program, "3000", "8464", "0", "600000"], environment) as process:
+        await_demand(process.pid, 3000)
+        source = ProcessSource(process.pid)
+        with Session(source) as session:
+            words = [*HAKMEM, "tune", "--pid", str(process.pid), "--for", "1h"]
+            tuning = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            deadline = time.monotonic() + HANG_SECONDS
+            while read_option(source, session.layout, "research") == 0:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            tuning.send_signal(number)
+            _, said = tuning.communicate(timeout=HANG_SECONDS)
+            assert read_option(source, session.layout, "research") == 0
+    assert tuning.returncode in (0, EXIT_NOT_BETTER), said

@@ -153,13 +153,16 @@ def run(options: argparse.Namespace) -> int:
     project = find_project()
     enter(project)
     sys.path.insert(0, str(project.root / "bench"))
+    from harness.interruption import like_ctrl_c
+
     _require_sense(options)
     try:
-        if options.pid is not None:
-            return _propose(options, project)
-        if options.check is not None:
-            return _check(options, project)
-        return _tune(options, project)
+        with like_ctrl_c():
+            if options.pid is not None:
+                return _propose(options, project)
+            if options.check is not None:
+                return _check(options, project)
+            return _tune(options, project)
     except HakmemError as error:
         # The statuses of `run` would be mistaken for the program's own.
         raise UsageError(str(error)) from None

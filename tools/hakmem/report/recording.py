@@ -1,8 +1,8 @@
 """Takes snapshots of a process at fixed moments and writes them as a series, line by line.
 
 Every line is written whole or not at all: when the disk is full, the file ends with the last whole
-one. SIGINT and SIGTERM end the series, as the end of the process and of the wanted time do, and as
-a reader does who has had enough of it (`| head`).
+one. SIGINT, SIGTERM and SIGHUP end the series, as the end of the process and of the wanted time do,
+and as a reader does who has had enough of it (`| head`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Lines:
 
 
 class Stop:
-    """Set by SIGINT and SIGTERM; ends a wait at once."""
+    """Set by SIGINT, SIGTERM, and SIGHUP unless that is ignored, as under nohup; ends a wait at
+    once."""
 
     def __init__(self) -> None:
         self.signal_name = ""
@@ -116,10 +117,10 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[Stop]:
         """The handlers are as before when the block ends."""
-        before = {
-            number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield self
         finally:

@@ -110,15 +110,21 @@ Adopted = Callable[[], set[int]]  # children that this process has and did not h
 @contextmanager
 def _adoption() -> Iterator[Adopted]:
     """Processes whose parents end become children of this one meanwhile, not of init: a daemon
-    too, whose parent may end before anybody saw it."""
+    too, whose parent may end before anybody saw it. None of them is left."""
     ours = set(children_of(os.getpid()))
     libc = ctypes.CDLL(None)
     before = ctypes.c_int(0)
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def adopted() -> set[int]:
+        return set(children_of(os.getpid())) - ours
+
     try:
-        yield lambda: set(children_of(os.getpid())) - ours
+        yield adopted
     finally:
+        # An interruption as the program was started kept everybody else from knowing of it.
+        _reap_adopted(adopted)
         libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
@@ -150,7 +156,11 @@ def _reap_one(pid: int) -> resource.struct_rusage | None:
 def _reap(group: int, adopted: Adopted) -> list[resource.struct_rusage]:
     """What the processes cost that the program did not wait for: a server in the background, or one
     with a group of its own. When one is waited for, its children are adopted."""
-    usages = _reap_group(group)
+    return [*_reap_group(group), *_reap_adopted(adopted)]
+
+
+def _reap_adopted(adopted: Adopted) -> list[resource.struct_rusage]:
+    usages: list[resource.struct_rusage] = []
     while True:
         found = [usage for pid in adopted() if (usage := _reap_one(pid)) is not None]
         if not found:
