@@ -325,37 +325,62 @@ def test_seldom_signals_reach_it_too(number: signal.Signals) -> None:
         assert command.stderr.read().startswith(b"hakmem: active")
 
 
+class Terminal:
+    """A terminal of its own, with a command that leads its session."""
+
+    def __init__(self, *program: str | Path) -> None:
+        command = [*HAKMEM, "run", "--library", str(library()), "--", *map(str, program)]
+        self.output = b""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve(command[0], command, clean_environment(TERM="xterm"))
+
+    def said(self, text: bytes) -> bool:
+        ready, _, _ = select.select([self.terminal], [], [], 0.05)
+        if ready:
+            try:
+                self.output += os.read(self.terminal, 4096)
+            except OSError:
+                time.sleep(0.01)
+        return text in self.output
+
+    def exit_status(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
 def test_terminal_belongs_to_the_program(tmp_path: Path) -> None:
     """Control-C reaches it once, from the terminal itself, and the command outlives it."""
     count = tmp_path / "count"
-    program = [sys.executable, str(PROGRAMS / "signals.py"), str(count)]
-    command = [*HAKMEM, "run", "--library", str(library()), "--", *program]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(command[0], command, clean_environment(TERM="xterm"))
-    output = b""
-
-    def read_some() -> None:
-        nonlocal output
-        ready, _, _ = select.select([terminal], [], [], 0.05)
-        if ready:
-            try:
-                output += os.read(terminal, 4096)
-            except OSError:
-                time.sleep(0.01)
-
-    def said(text: bytes) -> bool:
-        read_some()
-        return text in output
-
-    _wait_for(lambda: said(b"ready"))
-    os.write(terminal, b"\x03")
+    screen = Terminal(sys.executable, PROGRAMS / "signals.py", count)
+    _wait_for(lambda: screen.said(b"ready"))
+    os.write(screen.terminal, b"\x03")
     _wait_for(count.exists)
     time.sleep(0.2)
     assert count.read_text(encoding="ascii") == "1"
-    os.kill(pid, signal.SIGTERM)
-    _wait_for(lambda: said(b"next"))
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 7
-    assert b"\x1b[1;32mactive" in output
+    os.kill(screen.pid, signal.SIGTERM)
+    _wait_for(lambda: screen.said(b"next"))
+    assert screen.exit_status() == 7
+    os.close(screen.terminal)
+    assert b"\x1b[1;32mactive" in screen.output
+
+
+def test_terminal_that_hangs_up_ends_the_program() -> None:
+    """The kernel tells the leader of the session alone, as of `ssh -t` and `xterm -e`."""
+    program = (
+        f"import signal; signal.alarm({int(HANG_SECONDS)}); print('ready', flush=True);"
+        "signal.pause()"
+    )
+    screen = Terminal(sys.executable, "-c", program)
+    _wait_for(lambda: screen.said(b"ready"))
+    os.close(screen.terminal)
+    assert screen.exit_status() == 128 + signal.SIGHUP
+
+
+def test_timer_of_the_caller_ends_the_program() -> None:
+    """It goes on through exec, and the kernel tells the command alone."""
+    start = "import os, signal, sys; signal.alarm(3); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [*HAKMEM, "run", "--library", str(library()), "--", "sleep", "120"]
+    outcome = call([sys.executable, "-c", start, *command])
+    # The former when it comes before the program has started.
+    assert outcome.status in (-signal.SIGALRM, 128 + signal.SIGALRM)

@@ -27,7 +27,6 @@ OWN = {
 FORWARDED = tuple(sorted(signal.valid_signals() - OWN))
 # Python ignores these two at its start, and forgets what they were: the program gets the default.
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
-# A signal from the terminal went to the whole group, the program included.
 SI_KERNEL = 0x80
 # A signal that somebody sent to the whole group should end the program before it is sent again.
 FORWARD_DELAY_S = 0.05
@@ -87,6 +86,15 @@ def _start(path: str, arguments: Sequence[str], environment: Mapping[str, str]) 
         raise kind(f"{path}: {error.strerror}") from None
 
 
+def _has_reached_the_group(info: signal.struct_siginfo) -> bool:
+    """A signal from the terminal went to the program too. Ours alone is that of a timer, which our
+    caller may have set before exec; and of a terminal that hangs up the kernel tells the leader of
+    the session."""
+    if info.si_code != SI_KERNEL or info.si_signo == signal.SIGALRM:
+        return False
+    return info.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
+
+
 class Running:
     """The started program. Create it in the main thread: it takes over the process's signals."""
 
@@ -119,7 +127,7 @@ class Running:
             info = signal.sigtimedwait(awaited, max(0.0, min(dues) - time.monotonic()))
             if info is None or info.si_signo == signal.SIGCHLD:
                 continue
-            if info.si_code != SI_KERNEL:
+            if not _has_reached_the_group(info):
                 self._forward_later.append((time.monotonic() + FORWARD_DELAY_S, info.si_signo))
 
     def _forward_due(self, now: float) -> None:
