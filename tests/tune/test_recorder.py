@@ -165,6 +165,21 @@ def test_research_is_off_again_though_a_thread_never_followed(demand_program: Pa
             assert read_option(source, session.layout, "research") == 0
 
 
+def test_programs_that_ended_cost_no_descriptor(demand_program: Path) -> None:
+    """A shell script may run thousands, one after the other."""
+    environment = clean_environment(LD_PRELOAD=str(library()))
+    recorder = Recorder()
+    before = sorted(Path("/proc/self/fd").iterdir())
+    for count in (1, 2, 3):
+        with running([demand_program, "3000", "8464", "0", "600000"], environment) as process:
+            await_demand(process.pid, 3000)
+            recorder.look(frozenset({process.pid}))
+        assert len(recorder.subjects) == count
+    recorder.look(frozenset())
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert recorder.largest().program == "demand"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_research_is_off_again_though_a_signal_ends_it(
     demand_program: Path, number: signal.Signals

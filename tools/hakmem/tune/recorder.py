@@ -51,9 +51,9 @@ def build_id(path: str) -> str:
 
 @dataclass
 class _Subject:
-    """One process, looked at again and again."""
+    """One program of a process, looked at again and again."""
 
-    session: Session
+    pid: int
     began: float
     moments: list[Moment] = field(default_factory=list)
     last: Snapshot | None = None
@@ -62,31 +62,30 @@ class _Subject:
     may_freeze: bool = True
     build_id: str = ""
 
-    def look(self) -> None:
+    def look(self, session: Session) -> None:
         if self.last is None:
             # Not by its name: the file may be replaced, or of another root.
-            self.build_id = build_id(f"/proc/{running_thread(self.session.source.pid)}/exe")
-        snapshot = self._take()
+            self.build_id = build_id(f"/proc/{running_thread(self.pid)}/exe")
+        snapshot = self._take(session)
         self.last = snapshot
         self.threads = max(self.threads, sum(heap.state == "in use" for heap in snapshot.heaps))
         classes = len(set(snapshot.heap_classes["class_index"].tolist()))
         if classes:
             self.heaps_per_class = max(self.heaps_per_class, len(snapshot.heap_classes) / classes)
         at_s = time.monotonic() - self.began
-        rss_bytes = resident_bytes(self.session.source.pid)
-        remember(self.moments, moment_of(snapshot, at_s, rss_bytes))
+        remember(self.moments, moment_of(snapshot, at_s, resident_bytes(self.pid)))
 
-    def _take(self) -> Snapshot:
+    def _take(self, session: Session) -> Snapshot:
         """Of a process that stands still, where that is allowed: one that takes a lock for each
         operation leaves a reader little else."""
         if self.may_freeze:
             try:
-                return take_frozen(self.session, residency=False)
+                return take_frozen(session, residency=False)
             except InspectError:
-                self.may_freeze = is_alive(self.session.source.pid) and self.last is not None
-                if not is_alive(self.session.source.pid):
+                self.may_freeze = is_alive(self.pid) and self.last is not None
+                if not is_alive(self.pid):
                     raise
-        return self.session.take(residency=False)
+        return session.take(residency=False)
 
     def conclude(self) -> Recording:
         if self.last is None:
@@ -118,24 +117,28 @@ class Recorder:
 
     def __init__(self) -> None:
         self.subjects: dict[Image, _Subject] = {}
+        self.sessions: dict[Image, Session] = {}  # of those that run
         self.failures: Counter[Image] = Counter()
         self.due: dict[Image, float] = {}
         self.refusal = ""  # why the latest look that failed did
 
     def look(self, pids: frozenset[int]) -> float:
         began = time.monotonic()
-        for pid in sorted(pids):
-            image = image_of(pid)
+        images = [image_of(pid) for pid in sorted(pids)]
+        for gone in self.sessions.keys() - set(images):
+            # Each costs open files, and a program may have run thousands of processes.
+            self.sessions.pop(gone).close()
+        for image in images:
             if began >= self.due.get(image, began):
                 self._look_at(image)
         return max(PAUSE_S, time.monotonic() - began)
 
     def _look_at(self, image: Image) -> None:
         try:
-            if image not in self.subjects:
-                session = Session(ProcessSource(image.pid))
-                self.subjects[image] = _Subject(session, time.monotonic())
-            self.subjects[image].look()
+            if image not in self.sessions:
+                self.sessions[image] = Session(ProcessSource(image.pid))
+            subject = self.subjects.setdefault(image, _Subject(image.pid, time.monotonic()))
+            subject.look(self.sessions[image])
             del self.failures[image]
         except (InspectError, OSError) as error:
             # Not loaded yet, gone, or another program meanwhile.
@@ -143,14 +146,13 @@ class Recorder:
             self.failures[image] += 1
             if self.failures[image] >= FAILURES_MOST:
                 self.due[image] = time.monotonic() + PAUSE_FAILED_S
-            subject = self.subjects.get(image)
-            if subject is not None and subject.last is None:
-                subject.session.close()
+            if image in self.sessions and self.subjects[image].last is None:
+                self.sessions.pop(image).close()
                 del self.subjects[image]
 
     def close(self) -> None:
-        for subject in self.subjects.values():
-            subject.session.close()
+        for session in self.sessions.values():
+            session.close()
 
     def largest(self) -> Recording:
         """Of the program that asked for most at its peak."""
@@ -197,12 +199,12 @@ def record_process(pid: int, for_s: float, wait: Callable[[float], bool]) -> Rec
         # Not by the threads: one that sleeps or has ended says what was so when it last looked.
         was_on = read_option(source, session.layout, "research") != 0
         control.set_option("research", 1)
-        subject = _Subject(session, time.monotonic())
+        subject = _Subject(pid, time.monotonic())
         try:
             while time.monotonic() - subject.began < for_s:
                 began = time.monotonic()
                 try:
-                    subject.look()
+                    subject.look(session)
                 except InspectError as error:
                     is_gone = isinstance(error, GoneError) or not is_alive(pid)
                     if not is_gone or subject.last is None:
