@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from hakmem.metrics import text
+from hakmem.metrics import collect, text
 from hakmem.metrics.collect import PROCESSES_MAX, HeapCollector
 from hakmem.metrics.families import HEAPS_MAX, Look, families, metric_name
 from hakmem.options import Counter, read_counters
@@ -90,9 +90,21 @@ def test_heaps_are_bounded() -> None:
 
 def test_processes_are_bounded_and_the_largest_stay() -> None:
     sessions = {pid: MadeUpSession(10) for pid in range(100, 100 + PROCESSES_MAX + 5)}
-    collector = HeapCollector(made_up_sampler(sessions), ROWS)
+    sampler = made_up_sampler(sessions, given=False)
+    collector = HeapCollector(sampler, ROWS, PROCESSES_MAX)
     pids = [view.pid for view in collector.look()]
     assert pids == sorted(sessions, reverse=True)[:PROCESSES_MAX]
+
+
+def test_of_processes_that_were_named_each_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many; above all those that cannot be read."""
+    sessions = {pid: MadeUpSession(10) for pid in range(100, 100 + PROCESSES_MAX + 5)}
+    sessions[104] = MadeUpSession(10, looks_max=0)
+    monkeypatch.setattr(collect, "ProcessSession", sessions.__getitem__)
+    with collect.collecting(list(sessions), ROWS) as collector:
+        problems = {view.pid: view.problem for view in collector.look()}
+    assert problems.keys() == sessions.keys()
+    assert [pid for pid, problem in problems.items() if problem is not None] == [104]
 
 
 def test_ended_process_has_no_old_figures() -> None:

@@ -20,18 +20,20 @@ PROCESSES_MAX = 64
 
 
 class HeapCollector(Collector):
-    """One look for each collect(); scrapes at the same time take turns."""
+    """One look for each collect(); scrapes at the same time take turns. `most`: so many processes
+    are told of, those that can be read and the largest first."""
 
-    def __init__(self, sampler: Sampler, rows: Sequence[Counter]) -> None:
+    def __init__(self, sampler: Sampler, rows: Sequence[Counter], most: int | None = None) -> None:
         self._sampler = sampler
         self._rows = rows
+        self._most = most
         self._turn = threading.Lock()
 
     def look(self) -> tuple[View, ...]:
         with self._turn:
             views = self._sampler.look()
         order = sorted(views, key=lambda view: (view.problem is not None, -_rss(view)))
-        return tuple(order[:PROCESSES_MAX])
+        return tuple(order[: self._most])
 
     def metrics(self, views: Iterable[View]) -> list[Metric]:
         """A process whose last look failed has no figures, rather than old ones."""
@@ -46,13 +48,14 @@ class HeapCollector(Collector):
 
 @contextmanager
 def collecting(pids: Sequence[int], rows: Sequence[Counter]) -> Iterator[HeapCollector]:
-    """A collector of these processes, or of all that use hakmem; at the end it lets go of them."""
+    """A collector of these processes, or of the largest that use hakmem; at the end it lets go of
+    them."""
     allow_many()
-    sampler = Sampler(
-        pids, opener=ProcessSession, find=find_processes, residency=True, most=PROCESSES_MAX
-    )
+    # Who names processes wants to hear of each.
+    most = None if pids else PROCESSES_MAX
+    sampler = Sampler(pids, opener=ProcessSession, find=find_processes, residency=True, most=most)
     try:
-        yield HeapCollector(sampler, rows)
+        yield HeapCollector(sampler, rows, most)
     finally:
         sampler.close()
 
