@@ -91,6 +91,18 @@ def test_program_that_can_be_served(build_program: Compile) -> None:
     assert text.startswith("all ") and text.endswith(f"lead to {library()}")
 
 
+def test_library_below_a_path_with_spaces(build_program: Compile, tmp_path: Path) -> None:
+    """`hakmem run` reaches it by a link."""
+    directory = tmp_path / "a directory: with marks"
+    directory.mkdir()
+    (directory / "libhakmem.so").symlink_to(library())
+    link = directory / "libhakmem.so"
+    outcome, facts = doctor("--library", link, build_program("plain.c"))
+    assert outcome.status == 0, outcome.stdout
+    (text,) = texts(facts, "bindings", True)
+    assert text.endswith(f"lead to {link}")
+
+
 def test_program_is_not_run(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n", encoding="utf-8")

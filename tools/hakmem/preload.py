@@ -245,6 +245,21 @@ def _no_new_privileges() -> bool:
     return re.search(r"^NoNewPrivs:\s*1", status, re.MULTILINE) is not None
 
 
+def is_preloadable(path: str) -> bool:
+    """LD_PRELOAD takes no path with a space, a colon or a dollar."""
+    return not any(character in path for character in ": \t\n$")
+
+
+def preloadable_path(library: Path, directory: Path) -> str:
+    """A library that is not preloadable by its path is reached by a link in the directory."""
+    path = str(library.absolute())
+    if is_preloadable(path):
+        return path
+    link = directory / library.name
+    link.symlink_to(path)
+    return str(link)
+
+
 def preload_value(library: str, existing: str | None) -> str:
     """LD_PRELOAD with the library behind what is there already: a library that hooks malloc and
     passes it on finds hakmem next; one that replaces malloc is then reported."""

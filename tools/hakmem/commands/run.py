@@ -104,16 +104,6 @@ def settings_environment(
     return environment
 
 
-def _preloadable_path(library: Path, directory: Path) -> str:
-    """LD_PRELOAD takes no path with a space or a colon; such a library is reached by a link."""
-    path = str(library.absolute())
-    if not any(character in path for character in ": \t\n$"):
-        return path
-    link = directory / library.name
-    link.symlink_to(path)
-    return str(link)
-
-
 def _own_environment() -> dict[str, str]:
     """The environment as we were given it: in the C locale Python sets LC_CTYPE for itself."""
     environment = dict(os.environ)
@@ -207,7 +197,7 @@ def run(options: argparse.Namespace) -> int:
         raise HakmemError(f"there is no library {library}")
     preload.require_same_architecture(target, library)
     with report_folder("hakmem-run-") as directory:
-        preloaded = _preloadable_path(library, directory)
+        preloaded = preload.preloadable_path(library, directory)
         environment = _environment(preloaded, directory, settings, table)
         # To be seen in a process shows something of a hakmem alone.
         looked_for = library if preload.carries_hakmem(library) else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from hakmem import preload
@@ -13,6 +15,7 @@ from hakmem.diagnosis.finding import Finding
 from hakmem.diagnosis.variables import variable_findings
 from hakmem.diagnosis.verdict import bindings_findings
 from hakmem.errors import HakmemError
+from hakmem.folders import temporary_folder
 from hakmem.project import Project
 
 # Any program that is served says what is in effect (HAKMEM_VERBOSE).
@@ -38,21 +41,42 @@ def examine(
             raise HakmemError(f"{library} is not built yet; `make lib` builds it")
         preload.require_same_architecture(target, library)
         findings.append(Finding("program", True, f"{target.program} can be preloaded into"))
-        value = preload.preload_value(str(library.absolute()), environment.get("LD_PRELOAD"))
-        preloaded = {**environment, "LD_PRELOAD": value}
-        proof = trial.link([target.program, *started], preloaded, surface.malloc_names(project))
-        modules = {target.program, *(line.module for line in proof)}
-        files = {module: Path(module) for module in sorted(modules)}
-        findings += bindings_findings(proof, str(library.absolute()), files)
-        if preload.carries_hakmem(target.program):
-            findings.append(Finding("program", None, preload.CARRIES))
-        text = "what it loads later (dlopen) is seen only by `hakmem run`"
-        findings.append(Finding("bindings", None, text))
-        findings += options_in_effect(preloaded)
+        with _preloadable(library) as path:
+            value = preload.preload_value(path, environment.get("LD_PRELOAD"))
+            preloaded = {**environment, "LD_PRELOAD": value}
+            bound = trial.link([target.program, *started], preloaded, surface.malloc_names(project))
+            names = {path: str(library.absolute())}
+            proof = [
+                replace(
+                    line,
+                    module=names.get(line.module, line.module),
+                    provider=names.get(line.provider, line.provider),
+                )
+                for line in bound
+            ]
+            modules = {target.program, *(line.module for line in proof)}
+            files = {module: Path(module) for module in sorted(modules)}
+            findings += bindings_findings(proof, names[path], files)
+            if preload.carries_hakmem(target.program):
+                findings.append(Finding("program", None, preload.CARRIES))
+            text = "what it loads later (dlopen) is seen only by `hakmem run`"
+            findings.append(Finding("bindings", None, text))
+            findings += options_in_effect(preloaded)
     except HakmemError as error:
         findings.append(Finding("program", False, str(error)))
     findings += variable_findings(environment, project, version=project.version, program=program)
     return [*findings, *machine.examine()]
+
+
+@contextmanager
+def _preloadable(library: Path) -> Iterator[str]:
+    """As `hakmem run` names the library to the loader."""
+    path = str(library.absolute())
+    if preload.is_preloadable(path):
+        yield path
+        return
+    with temporary_folder("hakmem-doctor-") as folder:
+        yield preload.preloadable_path(library, folder)
 
 
 def options_in_effect(preloaded: Mapping[str, str]) -> list[Finding]:

@@ -81,7 +81,7 @@ def prepare(words: Sequence[str], library: Path) -> Command:
         preload.require_same_architecture(target, library)
     except HakmemError as error:
         raise UsageError(str(error)) from None
-    if any(character in str(library.absolute()) for character in ": \t\n$"):
+    if not preload.is_preloadable(str(library.absolute())):
         raise UsageError(f"{library}: LD_PRELOAD takes no path with a space or a colon")
     return Command(target.path, tuple(words), str(library.absolute()))
 
