@@ -407,6 +407,17 @@ def test_child_without_the_environment_is_named(
     assert absent["reason"].startswith("was started without LD_PRELOAD")
 
 
+def test_paths_that_a_report_cuts(summarise: Summarise, run: Run, tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["d" * 250] * 5)
+    folder.mkdir(parents=True)
+    program = shutil.copy("/bin/sleep", folder / "sleep")
+    facts = summarise(program, "1").facts
+    assert (facts["verdict"], facts["absent"], facts["process_count"]) == ("active", [], 1)
+    (folder / "libhakmem.so").symlink_to(library())
+    outcome = run("true", options=["--library", folder / "libhakmem.so"])
+    assert outcome.stderr.startswith("hakmem: active")
+
+
 # ---- Controls: another malloc
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hakmem.bundled import Bundled, find_bundled
 from hakmem.preload import CARRIES, carries_hakmem
-from hakmem.schema import ProofLine, Report, SizeClass
+from hakmem.schema import ProofLine, Report, SizeClass, told
 from hakmem.spawn import Ended
 from hakmem.watch import Image, file_name
 
@@ -183,8 +183,20 @@ def books_moved(report: Report) -> bool:
     return any(report.books.get(name, 0) for name in BOOKS_OF_SERVICE)
 
 
+Program = tuple[int, str]  # a process, and the file that it ran
+
+
+def _of_report(report: Report) -> Program:
+    return report.pid, file_name(report.exe)
+
+
+def _of_image(image: Image) -> Program:
+    """As its report would tell it."""
+    return image.inner_pid, told(image.exe)
+
+
 def _is_of(image: Image, report: Report) -> bool:
-    return (image.inner_pid, image.exe) == (report.pid, file_name(report.exe))
+    return _of_image(image) == _of_report(report)
 
 
 def _peak_rss(report: Report, images: Iterable[Image]) -> int:
@@ -198,8 +210,7 @@ def _with_kernels_peak(
     """A program that did not come to its exit wrote its peak now and then only; of the one that was
     started the kernel has told it. What it tells is also that of programs that ran before in the
     same process and of children: good if there are none."""
-    known = {(process.report.pid, file_name(process.report.exe)) for process in processes}
-    known |= {(image.inner_pid, image.exe) for image in images}
+    known = {_of_report(process.report) for process in processes} | set(map(_of_image, images))
     is_alone = len(known) == 1 and len(programs(processes)) == 1
     return tuple(
         replace(
@@ -295,11 +306,11 @@ def find_absent(
 
     `explain` has no reason for a program that should have loaded hakmem: it did where the process
     is `unwritten`, and nothing says otherwise of one that reports `elsewhere`."""
-    reported = {(report.pid, file_name(report.exe)) for report in reports}
+    reported = set(map(_of_report, reports))
     found = [
         (image, explain(image))
         for image in images
-        if (image.inner_pid, image.exe) not in reported and image.exe != image.parent_exe
+        if _of_image(image) not in reported and image.exe != image.parent_exe
     ]
     return tuple(
         Absent(image.pid, image.exe, reason or LEFT_NO_REPORT)
@@ -317,12 +328,12 @@ def find_mute(
 ) -> tuple[Absent, ...]:
     """Programs in which hakmem was seen, and that could not even make a file to write to; those
     that were told of no file, or of one `elsewhere`."""
-    reported = {(report.pid, file_name(report.exe)) for report in reports}
+    reported = set(map(_of_report, reports))
     return tuple(
         Absent(image.pid, image.exe, REPORTS_ELSEWHERE if elsewhere(image) else MADE_NO_REPORT)
         for image in images
         if (image.has_library or elsewhere(image))
-        and (image.inner_pid, image.exe) not in reported
+        and _of_image(image) not in reported
         and image.exe != image.parent_exe
         and image.inner_pid not in unwritten
     )
@@ -337,7 +348,7 @@ def find_unwritten(
 ) -> tuple[Absent, ...]:
     """One row for each process; of several programs that it ran the last one that could be meant,
     if one was seen."""
-    reported = {(report.pid, file_name(report.exe)) for report in reports}
+    reported = set(map(_of_report, reports))
     root_reported = any(report.pid == root.pid and not report.forked for report in reports)
     missing = {(program.pid, program.exe) for program in absent}
     rows = []
@@ -346,7 +357,7 @@ def find_unwritten(
             image
             for image in images
             if image.inner_pid == pid
-            and (pid, image.exe) not in reported
+            and _of_image(image) not in reported
             and (image.pid, image.exe) not in missing
         ]
         if not seen and pid == root.pid and not root_reported:

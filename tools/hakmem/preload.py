@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hakmem import elf
 from hakmem.errors import CannotExecuteError, CannotPreloadError, NotFoundError
+from hakmem.schema import told
 
 # The kernel follows this many interpreters of interpreters.
 SCRIPT_DEPTH_MAX = 5
@@ -246,8 +247,8 @@ def _no_new_privileges() -> bool:
 
 
 def is_preloadable(path: str) -> bool:
-    """LD_PRELOAD takes no path with a space, a colon or a dollar."""
-    return not any(character in path for character in ": \t\n$")
+    """LD_PRELOAD takes no path with a space, a colon or a dollar, and a report no longer one."""
+    return told(path) == path and not any(character in path for character in ": \t\n$")
 
 
 def preloadable_path(library: Path, directory: Path) -> str:

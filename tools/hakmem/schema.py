@@ -19,6 +19,8 @@ REPORT_BYTES_MAX = 1 << 20
 REPORTS_MAX = 100_000
 REPORT_NAME = re.compile(r"([1-9][0-9]{0,9})\.[0-9a-f]{1,16}", re.ASCII)
 STATE_EXITED = 2
+# Of the path of a program or a library: what is longer is cut, by the library and here alike.
+TOLD_BYTES = 1023
 # The counters come right behind the fields that every report begins with.
 LAST_OWN_FIELD = "peak_rss_bytes"
 
@@ -85,6 +87,11 @@ class Report:
         return self.books.get("peak_rss_bytes", 0)
 
 
+def told(path: str) -> str:
+    """As much of a path as a report tells."""
+    return os.fsencode(path)[:TOLD_BYTES].decode(errors="surrogateescape")
+
+
 def _text(data: bytes) -> str:
     """Up to the first zero byte: what follows is a megabyte of them in most reports, each of which
     would be a string of its own if all of it were split."""
@@ -143,7 +150,7 @@ def parse_report(data: bytes) -> Report | None:
             build_id=header["build_id"],
             name=header["name"],
             library=header["library"],
-            exe=header["exe"],
+            exe=told(header["exe"]),
             books=books,
             classes=tuple(classes),
             proof=tuple(_proof(data)),

@@ -274,7 +274,8 @@ def run(
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
     peaks = [report.peak_rss_bytes for report in reports]
     served = {file_name(report.exe) for report in reports}
-    peaks += [image.peak_rss_bytes for image in observer.watch.images() if image.exe in served]
+    images = observer.watch.images()
+    peaks += [image.peak_rss_bytes for image in images if schema.told(image.exe) in served]
     cpu_s += sum(usage.ru_utime + usage.ru_stime for usage in left)
     minor_faults += sum(usage.ru_minflt for usage in left)
     return Run(wall_s, cpu_s, max(peaks), minor_faults, reports, refusal)
