@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource, parse_area
 from hakmem.inspect.reading import Session
 from hakmem.inspect.resident import own_ranges
 from hakmem.inspect.targets import take_frozen
+from tests.cli.support import clean_environment, library
 from tests.inspect.support.targets import (
     await_line,
     compile_program,
@@ -125,6 +127,28 @@ def test_ranges_that_touch_an_area_are_inside_it() -> None:
     assert seen == [2, 3, 4]
     assert found.huge == {2: 2 * page, 3: page, 4: page}
     assert found.rest == {area.start: 6 * page}
+
+
+def test_files_that_are_replaced_meanwhile_keep_their_rows(tmp_path: Path) -> None:
+    """As by an update: the kernel adds a word to the names of what is mapped."""
+    program = compile_program("many.c", tmp_path / "many")
+    copy = Path(shutil.copy(library(), tmp_path / "libhakmem.so"))
+    with running([program, "1000", "64", "1"], clean_environment(LD_PRELOAD=str(copy))) as started:
+        await_line(started, "ready")
+        with Session(ProcessSource(started.pid)) as session:
+            before, code = file_rows(session), session.code_ranges()
+            copy.unlink()
+            program.unlink()
+            assert file_rows(session) == before
+            assert session.code_ranges() == code != []
+    assert before["library"] > 0 and before["program"] > 0
+
+
+def file_rows(session: Session) -> dict[str, int]:
+    waterfall = session.take().waterfall
+    assert waterfall is not None
+    names = ("library", "program", "libraries")
+    return {row.name: row.bytes for row in waterfall.rows if row.name in names}
 
 
 @pytest.mark.parametrize("huge_pages", ["adaptive", "always"])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hakmem.inspect.errors import DamagedError, UnreadableError
 from hakmem.inspect.model import Origin
+from hakmem.watch import DELETED
 
 Addresses = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -42,6 +43,11 @@ class Area:
     @property
     def is_file(self) -> bool:
         return self.name.startswith("/")
+
+    @property
+    def path(self) -> str:
+        """The name that its file had as it was mapped: it may be removed or replaced since."""
+        return self.name.removesuffix(DELETED)
 
 
 def area_at(areas: Iterable[Area], address: int) -> Area:

@@ -32,6 +32,7 @@ from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.root import describe, find
 from hakmem.inspect.snapshotfile import SnapshotSource
 from hakmem.inspect.walk import Walker
+from hakmem.watch import DELETED
 
 
 @contextmanager
@@ -76,13 +77,13 @@ class Session:
 
     def code_ranges(self) -> list[tuple[int, int]]:
         """Where the code of hakmem is mapped; empty when it is part of the program's own file."""
-        name = self.root.area.name
-        if not name or name == self.source.exe:
+        path = self.root.area.path
+        if not path or path == self.source.exe.removesuffix(DELETED):
             return []
         return [
             (area.start, area.end)
             for area in self.source.areas()
-            if area.executable and area.name == name
+            if area.executable and area.path == path
         ]
 
     def holds_lock(self) -> bool:

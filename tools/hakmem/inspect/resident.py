@@ -19,6 +19,7 @@ from hakmem.inspect.process import MACHINE_PAGE_BYTES, ProcessSource
 from hakmem.inspect.residency import Range
 from hakmem.inspect.root import Root
 from hakmem.inspect.snapshotfile import SnapshotSource
+from hakmem.watch import DELETED
 
 
 def measure(
@@ -63,7 +64,7 @@ def measure(
         int(runs["resident_bytes"][~is_slab].sum()),
         _resident_slack(slack, slabs, layout, states[BlockState.LIVE]),
         source.stack_pointers(),
-        waterfall.Target(source.exe, root.area.name),
+        waterfall.Target(source.exe.removesuffix(DELETED), root.area.path),
         frozen=frozen,
     )
     blocks = tuple(

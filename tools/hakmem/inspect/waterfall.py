@@ -36,7 +36,8 @@ GROUPS_SHOWN = 4
 
 @dataclass(frozen=True)
 class Target:
-    """What tells a target's own files: the program, and the file that holds hakmem."""
+    """What tells a target's own files, as they were mapped: the program, and the file that holds
+    hakmem."""
 
     exe: str
     library: str
@@ -96,9 +97,9 @@ def _group(
         while at < len(ordered) and ordered[at] < area.start:
             at += 1
         has_stack = at < len(ordered) and ordered[at] < area.end
-        name = area.name
+        name = area.path
         if not name and behind is not None and behind.end == area.start and area.writable:
-            name = behind.name
+            name = behind.path
         group, label = _name(name, has_stack, target)
         groups.append((area, group, label))
         behind = area if area.is_file else None
