@@ -186,3 +186,16 @@ def test_a_reader_wants_no_more_than_its_list(tree: Path, monkeypatch: pytest.Mo
     environment.enter(Project(tree))
     assert executed == [str(tree / "build" / "venv" / "bin" / "python")]
     assert not (tree / "build" / "venv" / "bin" / "pip.log").exists()
+
+
+def test_a_module_goes_on_in_the_folder_of_packages() -> None:
+    """`python3 -m hakmem` outside of it, which is executed again in it."""
+    outside = sys._base_executable  # type: ignore[attr-defined]
+    done = subprocess.run(
+        [outside, "-m", "hakmem", "inspect", "99999999"],
+        cwd=ROOT / "tools",
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+    )
+    assert (done.returncode, done.stderr) == (2, "hakmem: there is no process 99999999\n")

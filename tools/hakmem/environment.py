@@ -36,7 +36,8 @@ def enter(project: Project, lists: Sequence[str] = READER) -> None:
         return
     python = folder / "bin" / "python"
     try:
-        os.execv(python, [str(python), *sys.argv])
+        # Not by sys.argv: of `python3 -m hakmem` that has a file, and not what it was found by.
+        os.execv(python, [str(python), *sys.orig_argv[1:]])
     except OSError as error:
         raise HakmemError(f"{python}: {error.strerror}") from error
 
