@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
@@ -432,3 +433,11 @@ def test_a_path_may_hold_what_ends_a_line_elsewhere(real_report: bytes) -> None:
     found = parse_report(header.ljust(4096, b"\0") + real_report[4096:16384] + proof)
     assert found is not None and found.exe == odd
     assert analysis.judge_report(found)[0] is Verdict.PARTIAL
+
+
+def test_names_that_are_no_text_are_replaced_in_json() -> None:
+    """Numbers of half a letter, which Python has for their bytes, are an error to other readers."""
+    odd = os.fsdecode(b"caf\xe9")
+    text = render.json_text({odd: [odd, "caf\u00e9 \U0001f600\x1b"]})
+    assert text.isascii()
+    assert json.loads(text) == {"caf\ufffd": ["caf\ufffd", "caf\u00e9 \U0001f600\x1b"]}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import re
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hakmem import elf, schema
@@ -294,7 +297,9 @@ def running(
 def outside(pid: int) -> set[tuple[str, str, str]]:
     with modules.Memory(pid) as memory:
         loaded = modules.read_modules(
-            memory, modules.auxiliary_vector(pid), str(Path(f"/proc/{pid}/exe").readlink())
+            memory,
+            modules.auxiliary_vector(Path(f"/proc/{pid}")),
+            str(Path(f"/proc/{pid}/exe").readlink()),
         )
         lines = bindings.Bindings(loaded, NAMES).lines()
     return {(line.module, line.symbol, line.provider) for line in lines}
@@ -351,6 +356,28 @@ def test_memory_that_cannot_be_read_is_said() -> None:
             modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 9}, "x")
         with pytest.raises(modules.BindingError):
             modules.read_modules(memory, {modules.AT_PHDR: 64, modules.AT_PHNUM: 60000}, "x")
+
+
+def test_files_that_are_mapped_may_have_any_name(tmp_path: Path) -> None:
+    """Of one with a line feed the kernel writes the number; what ends a line elsewhere stays."""
+    odd = tmp_path / "carriage\rreturn"
+    odd.write_bytes(b"x" * 4096)
+    with odd.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        at = np.frombuffer(mapped, np.uint8).ctypes.data
+        with modules.Memory(os.getpid()) as memory:
+            assert memory.file_at(at) == modules.MappedFile(at, str(odd))
+
+
+def test_vector_of_a_process_of_32_bits(tmp_path: Path) -> None:
+    """A folder as that of a process in /proc."""
+    pairs = [(modules.AT_SECURE, 0), (modules.AT_PHNUM, 9), (modules.AT_PHDR, 0x8048034), (0, 0)]
+    for letter, mark in (("I", 1), ("Q", 2)):
+        identity = b"\x7fELF" + bytes([mark, 1, 1])
+        (tmp_path / "exe").write_bytes(identity.ljust(64, b"\0"))
+        (tmp_path / "auxv").write_bytes(
+            b"".join(struct.pack(f"<2{letter}", *each) for each in pairs)
+        )
+        assert modules.auxiliary_vector(tmp_path) == dict(pairs)
 
 
 def test_list_of_modules_that_never_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ BOOK_NAMES = (
     ("huge_allocs", "huge blocks"),
     ("mallocs_seen", "calls counted"),
 )
+
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+NO_ASCII = re.compile(r"[^\x00-\x7f]")
 
 Json = dict[str, Any]
 
@@ -415,4 +419,7 @@ def environment_style(stream: TextIO) -> Style:
 
 
 def json_text(facts: Json) -> str:
-    return json.dumps(facts, indent=2, ensure_ascii=True) + "\n"
+    """In ASCII, for any terminal. Of a name that is no UTF-8 the odd bytes are replaced: as numbers
+    of their own, which Python has for them, other readers refuse all of it."""
+    text = LONE_SURROGATE.sub("\ufffd", json.dumps(facts, indent=2, ensure_ascii=False))
+    return NO_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n"

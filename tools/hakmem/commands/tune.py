@@ -4,13 +4,13 @@ it."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hakmem import render
 from hakmem.build import ensure_library
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
@@ -225,7 +225,7 @@ def _check(options: argparse.Namespace, project: Project) -> int:
     better, worse = trial.is_better(found, plan.goal), trial.is_worse(found)
     if options.json:
         facts = report.check_json(found, plan.goal, plan.metric, better=better, worse=worse)
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        sys.stdout.write(render.json_text(facts))
     verdict = "better" if better else "worse" if worse else "neither better nor worse"
     session.say(f"{options.check} is {verdict} than the default for the goal {plan.goal.value}")
     return 0 if better else EXIT_WORSE if worse else EXIT_NOT_BETTER
@@ -250,7 +250,7 @@ def _tune(options: argparse.Namespace, project: Project) -> int:
             proposed=outcome.proposed, profile=profile, written=written,
             screened=outcome.screened, comparison=outcome.comparison, better=outcome.is_better,
         )  # fmt: skip
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        sys.stdout.write(render.json_text(facts))
     if not outcome.is_better:
         why = "nothing that was tried helped"
         if outcome.comparison is not None:
@@ -288,7 +288,7 @@ def _propose(options: argparse.Namespace, project: Project) -> int:
         facts = report.as_json(
             recording, goal, options.metric, proposed=proposed, profile=profile, written=written
         )
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        sys.stdout.write(render.json_text(facts))
     if not proposed:
         session.say("the recording speaks for no change; no profile is written")
         return EXIT_NOT_BETTER

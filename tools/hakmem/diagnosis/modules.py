@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from hakmem import elf
 from hakmem.errors import EXIT_USAGE, HakmemError
 from hakmem.preload import GLIBC_LOADER
 
@@ -26,6 +27,7 @@ DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ = 2, 5, 6, 7, 8,
 DT_SONAME, DT_DEBUG, DT_JMPREL, DT_GNU_HASH = 14, 21, 23, 0x6FFFFEF5
 ELF_MAGIC = b"\x7fELF\x02"
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+PAIR, SHORT_PAIR = struct.Struct("<QQ"), struct.Struct("<II")
 PAGE_BYTES_MIN = 4096
 # The loader's own list of modules, which it exports for debuggers.
 LOADER_LIST = "_r_debug"
@@ -106,11 +108,12 @@ class Memory:
     def file_at(self, address: int) -> MappedFile | None:
         """The file that is mapped there."""
         try:
-            lines = Path(f"/proc/{self._pid}/maps").read_bytes().splitlines()
+            text = Path(f"/proc/{self._pid}/maps").read_bytes()
         except OSError as error:
             raise _unreadable("list of mappings", error) from None
         starts: dict[bytes, int] = {}
-        for line in lines:
+        # A name may hold whatever else ends a line; of a line feed the kernel writes the number.
+        for line in text.removesuffix(b"\n").split(b"\n"):
             span, _, offset, device, inode, *name = line.split(None, 5)
             low, high = (int(end, 16) for end in span.split(b"-"))
             file = device + b" " + inode
@@ -130,13 +133,24 @@ class MappedFile(NamedTuple):
     name: str
 
 
-def auxiliary_vector(pid: int) -> dict[int, int]:
-    """What the kernel told the program at its start."""
+def auxiliary_vector(process: Path) -> dict[int, int]:
+    """What the kernel told the program of a process, by its folder in /proc, at its start."""
     try:
-        data = Path(f"/proc/{pid}/auxv").read_bytes()
+        data = (process / "auxv").read_bytes()
     except OSError as error:
         raise _unreadable("auxiliary vector", error) from None
-    return dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
+    pair = SHORT_PAIR if is_short(process) else PAIR
+    return dict(pair.iter_unpack(data[: len(data) // pair.size * pair.size]))
+
+
+def is_short(process: Path) -> bool:
+    """Whether a process, by its folder in /proc, has addresses of 32 bits."""
+    try:
+        with (process / "exe").open("rb") as file:
+            header = elf.read_program(file)
+    except OSError:
+        return False
+    return header is not None and header.bits == 32
 
 
 def gnu_hash(name: str) -> int:

@@ -16,6 +16,7 @@ from hakmem.diagnosis.modules import (
     Module,
     NoAccessError,
     auxiliary_vector,
+    is_short,
     read_modules,
 )
 from hakmem.diagnosis.variables import variable_findings
@@ -58,8 +59,10 @@ def examine(pid: int, project: Project, look: Callable[[int], Snapshot]) -> list
     except HakmemError as error:
         unreadable = str(error)
     try:
+        if is_short(proc):
+            raise BindingError("its modules have addresses of 32 bits, which are not followed")
         with Memory(thread) as memory:
-            modules = read_modules(memory, auxiliary_vector(thread), exe)
+            modules = read_modules(memory, auxiliary_vector(proc), exe)
             if modules[0].name != exe:
                 text = f"{modules[0].name}, started by the name of its loader"
                 findings.append(Finding("program", None, text))
@@ -156,7 +159,7 @@ def _absence(proc: Path, project: Project, program: Path) -> str:
     """Why hakmem is not in the process."""
     library = project.library if project.library.is_file() else None
     # What the kernel made of the program's rights: its file may have others for us, or by now.
-    is_secure = bool(auxiliary_vector(int(proc.name)).get(AT_SECURE))
+    is_secure = bool(auxiliary_vector(proc).get(AT_SECURE))
     reason = absence.program_reason(program, library, is_secure=is_secure)
     if reason is not None:
         return reason
