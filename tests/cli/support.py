@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -17,6 +18,9 @@ from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
+# linux/prctl.h and linux/capability.h.
+PR_CAPBSET_DROP = 24
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE = 1, 2, 19
 # By this very interpreter: what `env python3` finds may be a wrapper that changes the environment.
 HAKMEM = (sys.executable, str(ROOT / "hakmem"))
 
@@ -44,6 +48,18 @@ def clean_environment(**changes: str) -> dict[str, str]:
         },
         **changes,
     }
+
+
+def without(*capabilities: int) -> Callable[[], None]:
+    """What a process calls before exec: root has these no more then, as others do not."""
+
+    def drop() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in capabilities:
+            if os.geteuid() == 0 and libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "prctl")
+
+    return drop
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from hakmem import elf, schema
 from hakmem.diagnosis import bindings, machine, modules, surface, trial
 from hakmem.project import find_project
 from tests.cli.support import (
+    CAP_SYS_PTRACE,
     HAKMEM,
     ROOT,
     Compile,
@@ -30,14 +31,13 @@ from tests.cli.support import (
     clean_environment,
     heeds_setuid,
     library,
+    without,
 )
 from tests.patience import HANG_SECONDS
 
 NAMES = surface.malloc_names(find_project())
 MIB = 1 << 20
 NOBODY = 65534
-PR_CAPBSET_DROP = 24
-CAP_SYS_PTRACE = 19
 
 
 def doctor(*words: str | Path, **more: Any) -> tuple[Outcome, dict[str, Any]]:
@@ -628,18 +628,12 @@ def test_process_for_another_libc(build_program: Compile) -> None:
     assert "uses the loader of another libc" in text
 
 
-def drop_ptrace() -> None:
-    """Root without this capability may look into its own processes only, as others do."""
-    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE, 0, 0, 0) != 0:
-        raise OSError("prctl")
-
-
 def test_process_of_another_user() -> None:
     user = NOBODY if os.geteuid() == 0 else None
     with subprocess.Popen(["/bin/sleep", "60"], user=user) as process:
         try:
             outcome, facts = doctor(
-                str(process.pid if user is not None else 1), preexec_fn=drop_ptrace
+                str(process.pid if user is not None else 1), preexec_fn=without(CAP_SYS_PTRACE)
             )
         finally:
             process.kill()

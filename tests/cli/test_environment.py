@@ -5,7 +5,6 @@ What the parser makes of single values is tests/config; this is the whole way fr
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import string
@@ -14,12 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Compile, call, clean_environment, library
+from tests.cli.support import (
+    CAP_DAC_OVERRIDE,
+    CAP_DAC_READ_SEARCH,
+    Compile,
+    call,
+    clean_environment,
+    library,
+    without,
+)
 
 STATUS = 9
 KIB = 1024
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
-PR_CAPBSET_DROP = 24
 # Of the name of a profile in a message.
 PROFILE_SHOWN = 128
 CUT = "no further warnings about them"
@@ -168,18 +173,12 @@ def profile_line(path: Path | str, what: str) -> str:
     return f"hakmem: profile '{shown}' {what}; the default is used"
 
 
-def drop_override() -> None:
-    """Root may read every file; without these capabilities it reads its own as others do."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
-        if os.geteuid() == 0 and libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl")
-
-
 def test_profile_that_cannot_be_read(start: Start, tmp_path: Path) -> None:
     unreadable = tmp_path / "unreadable"
     unreadable.write_text("mode=lean\n", encoding="utf-8")
     unreadable.chmod(0)
+    # Root reads its own files as others do then.
+    drop_override = without(CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     below = unreadable / "file"

@@ -195,6 +195,11 @@ def _of_image(image: Image) -> Program:
     return image.inner_pid, told(image.exe)
 
 
+def _reported(reports: Iterable[Report]) -> set[Program]:
+    """A program that may not be looked into is any that its process ran."""
+    return {program for report in reports for program in (_of_report(report), (report.pid, ""))}
+
+
 def _is_of(image: Image, report: Report) -> bool:
     return _of_image(image) == _of_report(report)
 
@@ -210,7 +215,9 @@ def _with_kernels_peak(
     """A program that did not come to its exit wrote its peak now and then only; of the one that was
     started the kernel has told it. What it tells is also that of programs that ran before in the
     same process and of children: good if there are none."""
-    known = {_of_report(process.report) for process in processes} | set(map(_of_image, images))
+    known = {_of_report(process.report) for process in processes}
+    pids = {pid for pid, _ in known}
+    known |= {_of_image(image) for image in images if image.exe or image.inner_pid not in pids}
     is_alone = len(known) == 1 and len(programs(processes)) == 1
     return tuple(
         replace(
@@ -302,15 +309,17 @@ def find_absent(
 ) -> tuple[Absent, ...]:
     """A child between vfork and exec runs its parent's program on its parent's heap, and a program
     seen once may have been seen before its loader was done: neither counts as absent unless the
-    program differs from its parent's and left no report by the end.
+    program differs from its parent's and left no report by the end. One that may not be looked into
+    may also be what its process ran before.
 
     `explain` has no reason for a program that should have loaded hakmem: it did where the process
     is `unwritten`, and nothing says otherwise of one that reports `elsewhere`."""
-    reported = set(map(_of_report, reports))
+    reported = _reported(reports)
+    reported |= {(row.inner_pid, "") for row in images if row.has_library or elsewhere(row)}
     found = [
         (image, explain(image))
         for image in images
-        if _of_image(image) not in reported and image.exe != image.parent_exe
+        if _of_image(image) not in reported and image.exe != (image.parent_exe or "")
     ]
     return tuple(
         Absent(image.pid, image.exe, reason or LEFT_NO_REPORT)
@@ -328,7 +337,7 @@ def find_mute(
 ) -> tuple[Absent, ...]:
     """Programs in which hakmem was seen, and that could not even make a file to write to; those
     that were told of no file, or of one `elsewhere`."""
-    reported = set(map(_of_report, reports))
+    reported = _reported(reports)
     return tuple(
         Absent(image.pid, image.exe, REPORTS_ELSEWHERE if elsewhere(image) else MADE_NO_REPORT)
         for image in images
@@ -348,7 +357,7 @@ def find_unwritten(
 ) -> tuple[Absent, ...]:
     """One row for each process; of several programs that it ran the last one that could be meant,
     if one was seen."""
-    reported = set(map(_of_report, reports))
+    reported = _reported(reports)
     root_reported = any(report.pid == root.pid and not report.forked for report in reports)
     missing = {(program.pid, program.exe) for program in absent}
     rows = []
@@ -357,6 +366,7 @@ def find_unwritten(
             image
             for image in images
             if image.inner_pid == pid
+            and image.exe
             and _of_image(image) not in reported
             and (image.pid, image.exe) not in missing
         ]

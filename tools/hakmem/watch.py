@@ -29,7 +29,8 @@ DELETED = " (deleted)"
 
 @dataclass
 class Image:
-    """One program that one process ran. `inner_pid` is its number in its own pid namespace.
+    """One program that one process ran. `inner_pid` is its number in its own pid namespace. `exe`
+    is empty where the process may not be looked into: another user's, or one that forbids it.
     `preload` and `report`: LD_PRELOAD and HAKMEM_REPORT as it was given them, None where that could
     not be read. `has_library`: that which the watch looks for was seen there; otherwise it is not
     known."""
@@ -57,6 +58,7 @@ class Watch:
         self.library_name = library.resolve().name if library is not None else None
         self.known: dict[tuple[int, str], _Known] = {}
         self.alive: set[int] = {root}
+        self._starts: dict[int, str] = {}
         self.interval_s = INTERVAL_FIRST_S
 
     def images(self) -> list[Image]:
@@ -85,6 +87,9 @@ class Watch:
         try:
             start_time = _stat(PROC / str(pid))[19].decode()
             place = PROC / str(running_thread(pid))
+            if parent_exe is None and self._starts.get(pid, start_time) != start_time:
+                # Seen before, and not as a child: its number is another process's by now.
+                return None
             exe = _exe(place)
             status = (place / "status").read_text(encoding="utf-8", errors="replace")
         except (OSError, IndexError):
@@ -92,13 +97,14 @@ class Watch:
         if exe is None:
             return None
         known = self.known.setdefault((pid, start_time), _Known(start_time))
+        self._starts[pid] = start_time
         image = known.images[-1] if known.images else None
         if image is None or image.exe != exe:
             if image is not None:
                 parent_exe = image.exe
             image = Image(pid, _inner_pid(pid), parent_exe, exe, *_given(place))
             known.images.append(image)
-        elif image.preload is None:
+        elif image.preload is None and exe:
             preload, report = _given(place)
             same = _exe(place) == exe
             image.preload = preload or ("" if same else None)
@@ -138,9 +144,11 @@ def file_name(exe: str) -> str:
 
 
 def _exe(place: Path) -> str | None:
-    """None for a process that has ended, or is not ours to look into."""
+    """None for a process that has ended; empty for one that is not ours to look into."""
     try:
         return file_name(str((place / "exe").readlink()))
+    except PermissionError:
+        return ""
     except OSError:
         return None
 
