@@ -372,7 +372,8 @@ def test_terminal_that_hangs_up_ends_the_program() -> None:
         "signal.pause()"
     )
     screen = Terminal(sys.executable, "-c", program)
-    _wait_for(lambda: screen.said(b"ready"))
+    # All of it: what is not written by then cannot be.
+    _wait_for(lambda: screen.said(b"ready\r\n"))
     os.close(screen.terminal)
     assert screen.exit_status() == 128 + signal.SIGHUP
 
