@@ -136,6 +136,20 @@ def test_absent_programs() -> None:
     assert summarise([good], [inner]).absent == ()
 
 
+def test_program_that_may_not_be_looked_into() -> None:
+    """It may be what its process ran before, unless that was its parent's, between vfork and exec,
+    where the parent's library is seen."""
+    good, program, hidden = report(*GOOD), image(10, "/bin/p"), image(11, "", "/bin/q")
+    own, borrowed = image(11, "/bin/q", "/bin/p"), image(11, "/bin/p", "/bin/p")
+    own.has_library = borrowed.has_library = True
+    assert summarise([good], [program, own, hidden]).absent == ()
+    absent = (analysis.Absent(11, "", "why "),)
+    assert summarise([good], [program, borrowed, hidden]).absent == absent
+    assert summarise([good, report(*GOOD, pid=11)], [program, borrowed, hidden]).absent == ()
+    # Nothing is known of what a hidden process started.
+    assert summarise([good], [program, image(11, "", "")]).absent == ()
+
+
 def told(facts: analysis.RunFacts) -> list[tuple[int, str]]:
     assert all(row.reason == analysis.UNWRITTEN for row in facts.unwritten)
     return [(row.pid, row.exe) for row in facts.unwritten]

@@ -315,7 +315,8 @@ def find_absent(
     `explain` has no reason for a program that should have loaded hakmem: it did where the process
     is `unwritten`, and nothing says otherwise of one that reports `elsewhere`."""
     reported = _reported(reports)
-    reported |= {(row.inner_pid, "") for row in images if row.has_library or elsewhere(row)}
+    loaded = [image for image in images if image.exe != image.parent_exe]
+    reported |= {(row.inner_pid, "") for row in loaded if row.has_library or elsewhere(row)}
     found = [
         (image, explain(image))
         for image in images
