@@ -278,18 +278,19 @@ static bool round_begin(struct heap *heap, bool now, bool early) {
     return true;
 }
 
-// What the system refused goes with the rounds at the option's delay once the system takes something again, and when somebody asks
-// for everything.
-static bool is_worth_a_try(const struct run *slab, const struct slab_round *round) {
+// What the system refused is tried again by who gives everything back, and by rounds at the option's delay once the system takes
+// something.
+static bool is_worth_a_try(const struct heap *heap, const struct run *slab) {
+    const bool gives_all = heap->round.now && heap->budget_bytes > HEAP_BUDGET_SELDOM;
     return likely(slab->purge_age != SLAB_PURGE_REFUSED) ||
-           (!round->early && (round->now || !purge_is_refused()));
+           (!heap->round.early && (gives_all || !purge_is_refused()));
 }
 
 // What the round makes of a slab. Returns the bytes given back.
 static size_t round_visit(struct heap *heap, struct run *slab) {
     struct slab_round *round = &heap->round;
     round->looked_through_count++;
-    if (slab->purge_age == SLAB_PURGE_NONE || !is_worth_a_try(slab, round)) {
+    if (slab->purge_age == SLAB_PURGE_NONE || !is_worth_a_try(heap, slab)) {
         return 0;
     }
     if (round->early && huge_pages_may_back((void *)slab->start)) {
