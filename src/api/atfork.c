@@ -55,7 +55,9 @@ EXPORTED int __register_atfork(void (*prepare)(void), void (*parent)(void), void
         return next(prepare, parent, child, handle);
     }
     lock_acquire(&fork_handlers_lock);
+    atomic_store_relaxed(&fork_registrar, os_thread_pointer());
     const int error = next(prepare, parent, child, handle);
+    atomic_store_relaxed(&fork_registrar, 0);
     lock_release(&fork_handlers_lock);
     return error;
 }

@@ -8,6 +8,7 @@
 #include "heap/huge.h"
 #include "heap/large.h"
 #include "heap/slack.h"
+#include "thread/fork.h"
 #include "thread/research.h"
 
 // ---- Which block it is ----
@@ -215,7 +216,9 @@ static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
         return resize_refused(block, usable_bytes, bytes);
     }
     __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
-    dealloc(block);
+    if (likely(!fork_is_registering())) {
+        dealloc(block);
+    }
     return moved;
 }
 

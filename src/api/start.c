@@ -30,10 +30,10 @@ static bool is_reported(void) {
 }
 
 static void after_fork_in_child(void) {
-    fork_child();
+    const bool had_threads = fork_child();
     snapshot_fork_child();
     if (is_reported()) {
-        report_fork_child();
+        report_fork_child(had_threads);
     }
 }
 

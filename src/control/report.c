@@ -9,6 +9,7 @@
 #include "control/proof.h"
 #include "control/stats.h"
 #include "os/file.h"
+#include "os/os.h"
 
 enum {
     HEADER_BYTES = 4096,
@@ -72,12 +73,17 @@ static struct report {
     // 1 while somebody writes books or proof. Acquire pairs with the release that sets it to 0, so
     // that the next writer finds `scratch` and the proof's end as the last one left them.
     _Atomic(uint32_t) busy;
+    // 1 while a thread that ends the process waits for that: others, of which there may be hundreds, stay out. Relaxed: they look
+    // now and then. Pairs with nothing.
+    _Atomic(uint32_t) is_ending;
     uint64_t process_id;
     // The part of the header that a forked child has in common with its parent.
     size_t common_offset;
     size_t proof_end;
     size_t backed_end;
     bool finished;
+    bool
+        has_lost_threads;  // this is the child of a fork, maybe of one further up, beside which other threads were
     // Too long for the stack of a small thread. The directory, as it was found at the start, and behind it the latest file's name.
     char path[PATH_BYTES];
     size_t directory_bytes;
@@ -369,16 +375,23 @@ void report_start(void) {
     report_refresh();
 }
 
-// Tries for a while: the other writer is done in some microseconds of its own time, unless it sits
-// in a thread that will never run again.
-static bool enter(unsigned attempts) {
-    for (; attempts > 0; attempts--) {
-        if (atomic_exchange_acquire(&report.busy, 1) == 0) {
-            return true;
+static bool enter(void) {
+    return atomic_exchange_acquire(&report.busy, 1) == 0;
+}
+
+// The other writer looks at all heaps, which takes milliseconds where there are many, and its processor may be another's meanwhile.
+// It may also sit in a thread that will never run again.
+#define FINISH_WAIT_MS 1000
+
+static bool enter_at_last(void) {
+    const uint64_t begin_ms = os_clock_ms();
+    while (!enter()) {
+        if (os_clock_ms() - begin_ms >= FINISH_WAIT_MS) {
+            return false;
         }
         os_yield();
     }
-    return false;
+    return true;
 }
 
 static void leave(void) {
@@ -400,7 +413,7 @@ static char *own_file(void) {
 
 void report_refresh(void) {
     char *file = own_file();
-    if (file == NULL || !enter(1)) {
+    if (file == NULL || atomic_load_relaxed(&report.is_ending) != 0 || !enter()) {
         return;
     }
     if (!is_cut(file)) {
@@ -413,7 +426,9 @@ void report_refresh(void) {
 static void write_last(char *file) {
     if (!report.finished) {
         report.finished = true;
-        write_proof(file, "exit");
+        if (!report.has_lost_threads) {
+            write_proof(file, "exit");
+        }
     }
     put_memory(file);
     stats_collect(&report.scratch);
@@ -422,15 +437,18 @@ static void write_last(char *file) {
 }
 
 void report_finish(void) {
-    enum { ATTEMPTS = 1000 };
     char *file = own_file();
-    if (file == NULL || !enter(ATTEMPTS)) {
+    if (file == NULL) {
         return;
     }
-    if (!is_cut(file)) {
-        write_last(file);
+    atomic_store_relaxed(&report.is_ending, 1);
+    if (enter_at_last()) {
+        if (!is_cut(file)) {
+            write_last(file);
+        }
+        leave();
     }
-    leave();
+    atomic_store_relaxed(&report.is_ending, 0);
 }
 
 // The same modules lie at the same places, so the parent's proof is this process's too. Asking the
@@ -481,12 +499,14 @@ static void count_unreported(char *parents) {
     atomic_add_relaxed(&books[FIELD_UNREPORTED_CHILDREN], 1);
 }
 
-void report_fork_child(void) {
+void report_fork_child(bool had_threads) {
     char *parents = atomic_load_relaxed(&report.file);
     if (parents == NULL) {
         return;
     }
     atomic_store_relaxed(&report.busy, 0);
+    atomic_store_relaxed(&report.is_ending, 0);
+    report.has_lost_threads |= had_threads;
     const bool is_whole = !is_cut(parents);
     char *file = is_whole ? continue_in_child(parents) : NULL;
     if (is_whole && file == NULL) {

@@ -17,6 +17,8 @@
 // Without the option, every function here returns at once. None allocates; errno is preserved.
 #pragma once
 
+#include "base/base.h"
+
 // In the constructor, after the options are loaded and before the program has threads.
 void report_start(void);
 
@@ -27,5 +29,7 @@ void report_refresh(void);
 // At exit: proof of what is loaded by now, the books, peak memory, state 2. May be called again.
 void report_finish(void);
 
-// In the child of a fork: leaves the parent's file alone and begins one of its own.
-void report_fork_child(void);
+// In the child of a fork: leaves the parent's file alone and begins one of its own. `had_threads`: the parent had others than the one
+// that forked. One of these may have had the loader's lock of its list, which no C library makes anew: the child does not ask the
+// loader at its exit, and its proof stays its parent's.
+void report_fork_child(bool had_threads);

@@ -575,6 +575,7 @@ size_t lifecycle_check(void) {
 // lock: the child has them as they were.
 
 struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
+_Atomic(uintptr_t) fork_registrar;  // relaxed: see fork.h
 
 // How many those are, as far as the copies of the magazines tell. Written in a child's only thread, before it goes on.
 static uint64_t lost_blocks[SIZE_CLASS_COUNT];
@@ -699,8 +700,10 @@ static void count_lost(const struct thread_cache *cache) {
     }
 }
 
-void fork_child(void) {
+bool fork_child(void) {
     forks_within = 0;
+    // Another one's registration was not under way: fork_handlers_lock.
+    atomic_store_relaxed(&fork_registrar, 0);
     if (cache_is_real(thread_cache)) {
         thread_cache->thread_id = os_thread_id();
         thread_cache->process_id = (uint32_t)os_process_id();
@@ -710,7 +713,7 @@ void fork_child(void) {
     lock_abort_fork_child();
     reset_streams();
     if (!fork_locked) {
-        return;
+        return false;
     }
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
@@ -729,4 +732,5 @@ void fork_child(void) {
     guarded_report_fork_child();
     research_fork_child();
     unlock_all();
+    return true;
 }

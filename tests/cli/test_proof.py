@@ -275,6 +275,42 @@ def test_every_child_is_proved_however_it_ends(
     assert 0 < children[0]["books"]["slabs_created"] <= parent["books"]["slabs_created"]
 
 
+def test_child_of_a_process_with_threads_does_not_wait_for_the_loader(
+    run: Run, summarise: Summarise, build_program: Compile
+) -> None:
+    """Another thread may have had the loader's lock, which the child never gets."""
+    program = build_program("loader_lock.c", "-pthread")
+    summary = summarise(program)
+    assert summary.status == 0
+    assert summary.facts["verdict"] == "active"
+    _, *children = summary.processes(program.name)
+    assert [child["ending"] for child in children] == ["exit"] * 10
+    assert {child["proved_at"] for child in children} == {"start"}
+    assert "10 forked beside other threads" in run(program).stderr
+
+
+def test_exit_is_told_while_other_threads_write_the_books(
+    summarise: Summarise, build_program: Compile
+) -> None:
+    program = build_program("crowd.c", "-pthread")
+    for _ in range(5):
+        (process,) = summarise(program).processes(program.name)
+        assert (process["ending"], process["proved_at"]) == ("exit", "exit")
+
+
+def test_peak_that_could_not_be_read_at_the_exit_is_not_exact(summarise: Summarise) -> None:
+    script = (
+        "import resource, subprocess\n"
+        "block = b'1' * (200 << 20)\n"
+        "del block\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+    )
+    summary = summarise("/usr/bin/python3", "-c", script)
+    (process,) = summary.facts["processes"]
+    assert process["ending"] == "exit"
+    assert process["peak_rss_bytes"] >= 200 << 20 or not process["peak_rss_exact"]
+
+
 def test_a_childs_books_lie_where_its_parents_were(tmp_path: Path) -> None:
     """A handler that forks may have interrupted who writes there, and the child returns to that."""
     script = """

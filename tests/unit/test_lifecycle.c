@@ -658,15 +658,14 @@ static bool forks_when_adjusted;
 void __real_cache_adjust(struct thread_cache *cache);
 void __wrap_cache_adjust(struct thread_cache *cache);
 
-static void *attach_another(void *mine) {
-    require(lifecycle_attach() != mine);
-    return NULL;
-}
-
 static int keep_own_cache_in_child(void) {
     require(lifecycle_count_in_use() == 1);
-    require(atomic_load_relaxed(&thread_cache->state) == CACHE_IN_USE);
-    run_thread(attach_another, thread_cache);
+    struct thread_cache *mine = thread_cache;
+    require(atomic_load_relaxed(&mine->state) == CACHE_IN_USE);
+    // As another thread.
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    require(lifecycle_attach() != mine);
+    thread_cache = mine;
     return use_heap_in_child();
 }
 

@@ -296,7 +296,8 @@ def _facts(
         bundled=find_bundled({module: Path(module) for module in sorted(modules)}, own),
         books_moved=books_moved(report),
         peak_rss_bytes=_peak_rss(report, images),
-        peak_is_exact=ending is Ending.EXIT,
+        # 0: the kernel's word could not be read at the exit.
+        peak_is_exact=ending is Ending.EXIT and report.peak_rss_bytes != 0,
     )
 
 

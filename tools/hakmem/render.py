@@ -144,8 +144,13 @@ def _process_line(facts: RunFacts) -> str:
     text += ", all proved" if not others else f"; {len(proved)} proved, {others} NOT proved"
     if proved:
         text += f": {listed}"
-    start_only = Tally(process.ending for process in proved if process.ending is not Ending.EXIT)
+    start_only = Tally(
+        process.ending
+        for process in proved
+        if process.ending is not Ending.EXIT or process.proved_at != "exit"
+    )
     notes = {
+        Ending.EXIT: "forked beside other threads",
         Ending.NO_EXIT: "ended by a signal, _exit or exec",
         Ending.RUNNING: "still running",
         Ending.EXEC: "replaced by exec",
