@@ -82,8 +82,8 @@ static struct report {
     size_t proof_end;
     size_t backed_end;
     bool finished;
-    bool
-        has_lost_threads;  // this is the child of a fork, maybe of one further up, beside which other threads were
+    // This is the child of a fork, or a child of such, beside which there were other threads.
+    bool has_lost_threads;
     // Too long for the stack of a small thread. The directory, as it was found at the start, and behind it the latest file's name.
     char path[PATH_BYTES];
     size_t directory_bytes;
