@@ -156,7 +156,7 @@ hakmem: KIND: POINTER PLACE[, STATE]; expected EXPECTATION
 .PP
 KIND is an invalid free, double free, invalid realloc, realloc of a freed block,
 invalid malloc_usable_size, malloc_usable_size of a freed block, size mismatch, write after free,
-buffer overflow, buffer underflow, or use after free.
+buffer overflow, buffer underflow, use after free, wild access, or unknown fault.
 PLACE is where the pointer lies: the start of a block, so many bytes inside one, or outside the
 heap; small blocks come with their size class.
 STATE is live, cached, free, quarantined, never handed out, or live or cached by another thread.

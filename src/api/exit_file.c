@@ -24,12 +24,6 @@ void exit_file_keep(void) {
     atomic_store_release(&has_exit_file, true);
 }
 
-static bool leads_to(int descriptor, const struct os_file_identity *wanted) {
-    struct os_file_identity file;
-    return os_file_identify(descriptor, &file) && file.device == wanted->device &&
-           file.number == wanted->number && file.special_device == wanted->special_device;
-}
-
 // Of a reader outside, which cannot keep a descriptor here. Where it told nothing (its descriptor was closed, or the reader is older), no
 // file is known to be meant.
 static int output_told_from_outside(void) {
@@ -39,15 +33,15 @@ static int output_told_from_outside(void) {
         .special_device = atomic_load_relaxed(&control.output_special_device),
     };
     const bool is_told = (told.device | told.number | told.special_device) != 0;
-    return is_told && leads_to(2, &told) ? 2 : -1;
+    return is_told && os_file_leads_to(2, &told) ? 2 : -1;
 }
 
 int exit_file_output(void) {
     if (!atomic_load_acquire(&has_exit_file)) {
         return output_told_from_outside();
     }
-    if (exit_descriptor == -1 || leads_to(exit_descriptor, &exit_file)) {
+    if (exit_descriptor == -1 || os_file_leads_to(exit_descriptor, &exit_file)) {
         return exit_descriptor;
     }
-    return leads_to(2, &exit_file) ? 2 : -1;
+    return os_file_leads_to(2, &exit_file) ? 2 : -1;
 }

@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "control/stats.h"
+#include "space/arena.h"
 #include "thread/maintenance.h"
 
 // Aliases below carry no promises to the optimiser, unlike libc's declarations of their targets.
@@ -14,10 +15,8 @@
 
 #define SECOND_NAME(name) __attribute__((alias(#name), visibility("default")))
 
-EXPORTED struct mallinfo2 mallinfo2(void) {
-    struct stats stats;
-    stats_collect(&stats);
-    const uint64_t *gauge = stats.gauge;
+static struct mallinfo2 info_of(const struct stats *stats) {
+    const uint64_t *gauge = stats->gauge;
     struct mallinfo2 info = {0};
     info.hblks = gauge[GAUGE_huge_blocks];
     info.hblkhd = gauge[GAUGE_huge_bytes];
@@ -28,10 +27,16 @@ EXPORTED struct mallinfo2 mallinfo2(void) {
     info.fsmblks = gauge[GAUGE_cached_bytes];
     info.keepcost = gauge[GAUGE_dirty_bytes];
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
-        info.ordblks += stats.class[i].free_blocks;
-        info.smblks += stats.class[i].cached_blocks;
+        info.ordblks += stats->class[i].free_blocks;
+        info.smblks += stats->class[i].cached_blocks;
     }
     return info;
+}
+
+EXPORTED struct mallinfo2 mallinfo2(void) {
+    struct stats stats;
+    stats_collect(&stats);
+    return info_of(&stats);
 }
 
 static int capped(size_t value) {
@@ -54,13 +59,30 @@ EXPORTED struct mallinfo mallinfo(void) {
     };
 }
 
+// What readers of glibc's malloc_info look for in a heap, and once more behind all heaps, which are one here. As there, without huge
+// blocks, whose mappings are counted apart.
+static void print_totals(FILE *stream, const struct stats *stats, const struct mallinfo2 *info) {
+    struct arena_totals arena;
+    arena_totals(&arena);
+    const size_t bytes = info->arena;
+    fprintf(stream, "<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n", info->smblks,
+            info->fsmblks);
+    fprintf(stream, "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n", info->ordblks,
+            (size_t)stats->gauge[GAUGE_slab_free_bytes]);
+    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", bytes);
+    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n",
+            (size_t)greatest_u64(bytes, arena.mapped_bytes_max));
+    fprintf(stream, "<aspace type=\"total\" size=\"%zu\"/>\n", bytes);
+    fprintf(stream, "<aspace type=\"mprotect\" size=\"%zu\"/>\n", bytes);
+}
+
 EXPORTED int malloc_info(int flags, FILE *stream) {
     if (flags != 0) {
         return EINVAL;
     }
     struct stats stats;
     stats_collect(&stats);
-    fprintf(stream, "<malloc version=\"1\" allocator=\"hakmem\">\n<sizes>\n");
+    fprintf(stream, "<malloc version=\"1\" allocator=\"hakmem\">\n<heap nr=\"0\">\n<sizes>\n");
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         const struct stats_class *class = &stats.class[i];
         if (class->slab_bytes != 0) {
@@ -73,16 +95,12 @@ EXPORTED int malloc_info(int flags, FILE *stream) {
         }
     }
     fprintf(stream, "</sizes>\n");
-    // The elements that readers of glibc's malloc_info look for, then hakmem's own.
-    const uint64_t *gauge = stats.gauge;
-    fprintf(stream, "<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n",
-            (size_t)gauge[GAUGE_cached_bytes]);
-    fprintf(stream, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",
-            (size_t)gauge[GAUGE_slab_free_bytes]);
-    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n",
-            (size_t)gauge[GAUGE_huge_blocks], (size_t)gauge[GAUGE_huge_bytes]);
-    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes]);
-    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", (size_t)gauge[GAUGE_mapped_bytes_max]);
+    const struct mallinfo2 info = info_of(&stats);
+    print_totals(stream, &stats, &info);
+    fprintf(stream, "</heap>\n");
+    print_totals(stream, &stats, &info);
+    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", info.hblks, info.hblkhd);
+    // hakmem's own.
 #define COUNTER(name, unit, help)                                                      \
     fprintf(stream, "<counter name=\"" #name "\" unit=\"" unit "\" value=\"%zu\"/>\n", \
             (size_t)stats.counter[COUNTER_##name]);

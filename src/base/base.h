@@ -24,7 +24,7 @@
 #define EXPORTED_FAST EXPORTED __attribute__((aligned(CACHE_LINE_BYTES)))
 
 // A second, hidden name for a static object: control/inspect.c tells readers outside of the process where
-// it is. Besides, only a file of checks uses it.
+// it is. Besides, only checks, snapshots and fork use it.
 #define INSPECTABLE(object, name) extern __typeof__(object)(name) __attribute__((alias(#object)))
 
 #define CACHE_LINE_BYTES 64

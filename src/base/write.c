@@ -2,29 +2,46 @@
 #include "base/write.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 
 #include "base/system_call.h"
 
+// The kernel's sets of signals.
+#define SIGNAL_SET_BYTES 8
+
+// Who reads at the other end of a descriptor that does not block is waited for, but not for ever. No signal cuts the wait short.
+#define FULL_SECONDS_MAX 1
+// Waits that end with nothing written.
+#define FULL_WAITS_MAX 10
+
+static bool takes_more(int descriptor) {
+    struct pollfd wanted = {.fd = descriptor, .events = POLLOUT};
+    const uint64_t all_signals = UINT64_MAX;
+    long most[2] = {FULL_SECONDS_MAX, 0};  // a struct timespec
+    return SYSTEM_CALL(SYS_ppoll, &wanted, 1, most, &all_signals, SIGNAL_SET_BYTES) > 0;
+}
+
 static int write_all(int descriptor, const char *rest, size_t bytes) {
     int error = 0;
+    unsigned waits = 0;
     while (bytes > 0 && error == 0) {
         const long written = SYSTEM_CALL(SYS_write, descriptor, rest, bytes);
         if (written > 0) {
             rest += written;
             bytes -= (size_t)written;
+            waits = 0;
         } else if (written == 0) {
             error = ENOSPC;  // no file system says so for a write of more than nothing
+        } else if (errno == EAGAIN) {
+            error = waits++ < FULL_WAITS_MAX && takes_more(descriptor) ? 0 : EAGAIN;
         } else if (errno != EINTR) {
             error = errno;
         }
     }
     return error;
 }
-
-// The kernel's sets of signals.
-#define SIGNAL_SET_BYTES 8
 
 static uint64_t signal_set(int number) {
     return UINT64_C(1) << (number - 1);

@@ -1,5 +1,5 @@
 // The counters, as counters.def lists them: their numbers, and the process-wide ones. A heap has an
-// array of its own for what happens under its lock; statistics add both.
+// array of its own for what happens under its lock, or in its own thread alone; statistics add both.
 #pragma once
 
 #include "base/atomic.h"

@@ -29,6 +29,11 @@ static char buffer[STEP_BYTES];
 // The process a thread of which crashed: the first writes one, and the process ends then. A number, since the child of a vfork may
 // crash in this process's memory. Acquire exchange: a thread that finds another's number pairs with nothing.
 static _Atomic(uint32_t) crashing;
+// The same number once its end is on its way. Release, acquire: what was installed before is there again.
+static _Atomic(uint32_t) crash_is_over;
+
+// What descriptor 2 led to at the start. Its number may be that of a file of the program's own by now.
+static struct os_file_identity output;
 
 struct writer {
     int descriptor;
@@ -254,6 +259,9 @@ static void text_path(struct text *path, unsigned number) {
 }
 
 static void say(const char *path, int error) {
+    if (!os_file_leads_to(2, &output)) {
+        return;
+    }
     struct text line;
     text_clear(&line);
     text_string(&line, "hakmem: snapshot: ");
@@ -311,23 +319,30 @@ static bool comes_again(int signal, const siginfo_t *info) {
            !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
 }
 
-// One snapshot, and the process ends as it would without: what was installed before is there again when the instruction
-// runs again. Of threads that crash meanwhile each tries again until the first one has its snapshot.
-static void on_crash(int signal, const siginfo_t *info) {
-    const uint32_t self = (uint32_t)os_process_id();
-    if (atomic_exchange_acquire(&crashing, self) == self) {
-        os_yield();
-        return;
-    }
-    write_file();
-    if (!comes_again(signal, info)) {
-        // Sent instead, to be delivered when this handler returns; the kernel lets nobody ignore one that it raised.
-        if ((earlier.sa_flags & SA_SIGINFO) == 0 && earlier.sa_handler == SIG_IGN) {
-            earlier.sa_handler = SIG_DFL;
-        }
-        os_signal_thread(signal);
+static void put_back_earlier(int signal, uint32_t self) {
+    // The kernel lets nobody ignore a signal that it raised; one that is sent instead could be.
+    if ((earlier.sa_flags & SA_SIGINFO) == 0 && earlier.sa_handler == SIG_IGN) {
+        earlier.sa_handler = SIG_DFL;
     }
     sigaction(signal, &earlier, NULL);
+    atomic_store_release(&crash_is_over, self);
+}
+
+// One snapshot, and the process ends as it would without: what was installed before is there again when the instruction
+// runs again. Threads that crash meanwhile wait until the first one has its snapshot.
+static void on_crash(int signal, const siginfo_t *info) {
+    const uint32_t self = (uint32_t)os_process_id();
+    if (atomic_exchange_acquire(&crashing, self) != self) {
+        write_file();
+        put_back_earlier(signal, self);
+    }
+    while (atomic_load_acquire(&crash_is_over) != self) {
+        os_yield();
+    }
+    if (!comes_again(signal, info)) {
+        // Sent instead, to be delivered when this handler returns.
+        os_signal_thread(signal);
+    }
 }
 
 static void on_signal(int signal, siginfo_t *info, void *context) {
@@ -352,6 +367,7 @@ static void warn_refused(void) {
 
 void snapshot_start(void) {
     const int signal = (int)options.snapshot_signal;
+    (void)os_file_identify(2, &output);
     struct sigaction action = {.sa_sigaction = on_signal,
                                .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     sigfillset(&action.sa_mask);

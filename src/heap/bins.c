@@ -321,6 +321,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
     }
     to->put_since_purge |= slab_is_for_rounds(slab);
     to->put_since_early |= slab_is_for_rounds(slab);
+    to->keeps_refused |= slab->purge_age == SLAB_PURGE_REFUSED;
     atomic_store_relaxed(&slab->heap, to);
     heap_tell_bytes(from);
     heap_tell_bytes(to);

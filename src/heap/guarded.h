@@ -37,7 +37,7 @@ struct guarded_slot {
 
 #define GUARDED_NO_SLOT UINT32_MAX
 
-// All guarded blocks. Used in guarded.c alone.
+// All guarded blocks. Changed in guarded.c alone; snapshots look at its lock.
 struct guarded_pool {
     struct lock lock;
     uintptr_t base;  // the first guard

@@ -105,6 +105,9 @@ static void check_ages(struct check *check, const struct heap *heap) {
             const bool has_age = slab_is_for_rounds(slab);
             check_that(check, has_age || slab_loose_bytes(slab) == 0, "loose bytes have an age",
                        slab->start, slab_loose_bytes(slab));
+            check_that(check, heap->keeps_refused || slab->purge_age != SLAB_PURGE_REFUSED,
+                       "a slab with pages that the system refused is told of", slab->start,
+                       slab->purge_age);
             // With purge_slab_block_min set, slabs of smaller blocks were passed over.
             check_that(check,
                        !has_age || is_told ||

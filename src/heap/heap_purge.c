@@ -85,6 +85,9 @@ static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
     heap_count_in(heap, slab);
     heap_spend(heap, purged.bytes + purged.calls * CALL_COST_BYTES +
                          slab->block_count * BLOCK_COST_BYTES);
+    if (unlikely(slab->purge_age == SLAB_PURGE_REFUSED)) {
+        heap->keeps_refused = heap->round.left_refused = true;
+    }
     return least_u64(purged.bytes, most_bytes);
 }
 
@@ -270,7 +273,7 @@ static bool round_begin(struct heap *heap, bool now, bool early) {
     round->looked_through_count = 0;
     round->now = now;
     round->early = early;
-    round->left_some = false;
+    round->left_some = round->left_refused = false;
     if (is_longer && early) {
         round->walk.link = NULL;
         return false;
@@ -290,7 +293,11 @@ static bool is_worth_a_try(const struct heap *heap, const struct run *slab) {
 static size_t round_visit(struct heap *heap, struct run *slab) {
     struct slab_round *round = &heap->round;
     round->looked_through_count++;
-    if (slab->purge_age == SLAB_PURGE_NONE || !is_worth_a_try(heap, slab)) {
+    if (slab->purge_age == SLAB_PURGE_NONE) {
+        return 0;
+    }
+    if (!is_worth_a_try(heap, slab)) {
+        round->left_refused = true;
         return 0;
     }
     if (round->early && huge_pages_may_back((void *)slab->start)) {
@@ -327,10 +334,15 @@ static size_t purge_round(struct heap *heap, bool now, bool early) {
     return bytes;
 }
 
+bool heap_may_purge_refused(const struct heap *heap) {
+    return unlikely(heap->keeps_refused) && !purge_is_refused();
+}
+
 size_t heap_purge_slabs(struct heap *heap, bool now) {
     const size_t bytes = purge_round(heap, now, false);
     if (heap_round_is_over(heap)) {
         excess_decay(&heap->excess);
+        heap->keeps_refused &= heap->round.left_refused;
     }
     return bytes;
 }

@@ -71,6 +71,9 @@ static inline bool heap_round_goes_on(const struct heap *heap, bool early) {
     return !heap_round_is_over(heap) && heap->round.now && heap->round.early == early;
 }
 
+// Whether the system may take by now what it refused of slabs.
+bool heap_may_purge_refused(const struct heap *heap);
+
 // Whether the calls since the budget was set left something for the next one.
 static inline bool heap_has_more(const struct heap *heap) {
     return heap->budget_bytes == 0 || heap->excess_walk.link != NULL;

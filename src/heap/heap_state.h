@@ -50,6 +50,7 @@ struct slab_round {
     uint32_t looked_through_count;  // slabs so far
     bool now, early;                // which kind it is
     bool left_some;                 // that huge pages may back
+    bool left_refused;              // that the system does not take
 };
 
 struct heap {
@@ -83,11 +84,14 @@ struct heap {
     bool
         put_since_purge;  // blocks came back since a round began that purges whatever has aged or not
     bool put_since_early;  // or an early one
-    bool wants_visit;      // who collected for the idle heap left empty slabs to its next visitor
+    bool
+        keeps_refused;  // free pages of a slab that the system did not take, since such a round looked through all
+    bool wants_visit;  // who collected for the idle heap left empty slabs to its next visitor
     // What may go to the arena and to the system before the lock is released: without end for the heap's own thread but in
     // its rounds, where it collects, and where slabs keep too much, little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;
-    // Relaxed counters under the lock; statistics read them at any time. Pairs with nothing.
+    // Relaxed: each is bumped by the lock's holder, or by the heap's own thread alone; statistics read them at any time. Pairs
+    // with nothing.
     struct counters counters;
     struct bin bins[SIZE_CLASS_COUNT];
     struct list full;  // slabs of all classes

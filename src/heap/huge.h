@@ -34,8 +34,8 @@ bool huge_resize(struct huge *huge, size_t bytes);
 // Returns the bytes.
 size_t huge_purge(uint64_t now_ms, bool everything);
 
-// Unmaps as much of the kept mappings, the oldest first, as the arena has passed its highest size by since they were
-// kept: none of them serves it.
+// Unmaps as much of the kept mappings, the oldest first, as the arena has passed its highest size by since the last
+// look: none of them serves it.
 void huge_make_room(void);
 
 // Whether there are kept mappings.

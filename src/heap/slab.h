@@ -11,7 +11,7 @@
 // for is kept as well, two bytes a block, with quarantine_blocks a bit a block that tells which are held back. All lie in one
 // piece of metadata: free_bits, remote_bits, requests, quarantined.
 //
-// All functions want the heap's lock.
+// All functions that change a slab want the heap's lock.
 #pragma once
 
 #include "base/bits.h"

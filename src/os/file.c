@@ -24,10 +24,18 @@ static bool within_file_limit(size_t bytes) {
            limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
 }
 
+// Times that a call is made again which signals interrupt: a timer may come sooner than a file is laid out.
+#define INTERRUPTIONS_MAX 100
+
 // A file system without fallocate still has sparse files: only its fullness goes unnoticed there.
 static bool take_storage(int file, size_t bytes) {
-    return SYSTEM_CALL(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
-           errno == ENOSYS;
+    bool taken = false, interrupted = true;
+    for (unsigned times = 0; interrupted && times < INTERRUPTIONS_MAX; times++) {
+        taken = SYSTEM_CALL(SYS_fallocate, file, 0, 0L, bytes) == 0 || errno == EOPNOTSUPP ||
+                errno == ENOSYS;
+        interrupted = !taken && errno == EINTR;
+    }
+    return taken;
 }
 
 static void *map_shared(int file, size_t bytes, size_t backed_bytes, size_t *backed) {
@@ -103,6 +111,12 @@ bool os_file_identify(int descriptor, struct os_file_identity *identity) {
     }
     errno = saved_errno;
     return is_open;
+}
+
+bool os_file_leads_to(int descriptor, const struct os_file_identity *wanted) {
+    struct os_file_identity file;
+    return os_file_identify(descriptor, &file) && file.device == wanted->device &&
+           file.number == wanted->number && file.special_device == wanted->special_device;
 }
 
 int os_file_each(const char *path, char *buffer, size_t capacity,

@@ -33,6 +33,9 @@ struct os_file_identity {
 // Which file a descriptor leads to. False where it is closed.
 bool os_file_identify(int descriptor, struct os_file_identity *identity);
 
+// Whether a descriptor is open and leads to that file.
+bool os_file_leads_to(int descriptor, const struct os_file_identity *wanted);
+
 // Hands a file to use(part, bytes, context) in parts of up to `capacity` bytes, which are in `buffer` meanwhile. 0, or
 // the first error: of the system, or returned by use().
 int os_file_each(const char *path, char *buffer, size_t capacity,

@@ -1,5 +1,6 @@
 // The pages of all superslabs: which are free, dirty or in use, and how many there are and were. arena.c makes runs of them,
-// arena_purge.c gives them back to the system. All functions: under the arena's lock.
+// arena_purge.c gives them back to the system. All functions: under the arena's lock,
+// but arena_note_beside(), arena_dirty_bytes() and arena_lift_guard().
 //
 // A superslab's state is one bit per page in a few words, so finding, splitting and joining runs is
 // bit arithmetic, and neighbouring free runs are one free run by themselves:
@@ -47,8 +48,8 @@ struct arena {
     uint64_t sum_peak_pages;  // the highest sum of used, dirty and beside, as seen under the lock
     uint64_t room_pages;      // purged by arena_make_room(), and not wanted again so far
     uint64_t room_ms;         // when that was last
-    // Free, and perhaps still backed by memory. Relaxed: written under the lock, read by arena_trim();
-    // pairs with nothing.
+    // Free, and perhaps still backed by memory. Relaxed: written under the lock, read by arena_trim() and
+    // arena_purge_small(); pairs with nothing.
     _Atomic(uint64_t) dirty_pages;
     struct excess excess;
     struct runs_delay delay;

@@ -49,7 +49,7 @@ static void free_stuck(struct superslab *superslab) {
 enum purge_scope {
     PURGE_EARLY,  // what has aged, but for superslabs that huge pages may back
     PURGE_AGED,
-    PURGE_EVERYTHING,
+    PURGE_ANY_AGE,
 };
 
 // Ages the superslab's dirty pages and purges those that are due. The lock is released around the
@@ -61,7 +61,7 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
     }
     uint64_t due = superslab->dirty_old;
     free_stuck(superslab);
-    if (scope == PURGE_EVERYTHING) {
+    if (scope == PURGE_ANY_AGE) {
         due |= superslab->dirty_young;
     }
     superslab->dirty_old = superslab->dirty_young & ~due;
@@ -147,8 +147,8 @@ static void go_round(struct round *round) {
         if (round->is_over) {
             break;
         }
-        uint64_t *last = round->scope == PURGE_EVERYTHING ? &superslab->purge_round_full
-                                                          : &superslab->purge_round;
+        uint64_t *last =
+            round->scope == PURGE_ANY_AGE ? &superslab->purge_round_full : &superslab->purge_round;
         const bool is_done = *last >= round->number;
         if (!is_done && round->bytes + visits_bytes >= round->most_bytes) {
             break;
@@ -209,9 +209,8 @@ static size_t purge_by_clock(uint64_t now_ms, size_t most_bytes) {
 // The lock is held.
 static size_t purge_everything(void) {
     arena_state.open_round = 0;
-    struct round round = {.number = ++arena_state.purge_round,
-                          .scope = PURGE_EVERYTHING,
-                          .most_bytes = ARENA_PURGE_ALL};
+    struct round round = {
+        .number = ++arena_state.purge_round, .scope = PURGE_ANY_AGE, .most_bytes = ARENA_PURGE_ALL};
     go_round(&round);
     return round.bytes;
 }
@@ -249,7 +248,7 @@ static void count_purged(size_t bytes) {
 // freed meanwhile is for their own purges.
 static size_t purge_down_to(uint64_t rest_bytes, uint64_t bound_bytes) {
     struct round round = {.number = ++arena_state.purge_round,
-                          .scope = PURGE_EVERYTHING,
+                          .scope = PURGE_ANY_AGE,
                           .rest_pages = rest_bytes >> PAGE_SHIFT,
                           .most_bytes = ARENA_PURGE_ALL};
     go_round(&round);

@@ -32,7 +32,7 @@ struct metadata_chunk {
     size_t bytes;                 // of the mapping, this header included
 };
 
-// All of it. Used in metadata.c alone.
+// All of it. Changed in metadata.c alone; snapshots look at its lock.
 struct metadata {
     struct lock lock;
     char *fresh, *fresh_end;

@@ -84,7 +84,7 @@ struct superslab {
     // Relaxed: written under the arena's lock, read without it to find the run of a block in use,
     // whose bits do not change; pairs with nothing.
     _Atomic(uint64_t) run_start;
-    // Last round that purged what had aged, and last that purged everything (space/arena_purge.c).
+    // Last round that purged what had aged, and last that took pages of any age (space/arena_purge.c).
     uint64_t purge_round, purge_round_full;
     uint8_t longest;  // length of the longest free stretch
     // enum os_huge_pages: what the system was told when the superslab was taken into use. Written under the arena's

@@ -103,7 +103,7 @@ struct thread_cache {
     uint8_t own_round;        // enum own_round: what the next tick goes on with
     uint8_t learner_is_due;   // 1: it looks at the end of this slow path
     bool entered;             // the thread is changing it: see cache_enter()
-    uint8_t exit_rounds;      // times the thread's exit handler has run
+    uint8_t exit_rounds;      // rounds of destructors that count as gone
     uint32_t thread_id;       // the kernel's number of the thread that has it, or had it last
     uint32_t process_id;      // that of its process, by which it asked for it
     uint64_t thread_pointer;  // the same thread's os_thread_pointer()
@@ -127,8 +127,9 @@ struct thread_cache {
     // Changed under the registry's lock. Release when a thread takes the cache or leaves blocks in it, acquire by
     // statistics, which then look at the magazines.
     _Atomic(uint32_t) state;
-    // Under the registry's lock, but `passed_ticks` and `came_soon`, which are the thread's own while there is one.
-    uint8_t early_reports;             // times the books were written for its first slow paths
+    // The thread's own.
+    uint8_t early_reports;  // times the books were written for its first slow paths
+    // Under the registry's lock, but `passed_ticks`, `came_soon` and `kept_ms`, which are the thread's own while there is one.
     bool came_soon;                    // the thread took it soon after the one before had ended
     struct thread_cache *next_unused;  // of those that are unused, of those that are kept
     uint64_t passed_ticks;             // os_ticks() when a thread took it, or left it
@@ -273,7 +274,7 @@ extern void (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_ind
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index);
 
 // Parks the full node and puts the block into an empty one. False when the depot has no room for it, there is none for another
-// node, or it is time for a tick.
+// node, its blocks go home instead, operations are diverted, or it is time for a tick.
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block);
 
 // Makes room for the block in the full magazine. False when the class has none, or operations are diverted.

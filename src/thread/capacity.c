@@ -7,7 +7,7 @@
 
 _Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
 
-// Capacities of the caches in use, in bytes. Relaxed: each thread adds what its own cache may hold
+// Capacities of the caches in use and of those that keep blocks, in bytes. Relaxed: each thread adds what its own cache may hold
 // more, to share the total out; pairs with nothing.
 static _Atomic(uint64_t) capacity_total;
 

@@ -16,7 +16,7 @@
 
 #include "thread/cache.h"
 
-// All thread caches. Used in lifecycle.c alone.
+// All thread caches. Changed in lifecycle.c alone; snapshots look at its lock.
 struct registry {
     struct lock lock;
     bool has_key;

@@ -34,11 +34,14 @@ static size_t give_back_everything(struct heap *heap) {
 }
 
 // What was freed of the blocks of those without a cache: rare, and of no thread that could be asked how long it is idle.
+static bool wants_full_round(const struct heap *heap) {
+    return heap->put_since_purge || heap_round_goes_on(heap, false) || heap_may_purge_refused(heap);
+}
+
 static void visit_late_heap(void) {
     struct heap *heap = late_heap();
     if (lock_try_acquire(&heap->lock)) {
-        if (heap->wants_visit || heap->put_since_purge || heap_has_remote(heap) ||
-            heap_round_goes_on(heap, false)) {
+        if (heap->wants_visit || heap_has_remote(heap) || wants_full_round(heap)) {
             heap->budget_bytes = HEAP_BUDGET_SELDOM;
             relief_give_back(heap, 0);
             heap_purge_slabs(heap, true);
@@ -69,7 +72,7 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     }
     // With no budget left the next visit goes on where this one ended.
     const bool may_purge = heap->budget_bytes != 0;
-    const bool wants_all = may_purge && (heap->put_since_purge || heap_round_goes_on(heap, false));
+    const bool wants_all = may_purge && wants_full_round(heap);
     const bool wants_early = may_purge && (heap->put_since_early || heap_round_goes_on(heap, true));
     if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
         relief_give_back(heap, 0);

@@ -94,6 +94,30 @@ static void classes_are_the_same(void) {
     assert_true(compared > 10);
 }
 
+// The elements that readers of glibc's form look for: of the one heap, and of all.
+static void totals_are_the_same(const struct mallinfo2 *info) {
+    const char *end_of_heap = strstr(xml, "</heap>");
+    assert_non_null(strstr(xml, "<heap nr=\"0\">\n<sizes>"));
+    assert_non_null(end_of_heap);
+    const char *parts[] = {strstr(xml, "</sizes>"), end_of_heap};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(behind(parts[i], "<total type=\"fast\" count=\""), info->smblks);
+        const char *fast = strstr(parts[i], "type=\"fast\"");
+        assert_int_equal(behind(fast, "size=\""), info->fsmblks);
+        assert_int_equal(behind(parts[i], "<total type=\"rest\" count=\""), info->ordblks);
+        const char *rest = strstr(parts[i], "type=\"rest\"");
+        assert_int_equal(behind(rest, "size=\""), in_json("slab_free_bytes"));
+        assert_int_equal(behind(parts[i], "<system type=\"current\" size=\""), info->arena);
+        assert_true(behind(parts[i], "<system type=\"max\" size=\"") >= info->arena);
+        assert_int_equal(behind(parts[i], "<aspace type=\"total\" size=\""), info->arena);
+        assert_int_equal(behind(parts[i], "<aspace type=\"mprotect\" size=\""), info->arena);
+    }
+    assert_int_equal(behind(end_of_heap, "<total type=\"mmap\" count=\""), info->hblks);
+    assert_int_equal(behind(strstr(end_of_heap, "type=\"mmap\""), "size=\""), info->hblkhd);
+    assert_int_equal(info->smblks > 0, info->fsmblks > 0);
+    assert_true(info->ordblks > 0);
+}
+
 static void all_forms_have_the_same_figures(void **state) {
     (void)state;
     struct hakmem_totals totals;
@@ -113,6 +137,7 @@ static void all_forms_have_the_same_figures(void **state) {
 #define GAUGE(name, unit, help) same_in_lines_and_xml("gauge", #name);
 #include "../../src/config/counters.def"
     classes_are_the_same();
+    totals_are_the_same(&info);
     assert_int_equal(totals.live_bytes, in_json("live_bytes"));
     assert_int_equal(totals.live_blocks, in_json("live_blocks"));
     assert_int_equal(totals.cached_bytes, in_json("cached_bytes"));

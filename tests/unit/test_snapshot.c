@@ -156,6 +156,10 @@ static void what_cannot_be_written_is_told(void **state) {
     close(ends[0]);
     assert_int_equal(hakmem_snapshot_fd(ends[1]), -1);
     assert_int_equal(errno, EPIPE);
+    // Nobody reads, and it does not block: that is waited for a while.
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    assert_int_equal(hakmem_snapshot_fd(ends[1]), -1);
+    assert_int_equal(errno, EAGAIN);
     // And none of that is in the way of the next one.
     const int file = temporary_file();
     assert_int_equal(hakmem_snapshot_fd(file), 0);
@@ -190,14 +194,16 @@ static void interrupt(int signal) {
     interrupted = 1;
 }
 
-static void short_writes_and_signals_lose_nothing(void **state) {
-    (void)state;
+// Through a pipe of one page, to a slow reader, amid a timer's signals. `flags`: of the end that is written to.
+static void require_whole_behind(int flags) {
     int ends[2];
     pthread_t thread;
     struct slow_reader reader = {.capacity = 32 * MIB};
     fill_heap();
+    interrupted = 0;
     assert_int_equal(pipe(ends), 0);
     fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    fcntl(ends[1], F_SETFL, flags);
     reader.descriptor = ends[0];
     reader.text = malloc(reader.capacity);
     struct sigaction action = {.sa_handler = interrupt};
@@ -216,6 +222,15 @@ static void short_writes_and_signals_lose_nothing(void **state) {
     const struct parsed parsed = parse(reader.text, reader.bytes);
     assert_true(parsed.ended);
     assert_int_equal(parsed.different, 0);
+    free(reader.text);
+    close(ends[0]);
+}
+
+static void short_writes_and_signals_lose_nothing(void **state) {
+    (void)state;
+    require_whole_behind(0);
+    // As programs that wait for many descriptors make it, which whoever has the same end meets as well.
+    require_whole_behind(O_NONBLOCK);
 }
 
 // ---- Other threads, forks, signals
@@ -288,7 +303,6 @@ static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
     assert_non_null(mkdtemp(directory));
     options.snapshot_directory = directory;
     options.snapshot_signal = SIGUSR2;
-    snapshot_start();
     fill_heap();
     assert_int_equal(pipe(ends), 0);
     fcntl(ends[1], F_SETPIPE_SZ, 4096);
@@ -300,6 +314,7 @@ static void another_one_is_refused_meanwhile_but_not_in_a_child(void **state) {
     assert_int_equal(errno, EBUSY);
     // Nor does the signal leave a file that stays empty.
     stderr_begin();
+    snapshot_start();
     raise(SIGUSR2);
     assert_string_equal(stderr_end(), "hakmem: snapshot: none, another one is being written\n");
     assert_int_equal(rmdir(directory), 0);
@@ -354,9 +369,9 @@ static void a_signal_writes_one_to_a_file(void **state) {
     assert_non_null(mkdtemp(directory));
     options.snapshot_directory = directory;
     options.snapshot_signal = SIGUSR2;
-    snapshot_start();
     for (unsigned number = 1; number <= 2; number++) {
         stderr_begin();
+        snapshot_start();
         // As if the signal came in the middle of a slow path.
         lock_acquire(&arena_state.lock);
         raise(SIGUSR2);
@@ -380,8 +395,13 @@ static void a_signal_writes_one_to_a_file(void **state) {
     assert_int_equal(rmdir(directory), 0);
     options.snapshot_directory = "/nowhere";
     stderr_begin();
+    snapshot_start();
     raise(SIGUSR2);
     assert_non_null(strstr(stderr_end(), "/nowhere/hakmem."));
+    // Another file has the number of standard error now.
+    stderr_begin();
+    raise(SIGUSR2);
+    assert_string_equal(stderr_end(), "");
 }
 
 #if defined(__x86_64__)
@@ -430,8 +450,26 @@ static void crash(int signal) {
     }
 }
 
-// The snapshots that a child left which crashed, or was sent the signal before; all are complete.
-static unsigned snapshots_of_child(int number, void (*earlier)(int), bool is_sent) {
+// How a child crashes.
+enum crash {
+    CRASH_ALONE,
+    CRASH_SENT_BEFORE,  // the signal was sent to it before
+    CRASH_BESIDE,       // another thread crashes meanwhile, and would say so if it went on
+};
+
+static _Atomic(bool) is_crashing;
+
+static void *crash_beside(void *context) {
+    const int number = *(const int *)context;
+    while (!atomic_load_relaxed(&is_crashing)) {
+    }
+    crash(number);
+    (void)!write(2, "went on\n", 8);
+    return NULL;
+}
+
+// The snapshots that a child left which crashed; all are complete.
+static unsigned snapshots_of_child(int number, void (*earlier)(int), enum crash way) {
     char directory[] = "/tmp/hakmem-test-XXXXXX";
     char path[200];
     unsigned count = 0;
@@ -444,15 +482,20 @@ static unsigned snapshots_of_child(int number, void (*earlier)(int), bool is_sen
         options.snapshot_directory = directory;
         options.snapshot_signal = (uint64_t)number;
         snapshot_start();
-        if (is_sent) {
+        pthread_t thread;
+        if (way == CRASH_SENT_BEFORE) {
             raise(number);
+        } else if (way == CRASH_BESIDE) {
+            pthread_create(&thread, NULL, crash_beside, &number);
+            atomic_store_relaxed(&is_crashing, true);
         }
         crash(number);
+        (void)!write(2, "went on\n", 8);
         _exit(0);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
-    stderr_end();
+    assert_null(strstr(stderr_end(), "went on"));
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), number);
     for (;; count++) {
@@ -477,13 +520,16 @@ static void a_crash_writes_one_and_ends_the_process(void **state) {
     const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
 #else
     // The emulator that runs this repeats an ignored SIGBUS for ever, where the kernel ends the process.
-    assert_int_equal(snapshots_of_child(SIGBUS, SIG_DFL, false), 1);
+    assert_int_equal(snapshots_of_child(SIGBUS, SIG_DFL, CRASH_ALONE), 1);
     const int signals[] = {SIGSEGV};
 #endif
     for (size_t i = 0; i < ARRAY_COUNT(signals); i++) {
-        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, false), 1);
-        assert_int_equal(snapshots_of_child(signals[i], SIG_IGN, false), 1);
-        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, true), 2);
+        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, CRASH_ALONE), 1);
+        assert_int_equal(snapshots_of_child(signals[i], SIG_IGN, CRASH_ALONE), 1);
+        assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, CRASH_SENT_BEFORE), 2);
+        for (unsigned times = 0; times < 5; times++) {
+            assert_int_equal(snapshots_of_child(signals[i], SIG_DFL, CRASH_BESIDE), 1);
+        }
     }
 }
 
