@@ -330,6 +330,7 @@ def summary(
         "schema": "hakmem-soak/1",
         "allocator": allocator.name,
         "minutes": round(run_.samples[-1].ms / 60_000, 2),
+        "threads": run_.row["threads"],
         "result": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
         "floor": asdict(floor),

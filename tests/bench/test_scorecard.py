@@ -286,6 +286,12 @@ def test_soak_takes_the_newest_of_the_subject_without_controls(
     assert outcome(folder, **line).state == expected
     soak_folder(tmp_path / "5", "PASS", "2026-01-05", minutes=3.0)
     assert "3 minutes only" in outcome(folder, **line).measured
+    soak_folder(tmp_path / "6", "PASS", "2026-01-06", threads=1)
+    assert outcome(folder, **line) == targets.Outcome(
+        "NOT MEASURED", "the newest soak had one thread"
+    )
+    soak_folder(tmp_path / "7", "PASS", "2026-01-07", threads=2)
+    assert outcome(folder, **line).state == "PASS"
 
 
 @pytest.mark.parametrize("build", ["11" * 20, "22" * 20])

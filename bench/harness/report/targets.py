@@ -21,6 +21,8 @@ from .results import CaseFacts, Results, Row, build_id, extra, short_id
 PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
 # A peer that has fewer of the rows than this is not the best single peer of a group.
 SHARED_ROWS_LEAST = 0.8
+# Results that do not tell have the program's default.
+THREADS_OF_OLD_SOAKS = 2
 Target = Mapping[str, Any]
 
 
@@ -322,7 +324,8 @@ def _startup_rows(folder: Path, kind: str) -> list[Row]:
 
 
 def soak(evidence: Evidence, target: Target) -> Outcome:
-    """The newest soak of the subject, without any control: its own thresholds decide."""
+    """The newest soak of the subject, without any control: its own thresholds decide. Of one thread
+    no block passes to another, which is half of what a server's heap does."""
     runs = [(manifest["soak"], folder) for folder in evidence.others.get("soak", ())
             if not (manifest := read_manifest(folder))["controls"]]  # fmt: skip
     own = [run for run in runs if run[0]["allocator"] == evidence.results.subject]
@@ -331,6 +334,8 @@ def soak(evidence: Evidence, target: Target) -> Outcome:
     found, folder = own[0]
     if found["minutes"] < target["minutes_least"]:
         return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
+    if found.get("threads", THREADS_OF_OLD_SOAKS) < 2:
+        return _missing("the newest soak had one thread")
     text = "; ".join(f"{each['name']} {each['text']}" for each in found["verdicts"])
     if any(each["state"] == FAIL for each in found["verdicts"]):
         return Outcome(FAIL, text, folder)
