@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hakmem.inspect import findings as inspected
 from hakmem.inspect import jsonform
 from hakmem.inspect.findings import Finding, Severity, findings
 from hakmem.inspect.model import Option, Origin, RunKind, Snapshot, Waterfall, WaterfallRow
@@ -18,6 +21,7 @@ from hakmem.render import Style
 from tests.inspect.support.synthetic import make_snapshot
 
 MIB = 1 << 20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def healthy() -> Snapshot:
@@ -222,6 +226,27 @@ def test_what_wants_attention_comes_first_and_then_the_largest() -> None:
     assert order == sorted(order)
     notes = [finding.bytes for finding in found if finding.severity is Severity.NOTE]
     assert notes == sorted(notes, reverse=True)
+
+
+def test_json_has_what_stands_out() -> None:
+    """In the order of all that shows it, also of what was read from JSON; not in a series."""
+    snapshot = replace(make_snapshot(superslab_count=12), counters={"failures": 1})
+    facts = json.loads(json.dumps(jsonform.encode(snapshot, "runs")))
+    assert facts["findings"] == [vars(finding) for finding in findings(snapshot)]
+    assert facts["findings"][0]["kind"] == "failures"
+    assert {each["severity"] for each in facts["findings"]} >= {"warn", "note"}
+    assert jsonform.encode(jsonform.decode(facts), "runs")["findings"] == facts["findings"]
+    assert "findings" not in jsonform.encode(snapshot, "totals")
+
+
+def test_every_kind_is_documented() -> None:
+    source = Path(inspected.__file__).read_text(encoding="utf-8")
+    kinds = set(re.findall(r'Finding\(\s*"(\w+)"|^ +\(*"(\w+)", "[A-Z]', source, re.MULTILINE))
+    named = {first or second for first, second in kinds}
+    assert {"sparse_slabs", "os_failures", "efficiency"} <= named
+    documented = (ROOT / "docs" / "OBSERVING.md").read_text(encoding="utf-8")
+    _, table, _ = re.split(r"\n\| kinds \| about \|\n|\n\nA process whose", documented)
+    assert set(re.findall(r"`(\w+)`", table)) == named
 
 
 def test_a_core_has_no_residency_and_still_findings() -> None:

@@ -20,6 +20,7 @@ examples:
   hakmem inspect core.4242                 what was on its heap when it crashed
   hakmem inspect --decisions 4242          and what the learner decided
   hakmem inspect --json 4242 | jq .waterfall
+  hakmem inspect --json 4242 | jq '.findings[] | select(.severity == "warn")'
   hakmem inspect --json --blocks 4242 > before.json
 
 Exit status: 0 the heap was read, 2 it could not be (a sentence says why).

@@ -40,7 +40,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`text` is what is so, `advice` what can be done (may be empty); `bytes` what it is about."""
+    """`text` is what is so, `advice` what can be done (may be empty); `bytes` what it is about.
+    `kind` does not change: programs choose by it, and docs/OBSERVING.md lists them."""
 
     kind: str
     severity: Severity

@@ -1,8 +1,8 @@
 """A snapshot as JSON and back: `hakmem inspect --json`, and each line of a recorded series.
 
-Three details: "totals" has no runs and superslabs, "runs" has them without the state of each block,
-"blocks" has everything. Sizes are integers of bytes. What is read back may come from anybody: it is
-checked against the model's own types, and refused in one sentence.
+Three details: "totals" has no runs and superslabs, and not what stands out, "runs" has them without
+the state of each block, "blocks" has everything. Sizes are integers of bytes. What is read back may
+come from anybody: it is checked against the model's own types, and refused in one sentence.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hakmem.inspect.errors import InspectError
+from hakmem.inspect.findings import findings
 from hakmem.inspect.model import (
     HEAP_CLASS,
     RUN,
@@ -61,6 +62,9 @@ def encode(snapshot: Snapshot, detail: str = "runs") -> Json:
             facts[field.name] = _columns(value if is_kept else value[:0])
         else:
             facts[field.name] = _plain(value)
+    if detail != "totals":
+        # For whoever reads the JSON: they follow from the rest, and are not read back.
+        facts["findings"] = _plain(findings(snapshot))
     return facts
 
 
