@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,3 +19,14 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+def function_names(module: str, offsets: list[str]) -> list[str]:
+    """Of the functions that addr2line finds there."""
+    done = subprocess.run(
+        ["addr2line", "--functions", f"--exe={module}", *offsets],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[::2]

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.guarded.support import MODES, Outcome, Run
+from tests.guarded.support import MODES, Outcome, Run, function_names
 
 ALWAYS = {"guard_sample": 1}
 HEADING = re.compile(r"hakmem:   (\w+) by thread (\d+)")
@@ -25,16 +24,6 @@ class Report:
     line: str
     threads: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[str]] = field(default_factory=dict)
-
-
-def function_names(module: str, offsets: list[str]) -> list[str]:
-    done = subprocess.run(
-        ["addr2line", "--functions", f"--exe={module}", *offsets],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()[::2]
 
 
 def read_report(text: str, program: Path) -> Report:

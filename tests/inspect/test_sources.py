@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from tests.inspect.support.targets import (
     inspect,
     is_permitted,
     live_blocks,
+    make_core,
     pid_of_child,
     preloaded,
     read_truth,
@@ -63,16 +63,6 @@ def resident_parts(snapshot: Snapshot) -> dict[str, int]:
     """Resident bytes by the names of the waterfall's rows."""
     assert snapshot.waterfall is not None
     return {row.name: row.bytes for row in snapshot.waterfall.rows}
-
-
-def make_core(how: str, pid: int, folder: Path) -> Path:
-    core = folder / f"core.{pid}"
-    if how == "gcore":
-        words = ["gcore", "-o", str(folder / "core"), str(pid)]
-        subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
-    else:
-        write_core(pid, core)
-    return core
 
 
 @pytest.mark.parametrize("how", ["own writer", "gcore", "own writer, static and stripped"])

@@ -31,7 +31,9 @@ def write_core(pid: int, path: Path) -> None:
     source = ProcessSource(pid)
     areas = source.areas()
     files = [area for area in areas if area.is_file]
-    table = b"".join(struct.pack("<QQQ", area.start, area.end, 0) for area in files)
+    table = b"".join(
+        struct.pack("<QQQ", area.start, area.end, area.offset // PAGE_BYTES) for area in files
+    )
     names = b"".join(area.name.encode() + b"\0" for area in files)
     notes = _process_note(source)
     notes += _note(NT_AUXV, (source.place / "auxv").read_bytes())

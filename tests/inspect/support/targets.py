@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hakmem.inspect.model import BlockState, Snapshot
 from tests.cli.support import clean_environment, library
+from tests.inspect.support.corewriter import write_core
 from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,6 +131,17 @@ def require_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None
     assert lines[0].startswith("hakmem: ")
     for word in words:
         assert word in lines[0], done.stderr
+
+
+def make_core(how: str, pid: int, folder: Path) -> Path:
+    """Of a process that goes on: by gdb ("gcore"), or by this project's own writer."""
+    core = folder / f"core.{pid}"
+    if how == "gcore":
+        words = ["gcore", "-o", str(folder / "core"), str(pid)]
+        subprocess.run(words, check=True, capture_output=True, timeout=HANG_SECONDS)
+    else:
+        write_core(pid, core)
+    return core
 
 
 def pid_of_child(pid: int) -> int:

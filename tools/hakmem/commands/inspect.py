@@ -21,6 +21,7 @@ examples:
   hakmem inspect --decisions 4242          and what the learner decided
   hakmem inspect --json 4242 | jq .waterfall
   hakmem inspect --json 4242 | jq '.findings[] | select(.severity == "warn")'
+  hakmem inspect --json 4242 | jq .guarded_sites     who allocated, with HAKMEM_GUARD_SAMPLE
   hakmem inspect --json --blocks 4242 > before.json
 
 Exit status: 0 the heap was read, 2 it could not be (a sentence says why).

@@ -96,7 +96,7 @@ class CoreSource(PieceSource):
         self.is_partial = any(
             flags & WRITE and size < end - start for start, end, _, size, flags in segments
         )
-        self.files: list[tuple[int, int, str]] = []
+        self._files: list[Area] = []
         self._take_notes(notes)
         self.name = self.name or path.name
         self._areas = tuple(self._name_areas(segments))
@@ -125,14 +125,16 @@ class CoreSource(PieceSource):
             elif note["n_type"] == "NT_FILE":
                 names = note["n_desc"]["filename"]
                 rows = note["n_desc"]["Elf_Nt_File_Entry"]
-                self.files += [
-                    (int(row["vm_start"]), int(row["vm_end"]), _text(name))
+                page_bytes = int(note["n_desc"]["page_size"])
+                self._files += [
+                    _mapped_file(row, _text(name), page_bytes)
                     for row, name in zip(rows, names, strict=False)
                 ]
-        self.exe = find_program(auxv, self.files, self.name)
+        files = ((area.start, area.end, area.name) for area in self._files)
+        self.exe = find_program(auxv, files, self.name)
 
     def _name_areas(self, segments: list[Segment]) -> Iterator[Area]:
-        names = {start: name for start, _, name in self.files}
+        names = {area.start: area.name for area in self._files}
         for start, end, _, _, flags in sorted(segments):
             yield Area(
                 start=start,
@@ -146,6 +148,15 @@ class CoreSource(PieceSource):
 
     def areas(self) -> tuple[Area, ...]:
         return self._areas
+
+    def mapped_files(self) -> tuple[Area, ...]:
+        return tuple(self._files)
+
+
+def _mapped_file(row: Any, name: str, page_bytes: int) -> Area:
+    start, end = int(row["vm_start"]), int(row["vm_end"])
+    offset = int(row["page_offset"]) * page_bytes
+    return Area(start, end, True, False, False, True, name, offset=offset)
 
 
 def _text(value: Any) -> str:

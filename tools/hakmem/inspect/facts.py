@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,18 +143,20 @@ def guarded_pool(source: MemorySource, layout: Layout) -> tuple[int, int]:
     return (int(pool["base"]), int(pool["pool_bytes"])) if int(pool["slots"]) else (0, 0)
 
 
-def read_guarded(source: MemorySource, layout: Layout) -> tuple[GuardedBlock, ...]:
-    """Slots that have or had a block."""
+def guarded_slots(source: MemorySource, layout: Layout) -> npt.NDArray[Any]:
+    """All slots of the pool; none when nothing is sampled."""
     root = layout.root
     pool = root.read_global(source, "guarded_pool")[0]
-    count = int(pool["slot_count"])
-    if not int(pool["slots"]) or count == 0:
-        return ()
+    count = int(pool["slot_count"]) if int(pool["slots"]) else 0
     if count > GUARDED_SLOTS_MAX:
         raise DamagedError("the target has an impossible number of guarded slots")
-    states = root.constants("guarded_state_")
-    slots = source.read_array(int(pool["slots"]), root.structure("guarded_slot"), count)
-    unused = root.constant("guarded_state_unused")
+    return source.read_array(int(pool["slots"]), root.structure("guarded_slot"), count)
+
+
+def describe_guarded(layout: Layout, slots: npt.NDArray[Any]) -> tuple[GuardedBlock, ...]:
+    """Those slots that have or had a block."""
+    states = layout.root.constants("guarded_state_")
+    unused = layout.root.constant("guarded_state_unused")
     return tuple(
         GuardedBlock(int(slot["start"]), int(slot["bytes"]), states[int(slot["state"])])
         for slot in slots
@@ -174,29 +177,29 @@ def metadata_bytes(source: MemorySource, layout: Layout) -> int:
     return int(layout.root.read_global(source, "metadata")[0]["bytes"])
 
 
-def read_build_id(source: MemorySource, header: int) -> str:
-    """The GNU build id of the file whose first byte is mapped at `header`; empty when its notes
-    are not in the target's memory."""
+def read_build_id(source: MemorySource, area: Area, header: int) -> str:
+    """The GNU build id of the file whose first byte is mapped at `header`, in an area as read_in()
+    takes it; empty when its notes are not in the target's memory."""
     try:
-        return _build_id(source, header) if header else ""
+        return _build_id(partial(source.read_in, area), header) if header else ""
     except (InspectError, IndexError):
         return ""
 
 
-def _build_id(source: MemorySource, header: int) -> str:
-    start = source.read(header, 64)
+def _build_id(read: Callable[[int, int], bytes], header: int) -> str:
+    start = read(header, 64)
     if start[:5] != b"\x7fELF\x02":
         return ""
     number = int.from_bytes
     table, size = number(start[32:40], "little"), number(start[54:56], "little")
     count = min(number(start[56:58], "little"), SEGMENTS_MAX)
-    segments = [source.read(header + table + index * size, 56) for index in range(count)]
+    segments = [read(header + table + index * size, 56) for index in range(count)]
     loads = [segment for segment in segments if number(segment[:4], "little") == 1]
     base = header - (number(loads[0][16:24], "little") if loads else 0)
     for segment in segments:
         length = number(segment[40:48], "little")
         if number(segment[:4], "little") == SEGMENT_NOTE and length <= NOTE_BYTES_MAX:
-            found = _find_note(source.read(base + number(segment[16:24], "little"), length))
+            found = _find_note(read(base + number(segment[16:24], "little"), length))
             if found:
                 return found.hex()
     return ""

@@ -1,8 +1,9 @@
 """A snapshot as JSON and back: `hakmem inspect --json`, and each line of a recorded series.
 
-Three details: "totals" has no runs and superslabs, and not what stands out, "runs" has them without
-the state of each block, "blocks" has everything. Sizes are integers of bytes. What is read back may
-come from anybody: it is checked against the model's own types, and refused in one sentence.
+Three details: "totals" has no runs and superslabs, and neither what stands out nor who allocated,
+"runs" has them without the state of each block, "blocks" has everything. Sizes are integers of
+bytes. What is read back may come from anybody: it is checked against the model's own types, and
+refused in one sentence.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DETAILS = ("totals", "runs", "blocks")
 Json = dict[str, Any]
 
 # What earlier versions did not write.
-ADDED = ("unsettled_bytes", "inner_pid", "root_address", "has_profile")
+ADDED = ("unsettled_bytes", "inner_pid", "root_address", "has_profile", "guarded_sites")
 TABLES = {"heap_classes": HEAP_CLASS, "superslabs": SUPERSLAB, "runs": RUN}
 # In the year 2262; what is shown of a moment is not made for later ones.
 MOMENT_NS_MAX = (1 << 63) - 1
@@ -60,6 +61,8 @@ def encode(snapshot: Snapshot, detail: str = "runs") -> Json:
         elif field.name in TABLES:
             is_kept = detail != "totals" or field.name == "heap_classes"
             facts[field.name] = _columns(value if is_kept else value[:0])
+        elif field.name == "guarded_sites" and detail == "totals":
+            facts[field.name] = []
         else:
             facts[field.name] = _plain(value)
     if detail != "totals":

@@ -77,6 +77,10 @@ class MemorySource(ABC):
     def areas(self) -> tuple[Area, ...]:
         """The mappings, by address. UnreadableError when they are not known."""
 
+    def mapped_files(self) -> tuple[Area, ...]:
+        """Where files are mapped, with their offsets: of a core also what areas() lacks."""
+        return tuple(area for area in self.areas() if area.is_file)
+
     @abstractmethod
     def read(self, address: int, count: int) -> bytes:
         """Exactly `count` bytes; UnreadableError, or GoneError when the process has ended."""

@@ -218,6 +218,28 @@ class GuardedBlock:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """A place within a call. `offset`: from the beginning of the file `module`, as addr2line takes
+    it; the file's `build_id` is empty where it could not be read, and all of them where the place
+    is in no file."""
+
+    address: int
+    module: str
+    offset: int
+    build_id: str
+
+
+@dataclass(frozen=True)
+class GuardedSite:
+    """The live guarded blocks that were allocated by the same calls, the innermost first, without
+    those within hakmem."""
+
+    blocks: int
+    bytes: int
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
 class Event:
     """A slow-path event. `time_ns`: of the system's monotonic clock, None when the ticks could not
     be related to it. `thread_id` 0: of a thread that has ended, or never had a cache. `arguments`
@@ -389,6 +411,7 @@ class Snapshot:
     inner_pid: int | None = None  # in its own PID namespace, where that is known
     root_address: int | None = None  # of the inspect root: another one in each program's start
     has_profile: bool | None = None  # one is in force
+    guarded_sites: tuple[GuardedSite, ...] = ()  # most bytes first
     events: tuple[Event, ...] = ()
     events_lost: int = 0
     decisions: tuple[Decision, ...] = ()

@@ -9,13 +9,14 @@ from types import TracebackType
 import numpy as np
 
 from hakmem.inspect import facts, requests, research, resident, totals
+from hakmem.inspect.callers import Callers
 from hakmem.inspect.check import find_violations
 from hakmem.inspect.errors import DamagedError, InspectError
 from hakmem.inspect.events import read_events
 from hakmem.inspect.heaps import describe_heaps
 from hakmem.inspect.layout import Layout
 from hakmem.inspect.learned import NOTHING_LEARNED, read_learned
-from hakmem.inspect.memory import MemorySource
+from hakmem.inspect.memory import MemorySource, area_at
 from hakmem.inspect.model import (
     PAGE_BYTES,
     SUPERSLAB_BYTES,
@@ -55,11 +56,14 @@ class Session:
             with damage_told(source):
                 self.root = find(source)
                 self.layout = Layout(self.root)
+                header = self.root.elf_header
+                area = area_at(source.areas(), header)
         except InspectError:
             source.close()
             raise
         self.walker = Walker(source, self.layout)
-        self.build_id = facts.read_build_id(source, self.root.elf_header)
+        self.callers = Callers(source, self.layout)
+        self.build_id = facts.read_build_id(source, area, header)
 
     def __enter__(self) -> Session:
         return self
@@ -113,7 +117,8 @@ class Session:
         is_exact = frozen and len(self.code_ranges()) != 0
         options = facts.read_options(source, layout)
         huge = facts.read_huge(source, layout)
-        guarded = facts.read_guarded(source, layout)
+        slots = facts.guarded_slots(source, layout)
+        guarded = facts.describe_guarded(layout, slots)
         counters = facts.sum_counters(source, layout, picture.heaps)
         slabs = totals.select_slabs(picture.runs)
         totals.count_blocks(slabs, picture.planes)
@@ -140,6 +145,7 @@ class Session:
             pid=source.pid,
             inner_pid=source.inner_pid,
             root_address=self.root.address,
+            guarded_sites=self.callers.sites(slots),
             has_profile=facts.has_profile(source, layout),
             name=source.name,
             exe=source.exe,

@@ -17,6 +17,8 @@ from hakmem.inspect.model import (
     PAGE_BYTES,
     ClassTotals,
     Decision,
+    Frame,
+    GuardedSite,
     Heap,
     Snapshot,
 )
@@ -24,6 +26,8 @@ from hakmem.render import Style, size
 
 HEAPS_SHOWN = 20
 LARGE_SHOWN = 8
+SITES_SHOWN = 8
+FRAMES_SHOWN = 8
 EVENTS_SHOWN = 40
 NOTES_SHOWN = 8
 
@@ -64,6 +68,8 @@ def render(
     sections.append((title, _classes(snapshot, heap)))
     sections.append(("heaps", _heaps(snapshot, heap, everything)))
     sections.append(("large and huge blocks", _large(snapshot, everything)))
+    if snapshot.guarded_sites:
+        sections.append(("who allocated the live guarded blocks", _sites(snapshot, everything)))
     sections.append(("free pages of superslabs", _purge(snapshot)))
     if snapshot.research is not None:
         sections.append(("research", _research(snapshot)))
@@ -261,6 +267,32 @@ def _large(snapshot: Snapshot, everything: bool) -> Iterator[str]:
     if len(rows) > len(shown):
         rest = sum(row[0] for row in rows[len(shown) :])
         yield f"  and {len(rows) - len(shown):,} more of {size(rest)} (--all)"
+
+
+def place(frame: Frame) -> str:
+    """A place of the program, as the library's own reports write it but for the address."""
+    return f"{frame.module}+{frame.offset:#x}" if frame.module else f"{frame.address:#x}"
+
+
+def blocks_of(sites: Sequence[GuardedSite]) -> str:
+    """Their blocks and bytes together."""
+    count = sum(site.blocks for site in sites)
+    return f"{count:,} block{'' if count == 1 else 's'} of {size(sum(s.bytes for s in sites))}"
+
+
+def _sites(snapshot: Snapshot, everything: bool) -> Iterator[str]:
+    sites = snapshot.guarded_sites
+    shown = sites if everything else sites[:SITES_SHOWN]
+    for site in shown:
+        yield f"  {blocks_of([site])}"
+        frames = site.frames if everything else site.frames[:FRAMES_SHOWN]
+        for number, frame in enumerate(frames):
+            yield f"    #{number} {place(frame)}"
+        if len(site.frames) > len(frames):
+            yield f"    and {len(site.frames) - len(frames):,} further out (--all)"
+    if len(sites) > len(shown):
+        rest = sites[len(shown) :]
+        yield f"  and {blocks_of(rest)} from {len(rest):,} more places (--all)"
 
 
 def _purge(snapshot: Snapshot) -> Iterator[str]:

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hakmem.inspect.findings import share_text
-from hakmem.inspect.model import FULLNESS, ClassTotals, Heap, Snapshot
+from hakmem.inspect.model import FULLNESS, ClassTotals, Frame, Heap, Snapshot
+from hakmem.inspect.text import place
 from hakmem.render import size
 from hakmem.report.parts import (
     Cell,
     Column,
     address,
+    attribute,
     bar,
     bytes_cell,
     count,
@@ -28,6 +30,7 @@ from hakmem.report.parts import (
 HEAPS_MOST = 500
 BLOCKS_MOST = 300
 EVENTS_MOST = 300
+SITES_MOST = 100
 
 STATES = ("live", "cached", "remote", "quarantined", "free")
 STATE_WORDS = {
@@ -242,6 +245,34 @@ def _block(
     kind: str, start: int, usable: int, resident: int | None, state: str
 ) -> tuple[Cell, ...]:
     return (text(kind), address(start), bytes_cell(usable), bytes_cell(resident), text(state))
+
+
+def sites(snapshot: Snapshot) -> str:
+    """Who allocated the guarded blocks that are live, most bytes first."""
+    shown = snapshot.guarded_sites[:SITES_MOST]
+    rows = [
+        [
+            count(site.blocks), bytes_cell(site.bytes),
+            Cell("<br>".join(_frame(frame) for frame in site.frames) or "-", kind="text"),
+        ]
+        for site in shown
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    drawn = table(
+        [Column("blocks"), Column("bytes"), Column("calls, the innermost first", "text",
+                                                   sortable=False)],
+        rows,
+        caption="Who allocated the live guarded blocks",
+        anchor="by-site",
+        is_tall=len(rows) > 5,
+    )  # fmt: skip
+    return drawn + _left_out(len(shown), len(snapshot.guarded_sites), "places")
+
+
+def _frame(frame: Frame) -> str:
+    build = f"build {frame.build_id}" if frame.build_id else ""
+    return f'<span class="mono"{attribute("title", build)}>{safe(place(frame))}</span>'
 
 
 # ---- Everything else
