@@ -21,6 +21,7 @@ from .report import markdown
 from .session import Plan, libraries_unchanged, say, usable_allocators
 from .store import COUNTS, REFUSED, Store
 
+SCHEMA = "hakmem-bench-syscalls/1"
 OPS = 200_000_000
 WARM_OPS = 200_000_000
 RUNS = 5
@@ -99,7 +100,7 @@ def main(options: argparse.Namespace, command: str) -> int:
     text = table(rows)
     kept.text("table.md", f"    {command}\n\n{CASE.about}, after warm-up.\n\n{text}")
     if options.json:
-        print(json.dumps(rows, indent=2))
+        print(json.dumps({"schema": SCHEMA, "rows": rows}, indent=2))
     else:
         print(text)
     return 0 if sound and not failed else 1

@@ -42,6 +42,7 @@ from .store import REFUSED, Store
 from .workshop import build
 
 KIND = "memory"
+SCHEMA = "hakmem-bench-memory/1"
 INTERVAL_S = 0.0005
 # Looks between two at which processes there are: that costs more than a look at their memory.
 LOOKS_A_TREE = 8
@@ -258,7 +259,7 @@ def main(options: argparse.Namespace, command: str) -> int:
     kept.manifest({"state": "complete" if sound else "unsound", **manifest})
     text = tables(rows)
     kept.text("table.md", f"    {command}\n\nKiB.\n\n{text}")
-    print(json.dumps(rows, indent=2) if options.json else text)
+    print(json.dumps({"schema": SCHEMA, "rows": rows}, indent=2) if options.json else text)
     if options.write:
         DOCUMENT.write_text(with_table(DOCUMENT.read_text(), text))
     say(f"rows, manifest and table: {display(kept.folder)}")

@@ -14,6 +14,7 @@ from hakmem.project import find_project
 from harness import identity, peers
 from harness.errors import BenchError
 from harness.report import against, results
+from tests.cli.support import named_json
 
 EVEN = (0.0, 0.004, -0.004, 0.002, -0.002)
 # Every block has a disturbance of its own, which both allocators feel.
@@ -104,7 +105,7 @@ def test_the_comparison_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     rows.append(made_up.row("burst", "glibc", 0, 1e6))
     folder = made_up.write(tmp_path, rows)
     against.main([folder], "hakmem", "glibc", as_json_text=True)
-    found = json.loads(capsys.readouterr().out)
+    found = named_json(capsys.readouterr().out)
     assert (found["schema"], found["of"], found["against"]) == (against.SCHEMA, "hakmem", "glibc")
     assert found["left_out"] == ["burst"]
     (row,) = found["rows"]

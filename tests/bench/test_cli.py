@@ -14,6 +14,7 @@ import pytest
 from hakmem.cli import make_parser
 from harness import cli, setup
 from harness.peers import locate
+from tests.cli.support import named_json
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -38,7 +39,7 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 def test_list_names_everything(bench: Bench) -> None:
     done = bench("list", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = named_json(done.stdout)
     workloads = {each["name"]: each for each in told["workloads"]}
     allocators = {each["name"]: each for each in told["allocators"]}
     assert workloads["tiny_lifo"]["group"] == "synthetic" and workloads["redis"]["group"] == "real"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from harness import long_run, peers, store, strace
 from harness.cases import Case
 from harness.errors import MeasureError
 from harness.peers import Allocator
+from tests.cli.support import named_json
 
 # Asks the kernel for its own pid in every hundredth call of malloc, and twenty times at its start.
 CALLING = """
@@ -149,4 +149,4 @@ def test_unproven_library_is_refused(
     assert long_run.main(asked, "a command") == 1
     told = capsys.readouterr()
     assert "REFUSED impostor" in told.err
-    assert [row["allocator"] for row in json.loads(told.out)] == ["glibc", "floor"]
+    assert [row["allocator"] for row in named_json(told.out)["rows"]] == ["glibc", "floor"]

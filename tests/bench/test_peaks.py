@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from harness import peaks, peers, setup, store
 from harness.errors import BenchError
 from harness.peers import Allocator
+from tests.cli.support import named_json
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -55,7 +55,7 @@ def test_a_row_says_what_its_memory_is_made_of(
     hakmem: Allocator, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert peaks.main(options(tmp_path / "out"), "bench memory") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = named_json(capsys.readouterr().out)["rows"]
     assert rows == store.read_rows(tmp_path / "out")
     own, base = rows
     assert (own["allocator"], base["allocator"]) == (hakmem.name, "glibc")

@@ -14,6 +14,7 @@ import pytest
 
 from harness import measure, peers, proof, startup, verifying
 from harness.errors import BenchError, MeasureError, RefusedError
+from tests.cli.support import named_json
 
 Compile = Callable[..., Path]
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -219,7 +220,7 @@ def test_verify_shows_the_proof_of_this_moment(bench: Bench, without_malloc: Pat
     done = bench("verify", "--allocators", "glibc", "--allocator", f"impostor={without_malloc}",
                  "--json")  # fmt: skip
     assert done.returncode == 1
-    statements = {each["allocator"]: each for each in json.loads(done.stdout)["statements"]}
+    statements = {each["allocator"]: each for each in named_json(done.stdout)["statements"]}
     assert statements["glibc"]["holds"] and not statements["impostor"]["holds"]
     assert "malloc is served by" in statements["impostor"]["why"]
 

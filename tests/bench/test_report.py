@@ -16,6 +16,7 @@ import pytest
 from harness import report
 from harness.errors import BenchError
 from harness.report import cells, compare, facts, plots, results, standing
+from tests.cli.support import named_json
 
 # An HTML element that is never closed.
 VOID = {"meta", "br", "wbr", "hr", "img", "link", "input"}
@@ -267,7 +268,7 @@ def test_a_run_without_hakmem_has_a_subject(tmp_path: Path) -> None:
 
 def test_figures_as_json(tmp_path: Path) -> None:
     found = report.as_json([folder_of(tmp_path, {"hakmem": [12, 12], "glibc": [10, 10]})])
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert named_json(json.dumps(found, allow_nan=False)) == found
     row = found["cases"][0]["allocators"][0]
     assert row["time"]["median"] == 12e6
     assert row["time"]["versus_baseline"]["verdict"] == "slower"
@@ -355,7 +356,7 @@ def test_comparison_of_two_folders(
     assert compare.main(before, after) == status
     assert says in capsys.readouterr().out
     assert compare.main(before, after, as_json_text=True) == status
-    assert json.loads(capsys.readouterr().out)["status"] == status
+    assert named_json(capsys.readouterr().out)["status"] == status
 
 
 def test_a_peer_that_became_slower_is_no_failure(

@@ -18,6 +18,7 @@ import pytest
 
 from harness import identity, peers, soak, soaking, workshop
 from harness.errors import BenchError, MeasureError, RefusedError
+from tests.cli.support import named_json
 from tests.patience import HANG_SECONDS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -347,7 +348,7 @@ def test_the_command_fails_on_a_leak_and_keeps_what_it_saw(built: Path, tmp_path
             "--output", str(folder)]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 1, done.stderr
-    facts = json.loads(done.stdout)
+    facts = named_json(done.stdout)
     assert facts["result"] == soak.FAIL
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["kind"] == "soak" and manifest["soak"] == facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import subprocess
@@ -31,6 +32,14 @@ def library() -> Path:
     if not path.is_file():
         raise pytest.UsageError(f"no library at {path}: run 'make lib' or set HAKMEM_LIBRARY")
     return path
+
+
+def named_json(text: str | bytes) -> dict[str, Any]:
+    """What a verb said with --json: an object that names its schema."""
+    facts = json.loads(text)
+    assert isinstance(facts, dict), text
+    assert re.fullmatch(r"[a-z.-]+/[0-9]+", facts["schema"]), facts["schema"]
+    return facts
 
 
 def core_archive() -> Path:

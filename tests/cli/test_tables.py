@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hakmem.cli import make_parser
 from hakmem.errors import HakmemError
+from hakmem.inspect import jsonform
+from hakmem.manual import read_verbs
 from hakmem.options import read_counters, read_options, read_rows
-from tests.cli.support import HAKMEM, ROOT, call, clean_environment, library
+from tests.cli.support import HAKMEM, ROOT, call, clean_environment, library, named_json
+from tests.inspect.support.synthetic import make_snapshot
 
 OPTIONS = ROOT / "src" / "config" / "options.def"
 COUNTERS = ROOT / "src" / "config" / "counters.def"
+VERBS = read_verbs(make_parser())
 
 
 def test_library_has_exactly_the_options_of_the_table() -> None:
@@ -124,6 +130,44 @@ def test_version() -> None:
     facts = json.loads(call([*HAKMEM, "version", "--json"]).stdout)
     assert facts["schema"] == "hakmem.version/1"
     assert text.startswith(f"hakmem {facts['version']}\n")
+
+
+# What measures has the schemas of its JSON looked at where it is tested: tests/bench, tests/tune.
+MEASURES = {"tune", "soak", "bench"}
+
+
+def test_json_of_every_verb_names_its_schema(tmp_path: Path) -> None:
+    saved = tmp_path / "heap.json"
+    saved.write_text(json.dumps(jsonform.encode(make_snapshot(superslab_count=1), "totals")))
+    with subprocess.Popen(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=clean_environment(LD_PRELOAD=str(library()))
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"ready\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n"
+        words: dict[str, list[str | int | Path]] = {
+            "run": ["--summary-file", tmp_path / "summary", "--library", library(), "--", "true"],
+            "inspect": [process.pid],
+            "diff": [saved, saved],
+            "set": [process.pid, "purge_delay_ms=400"],
+            "top": ["--once", process.pid],
+            "export": [process.pid],
+            "options": [],
+            "doctor": [],
+            "version": [],
+        }
+        said = {}
+        for verb, more in words.items():
+            outcome = call([*HAKMEM, verb, "--json", *map(str, more)])
+            assert outcome.status == 0, outcome.stderr
+            said[verb] = outcome.stdout
+        process.stdin.close()
+    said["run"] = (tmp_path / "summary").read_bytes()
+    assert len({named_json(text)["schema"] for text in said.values()}) == len(words)
+    verbs = [verb for verb in VERBS if any("--json" in each.flags for each in verb.options)]
+    assert {verb.name.split()[0] for verb in verbs} == words.keys() | MEASURES
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hakmem.project import find_project
 from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import read
 from hakmem.watch import is_alive
-from tests.cli.support import HAKMEM, Outcome, call, clean_environment, library
+from tests.cli.support import HAKMEM, Outcome, call, clean_environment, library, named_json
 from tests.inspect.support.targets import preloaded
 from tests.patience import HANG_SECONDS
 
@@ -53,7 +53,7 @@ def test_a_better_table_is_found(demand_program: Path, tmp_path: Path) -> None:
         "--goal", "memory", "--runs", 5, "-o", "a.profile", "--json", *command, cwd=tmp_path
     )
     assert done.status in (0, EXIT_NOT_BETTER), done.stderr
-    facts = json.loads(done.stdout)
+    facts = named_json(done.stdout)
     assert facts["schema"] == "hakmem.tune/1"
     recording = facts["recording"]
     assert recording["exact_sizes"] is True
