@@ -170,6 +170,14 @@ A program that runs with more rights than its user ignores these variables.
 """
 
 MANUAL_TAIL = """\
+.PP
+The command itself heeds these.
+.TP
+.B NO_COLOR
+Anything but an empty text: no colours.
+.TP
+.B FORCE_COLOR
+Anything but 0 and an empty text: colours where the output is no terminal, too. NO_COLOR wins.
 .SH SEE ALSO
 .BR malloc (3),
 .BR ld.so (8)

@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -322,6 +323,22 @@ def test_own_operators_are_not_called_another_malloc() -> None:
         ([report(*GOOD, *own)], [image(12, "/bin/static", "/bin/p")]),
     ):
         assert another in render.summary_text(summarise(reports, images), ENDED, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "said"),
+    [
+        ("fast", {}, "--mode lean for less memory, --json for every process; hakmem options for"),
+        ("lean", {"wall_s": 60.0}, "every process; while it runs: hakmem top, inspect, report"),
+        ("fast", {"code": -11}, "hakmem inspect CORE shows the heap in the core file"),
+        ("fast", {"code": -9}, "hakmem options for more"),
+    ],
+)
+def test_what_to_try_next(mode: str, changes: dict[str, Any], said: str) -> None:
+    ended = replace(ENDED, **changes)
+    facts = summarise([replace(report(*GOOD), mode=mode)], [], ended)
+    *_, last = render.summary_text(facts, ended, PLAIN).splitlines()
+    assert last.split()[0] == "next" and said in last
 
 
 def test_long_lists_of_problems_are_cut() -> None:

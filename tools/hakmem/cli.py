@@ -40,6 +40,7 @@ examples:
   hakmem options                           list what can be set
   hakmem doctor                            check this machine
 
+NO_COLOR=1: no colours; FORCE_COLOR=1: colours where the output is no terminal, too.
 `hakmem VERB --help` has more. Without this tool: LD_PRELOAD=/path/to/libhakmem.so program
 """
 

@@ -21,6 +21,10 @@ VERSION_SCHEMA = "hakmem.version/1"
 
 LIST_MAX = 6
 LABEL_WIDTH = 11
+# A program that takes so long can be looked at while it runs.
+LOOKED_AT_S = 5.0
+# Whose default is a core file, of those that a program is likely to end by.
+CORE_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGQUIT", "SIGSYS")
 OS_CALL_PREFIX = "os_"
 BOOK_NAMES = (
     ("refills", "refills"),
@@ -233,7 +237,7 @@ def summary_text(facts: RunFacts, ended: Ended, style: Style) -> str:
         rows.append(("note", _unreported_line(facts.unreported_children)))
     own = dict.fromkeys(line for process in facts.processes for line in _own_lines(process))
     rows.extend(("note", line) for line in list(own)[:LIST_MAX])
-    rows.append(("next", _hint(facts)))
+    rows.append(("next", _hint(facts, ended)))
     lines = [f"hakmem: {headline(facts, style)}"]
     lines.extend(f"  {style.faint(label.ljust(LABEL_WIDTH))} {text}" for label, text in rows)
     return "\n".join(lines) + "\n"
@@ -247,16 +251,19 @@ def _own_lines(process: ProcessFacts) -> Iterable[str]:
         yield f"{bundled.module} has {bundled}"
 
 
-def _hint(facts: RunFacts) -> str:
+def _hint(facts: RunFacts, ended: Ended) -> str:
     if facts.verdict is not Verdict.ACTIVE:
         return "hakmem doctor checks this machine; run --json lists every module and symbol"
+    if ended.signal_name in CORE_SIGNALS:
+        return "hakmem inspect CORE shows the heap in the core file, hakmem report CORE draws it"
     mode = facts.processes[0].report.mode
     python = any(_program(process.report.exe).startswith("python") for process in facts.processes)
     if python and not os.environ.get("PYTHONMALLOC"):
         return "python3 serves small objects itself: with PYTHONMALLOC=malloc, hakmem serves all"
-    if mode == "fast":
-        return "run --mode lean for less memory, --json for every process; hakmem options for more"
-    return "run --mode fast to compare, --json for every process; hakmem options for more"
+    other = "lean for less memory" if mode == "fast" else "fast to compare"
+    is_long = ended.wall_s >= LOOKED_AT_S
+    more = "while it runs: hakmem top, inspect, report" if is_long else "hakmem options for more"
+    return f"run --mode {other}, --json for every process; {more}"
 
 
 def _process_json(process: ProcessFacts) -> Json:

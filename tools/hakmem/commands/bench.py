@@ -23,6 +23,47 @@ Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2
 3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
 """
 FOLDERS = "of several the later replace whole rows of the first"
+# Of the verbs below it.
+EXAMPLES_OF = {
+    "list": """\
+  hakmem bench list
+  hakmem bench list --json | jq -r '.allocators[] | select(.installed) | .name'
+""",
+    "compare": """\
+  hakmem bench compare bench/results/before bench/results/after
+  hakmem bench compare bench/results/A --against jemalloc --metric cpu
+""",
+    "verify": """\
+  hakmem bench verify                              each allocator, by a short run now
+  hakmem bench verify bench/results/A --json
+""",
+    "report": """\
+  hakmem bench report bench/results/A --html report.html
+  hakmem bench report bench/results/A bench/results/again --baseline glibc
+""",
+    "scorecard": """\
+  hakmem bench scorecard                           of the newest full matrix
+  hakmem bench scorecard bench/results/A bench/results/again
+""",
+    "syscalls": """\
+  hakmem bench syscalls --allocators hakmem,glibc
+  hakmem bench syscalls --json | jq '.rows[] | [.allocator, .calls_total]'
+""",
+    "startup": """\
+  hakmem bench startup --allocators hakmem,glibc --runs 15 --starts 100
+""",
+    "memory": """\
+  hakmem bench memory --workloads redis --allocators hakmem
+  hakmem bench memory --json | jq '.rows[] | [.case, .peak_rss_bytes]'
+""",
+    "profiles": """\
+  hakmem bench profiles postgres --runs 21         one of them, in 21 pairs
+  hakmem bench profiles --metric wall
+""",
+    "setup": """\
+  hakmem bench setup                               as root, for packages of Debian
+""",
+}
 
 
 def _number(text: str) -> int:
@@ -106,7 +147,13 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", dest="verb")
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:
-        found = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        found = verbs.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=f"examples:\n{EXAMPLES_OF[name]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         found.set_defaults(run=run, parser=found)
         return found
 
