@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import shutil
@@ -19,6 +20,7 @@ from tests.inspect.support.targets import (
     await_ready,
     compile_program,
     inspect,
+    preloaded,
     running,
 )
 
@@ -43,11 +45,14 @@ def resident_of_files(pid: int) -> dict[tuple[int, str], int | None]:
 
 
 def test_a_look_leaves_the_files_of_a_process_as_they_are(truth: Path, tmp_path: Path) -> None:
-    with running([truth, "4", "3000", tmp_path / "blocks"]) as process:
+    """Of which it also reads the headers, to say who allocated guarded blocks."""
+    environment = preloaded(HAKMEM_GUARD_SAMPLE="100")
+    with running([truth, "4", "3000", tmp_path / "blocks"], environment) as process:
         await_ready(process)
         before = resident_of_files(process.pid)
         done = inspect("--json", "--blocks", "--events", process.pid)
         assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["guarded_sites"] != []
         assert sum(size or 0 for (_, name), size in before.items() if "hakmem" in name) > 0
         assert resident_of_files(process.pid) == before
 
