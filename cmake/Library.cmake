@@ -114,11 +114,13 @@ target_link_libraries(hakmem_archive_objects PRIVATE hakmem_flags)
 set(archive_objects ${objects} $<TARGET_OBJECTS:hakmem_archive_objects>)
 set(whole_object ${PROJECT_BINARY_DIR}/static/hakmem.o)
 set(global_names ${PROJECT_BINARY_DIR}/static/global_names.txt)
+# With the words that the compiler was named with: CC="ccache gcc", CC="clang --target=...".
+separate_arguments(compiler_words UNIX_COMMAND "${CMAKE_C_COMPILER_ARG1}")
 add_custom_command(
   OUTPUT ${whole_object}
   COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
-  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole_object} ${archive_objects}
+  COMMAND ${CMAKE_C_COMPILER} ${compiler_words} -r -nostdlib -o ${whole_object} ${archive_objects}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}
   DEPENDS hakmem_objects hakmem_c_names hakmem_archive_objects ${archive_objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake

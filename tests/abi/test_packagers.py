@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,25 @@ def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> N
     assert (linked.returncode, linked.stderr) == (0, "")
     shown = run("/bin/true", LD_PRELOAD=str(library), HAKMEM_VERBOSE="1")
     assert shown.startswith("hakmem: ")
+
+
+def bring_objects(build: Path, destination: Path) -> None:
+    """What was compiled in a build directory, into one that is configured and has nothing yet."""
+    for compiled in build.glob("CMakeFiles/hakmem*.dir/**/*.o"):
+        copy = destination / compiled.relative_to(build)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(compiled, copy)
+
+
+def test_archive_is_made_by_a_compiler_of_two_words(build: Path, tmp_path: Path) -> None:
+    """As in CC="ccache gcc"."""
+    launcher = tmp_path / "launcher"
+    launcher.write_text('#!/bin/sh\ncase $1 in -*) exit 1 ;; esac\nexec "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+    configure(ROOT, tmp_path, f"-DCMAKE_C_COMPILER={launcher};{CC}")
+    bring_objects(build, tmp_path)
+    run("make", "-C", tmp_path, "-f", "CMakeFiles/hakmem_static.dir/build.make", "static/hakmem.o")
+    assert " T malloc\n" in run("nm", tmp_path / "static/hakmem.o")
 
 
 def levels(build: Path) -> set[str]:
