@@ -85,6 +85,11 @@ if(HAKMEM_LINKER_INSERTS)
 endif()
 set(CMAKE_EXE_LINKER_FLAGS "${exe_linker_flags}")
 
+# A linker makes its file anew at its start: one that was killed would leave a part, newer than its sources, and who starts a
+# program meanwhile would find one.
+string(REPLACE "-o <TARGET>" "-o <TARGET>.new" CMAKE_C_CREATE_SHARED_LIBRARY "${CMAKE_C_CREATE_SHARED_LIBRARY}")
+list(APPEND CMAKE_C_CREATE_SHARED_LIBRARY "<CMAKE_COMMAND> -E rename <TARGET>.new <TARGET>")
+
 add_library(hakmem SHARED ${objects} ${cxx_objects_shared} ${hakmem_shared_sources})
 target_link_libraries(hakmem PRIVATE $<BUILD_INTERFACE:hakmem_flags> ${CMAKE_DL_LIBS})
 set_target_properties(hakmem PROPERTIES

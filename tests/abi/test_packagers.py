@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +79,8 @@ def test_code_is_laid_out(packaged: Path) -> None:
 def test_loads_whatever_linked_it(linker: str, build: Path, tmp_path: Path) -> None:
     """With the options that configuring for it chose."""
     configure(ROOT, tmp_path, f"-DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld={linker}")
-    command = shlex.split((tmp_path / "CMakeFiles/hakmem.dir/link.txt").read_text(encoding="utf-8"))
+    link = (tmp_path / "CMakeFiles/hakmem.dir/link.txt").read_text(encoding="utf-8")
+    command = shlex.split(link.splitlines()[0])
     library = tmp_path / "libhakmem.so"
     command[command.index("-o") + 1] = str(library)
     # With the objects that were built already.
@@ -104,6 +107,39 @@ def test_archive_is_made_by_a_compiler_of_two_words(build: Path, tmp_path: Path)
     bring_objects(build, tmp_path)
     run("make", "-C", tmp_path, "-f", "CMakeFiles/hakmem_static.dir/build.make", "static/hakmem.o")
     assert " T malloc\n" in run("nm", tmp_path / "static/hakmem.o")
+
+
+# Leaves a part of what it was to link, and make is killed with it, so that nobody removes that.
+KILLED_LINKER = """#!/bin/sh
+"$@" || exit
+[ -e "$0.kill" ] || exit 0
+while [ "$1" != -o ]; do shift; done
+truncate --size=20000 "$2"
+kill -KILL 0
+"""
+
+
+def test_a_library_whose_linker_was_killed_is_linked_again(build: Path, tmp_path: Path) -> None:
+    """And meanwhile it is the one of before."""
+    launcher, kill = tmp_path / "launcher", tmp_path / "launcher.kill"
+    launcher.write_text(KILLED_LINKER, encoding="utf-8")
+    launcher.chmod(0o755)
+    configure(ROOT, tmp_path, f"-DCMAKE_C_LINKER_LAUNCHER={launcher}")
+    bring_objects(build, tmp_path)
+    library = tmp_path / "libhakmem.so"
+    command = ("make", "-C", tmp_path, "-f", "CMakeFiles/hakmem.dir/build.make", library.name)
+    run(*command)
+    before = library.stat()
+    next(tmp_path.glob("CMakeFiles/hakmem.dir/**/*.o")).touch()
+    kill.touch()
+    killed = subprocess.run(command, capture_output=True, start_new_session=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert os.path.samestat(library.stat(), before)
+    assert library.stat().st_size == before.st_size
+    kill.unlink()
+    run(*command)
+    assert library.stat().st_size == before.st_size
+    assert not os.path.samestat(library.stat(), before)
 
 
 def levels(build: Path) -> set[str]:

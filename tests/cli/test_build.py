@@ -86,6 +86,26 @@ def test_builds_again_when_a_source_appears_or_goes(tree: Path) -> None:
     assert build_count(tree) == 3
 
 
+def test_builds_again_what_was_changed_while_it_was_built(tree: Path) -> None:
+    makefile = (tree / "Makefile").read_text(encoding="utf-8")
+    edited = makefile.replace("echo .", "mkdir edited && touch src/base/base.h; echo .")
+    assert edited != makefile
+    (tree / "Makefile").write_text(edited, encoding="utf-8")
+    run_in(tree, "--", "true")
+    assert "building" in run_in(tree, "--", "true").stderr
+    assert run_in(tree, "--quiet", "--", "true").stderr == ""
+    assert build_count(tree) == 2
+
+
+def test_what_make_has_built_since_is_not_built_again(tree: Path) -> None:
+    run_in(tree, "--", "true")
+    time.sleep(0.01)
+    (tree / "src" / "base" / "base.h").touch()
+    assert call(["make", "-C", tree, "lib"]).status == 0
+    assert run_in(tree, "--quiet", "--", "true").stderr == ""
+    assert build_count(tree) == 2
+
+
 def test_a_link_to_nothing_among_the_sources_is_no_error(tree: Path) -> None:
     """As Emacs makes one beside a file that it has open."""
     (tree / "src" / "base" / ".#base.h").symlink_to("user@host.1234:1")

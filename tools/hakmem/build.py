@@ -78,16 +78,30 @@ def newest_source(project: Project) -> float:
 
 
 def _stamp(project: Project) -> Path:
-    # The library alone does not tell: a source it does not depend on leaves it as it is.
+    """Made with the library that it tells of; its own time is when that build began.
+
+    The library alone does not tell: a source it does not depend on leaves it as it is, and one
+    that was changed while it was built is not in it.
+    """
     return project.build / "hakmem-run.stamp"
 
 
+def _write_stamp(project: Project, started: float) -> None:
+    stamp = _stamp(project)
+    stamp.write_text(str(project.library.stat().st_mtime_ns), encoding="ascii")
+    os.utime(stamp, (started, started))
+
+
 def is_current(project: Project) -> bool:
-    if not project.library.is_file():
+    try:
+        library = project.library.stat()
+    except OSError:
         return False
-    built = project.library.stat().st_mtime
-    if _stamp(project).is_file():
-        built = max(built, _stamp(project).stat().st_mtime)
+    built = library.st_mtime
+    with suppress(OSError):
+        # Another one was built since by something else, as `make lib`.
+        if _stamp(project).read_text(encoding="ascii") == str(library.st_mtime_ns):
+            built = _stamp(project).stat().st_mtime
     return built >= newest_source(project)
 
 
@@ -112,9 +126,7 @@ def ensure_library(project: Project) -> Path:
         if not is_current(project):
             started = time.time()
             _build(project)
-            stamp = _stamp(project)
-            stamp.touch()
-            os.utime(stamp, (started, started))
+            _write_stamp(project, started)
     return project.library
 
 
