@@ -78,10 +78,11 @@ list(TRANSFORM ordinary_functions REPLACE "^(unlikely\\.|startup\\.|exit\\.)?(.+
 list(JOIN ordinary_texts "\n" ordinary_texts)
 list(JOIN ordinary_constants "\n" ordinary_constants)
 configure_file(cmake/layout.ld.in ${layout} @ONLY)
-check_linker_flag(C -Wl,-T,${layout} HAKMEM_LINKER_INSERTS)
+# Files by --for-linker=, since a comma in the name of a directory would end what -Wl passes on.
+check_linker_flag(C --for-linker=--script=${layout} HAKMEM_LINKER_INSERTS)
 set(hakmem_layout "")
 if(HAKMEM_LINKER_INSERTS)
-  set(hakmem_layout -Wl,-T,${layout})
+  set(hakmem_layout --for-linker=--script=${layout})
 endif()
 set(CMAKE_EXE_LINKER_FLAGS "${exe_linker_flags}")
 
@@ -101,9 +102,9 @@ set_target_properties(hakmem PROPERTIES
 target_link_options(hakmem PRIVATE
   # libgcc finds the unwind tables by which stacks are walked, without its shared library (docs/decisions/0008-stacks.md).
   -static-libgcc
-  -Wl,--version-script=${exports_map}
+  --for-linker=--version-script=${exports_map}
   # The operators call malloc directly, not through the PLT, and one another as the process has them.
-  -Wl,-Bsymbolic-functions -Wl,--dynamic-list=${replaceable}
+  -Wl,-Bsymbolic-functions --for-linker=--dynamic-list=${replaceable}
   -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1
   # A malloc can never be unloaded: blocks and thread-exit hooks outlive dlclose.
   -Wl,-z,nodelete

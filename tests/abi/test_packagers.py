@@ -142,6 +142,16 @@ def test_a_library_whose_linker_was_killed_is_linked_again(build: Path, tmp_path
     assert not os.path.samestat(library.stat(), before)
 
 
+def test_a_comma_in_the_name_of_a_directory_ends_no_option(build: Path, tmp_path: Path) -> None:
+    tree, below = tmp_path / "tree, or link", tmp_path / "build, too"
+    tree.symlink_to(ROOT)
+    configure(tree, below)
+    bring_objects(build, below)
+    command = ("make", "-C", below, "-f", "CMakeFiles/hakmem.dir/build.make", "libhakmem.so")
+    run(*command)
+    assert ".text_untouched" in run("size", "-A", below / "libhakmem.so")
+
+
 def levels(build: Path) -> set[str]:
     """The levels that the files of the library are optimised at; "" for none."""
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
