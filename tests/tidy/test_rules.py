@@ -205,6 +205,16 @@ def test_files_that_git_ignores_are_not_looked_at(tmp_path: Path) -> None:
     assert [f.path for f in find(tmp_path, {"other/x.c": '#include "y.c"\n'})] == ["other/x.c"]
 
 
+def test_what_git_refuses_is_said_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree of another user's, as root in a container has one."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(SystemExit, match=rf"(?s)^tidy: git lists no .* {tmp_path}: .*safe\.dir"):
+        Tree(tmp_path)
+
+
 @pytest.fixture
 def styled(tmp_path: Path) -> Path:
     """A small tree that passes all style checks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +35,10 @@ class Tree:
     def _list(self) -> Iterator[str]:
         if (self.root / ".git").exists():
             command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-            listed = subprocess.run(
-                command, cwd=self.root, check=True, capture_output=True, text=True
-            )
+            listed = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
+            if listed.returncode != 0:
+                # As of a tree of another user's, with what to do about it.
+                sys.exit(f"tidy: git lists no files of {self.root}: {listed.stderr.strip()}")
             names = [name for name in listed.stdout.split("\0") if name]
         else:
             names = [str(path.relative_to(self.root)) for path in self.root.rglob("*")]
