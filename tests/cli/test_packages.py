@@ -182,20 +182,47 @@ def test_who_may_not_install_is_told_who_may(tree: Path, monkeypatch: pytest.Mon
 
 def test_a_reader_wants_no_more_than_its_list(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[str] = []
-    monkeypatch.setattr(os, "execv", lambda python, words: executed.append(str(python)))
+    monkeypatch.setattr(os, "execve", lambda python, *_: executed.append(str(python)))
     environment.enter(Project(tree))
     assert executed == [str(tree / "build" / "venv" / "bin" / "python")]
     assert not (tree / "build" / "venv" / "bin" / "pip.log").exists()
 
 
-def test_a_module_goes_on_in_the_folder_of_packages() -> None:
-    """`python3 -m hakmem` outside of it, which is executed again in it."""
-    outside = sys._base_executable  # type: ignore[attr-defined]
+def test_what_is_for_the_users_python_is_kept_from_another(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONHOME of another version's, with which it would not start; programs have it again."""
+    handed: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "execve", lambda python, words, variables: handed.append(variables))
+    monkeypatch.setenv("PYTHONHOME", "/opt/python3.99")
+    environment.enter(Project(tree))
+    assert "PYTHONHOME" not in handed[0]
+    monkeypatch.setattr(os, "environ", handed[0])
+    monkeypatch.setattr(sys, "prefix", str(tree / "build" / "venv"))
+    environment.enter(Project(tree))
+    assert os.environ["PYTHONHOME"] == "/opt/python3.99"
+    assert not any(name.startswith("HAKMEM_KEPT") for name in os.environ)
+
+
+def outside(*words: str) -> tuple[int, str]:
+    """`python3 -m hakmem` outside of the folder of packages, which is executed again in it: the
+    status and what it says."""
+    python = sys._base_executable  # type: ignore[attr-defined]
     done = subprocess.run(
-        [outside, "-m", "hakmem", "inspect", "99999999"],
+        [python, *words, "-m", "hakmem", "inspect", "99999999"],
         cwd=ROOT / "tools",
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
     )
-    assert (done.returncode, done.stderr) == (2, "hakmem: there is no process 99999999\n")
+    return done.returncode, done.stderr
+
+
+def test_a_module_goes_on_in_the_folder_of_packages() -> None:
+    assert outside() == (2, "hakmem: there is no process 99999999\n")
+
+
+def test_a_python_that_looks_for_no_packages_is_not_started_for_ever() -> None:
+    status, said = outside("-S")
+    assert status == 2
+    assert said.endswith("build/venv: not by python3 -S\n") and said.count("\n") == 1

@@ -13,6 +13,9 @@ from hakmem import interruption
 from hakmem.errors import HakmemError, UsageError
 from hakmem.project import Project
 
+# Python's own variable is for the Python that the user calls, which may be of another version than
+# the one of build/venv; programs that hakmem starts get it back.
+HOME, KEPT_HOME = "PYTHONHOME", "HAKMEM_KEPT_PYTHONHOME"
 READER, DEVELOPER = ("requirements.txt",), ("requirements.txt", "requirements-dev.txt")
 
 
@@ -33,11 +36,18 @@ def enter(project: Project, lists: Sequence[str] = READER) -> None:
         # What all of these verbs need, and what tells of a Ctrl-C as of a damaged installation.
         with interruption.at_once():
             import numpy  # noqa: F401
+        if KEPT_HOME in os.environ:
+            os.environ[HOME] = os.environ.pop(KEPT_HOME)
         return
     python = folder / "bin" / "python"
+    if sys.executable == str(python):
+        raise UsageError(f"{python} does not look for packages in {folder}: not by python3 -S")
+    environment = dict(os.environ)
+    if HOME in environment:
+        environment[KEPT_HOME] = environment.pop(HOME)
     try:
         # Not by sys.argv: of `python3 -m hakmem` that has a file, and not what it was found by.
-        os.execv(python, [str(python), *sys.orig_argv[1:]])
+        os.execve(python, [str(python), *sys.orig_argv[1:]], environment)
     except OSError as error:
         raise HakmemError(f"{python}: {error.strerror}") from error
 
