@@ -52,19 +52,21 @@ def test_the_readers_list_has_what_the_verbs_import() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A tree whose build/venv has the reader's packages, and a pip that writes down its words."""
-    scripts, programs = tmp_path / "scripts", tmp_path / "build" / "venv" / "bin"
-    programs.mkdir(parents=True)
+    """A tree whose build/venv has the reader's packages, and a Python that notes its words."""
+    tree = tmp_path / "tree"
+    scripts, folder = tree / "scripts", tree / "build" / "venv"
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
     shutil.copytree(ROOT / "scripts", scripts)
-    shutil.copy(scripts / READER, programs.parent / READER)
-    for name in ("python", "pip"):
-        (programs / name).write_text('#!/bin/sh\necho "$@" >> "$0.log"\n', encoding="utf-8")
-        (programs / name).chmod(0o755)
-    return tmp_path
+    shutil.copy(scripts / READER, folder / READER)
+    python.write_text('#!/bin/sh\necho "$@" >> "$0.log"\n', encoding="utf-8")
+    python.chmod(0o755)
+    (folder / "pyvenv.cfg").write_text(f"command = x -m venv {folder}\n", encoding="utf-8")
+    return tree
 
 
 def test_setup_brings_what_is_missing(tree: Path) -> None:
-    log = tree / "build" / "venv" / "bin" / "pip.log"
+    log = tree / "build" / "venv" / "bin" / "python.log"
 
     def setup(option: str) -> None:
         subprocess.run([tree / "scripts" / "setup", option], check=True, timeout=HANG_SECONDS)
@@ -73,6 +75,7 @@ def test_setup_brings_what_is_missing(tree: Path) -> None:
     assert not log.exists()
     setup("--python")
     (line,) = log.read_text(encoding="utf-8").splitlines()
+    assert line.startswith("-m pip install ")
     assert line.endswith(f"--requirement scripts/{DEVELOPER}")
     setup("--python")
     assert len(log.read_text(encoding="utf-8").splitlines()) == 1
@@ -185,7 +188,31 @@ def test_a_reader_wants_no_more_than_its_list(tree: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "execve", lambda python, *_: executed.append(str(python)))
     environment.enter(Project(tree))
     assert executed == [str(tree / "build" / "venv" / "bin" / "python")]
-    assert not (tree / "build" / "venv" / "bin" / "pip.log").exists()
+    assert not (tree / "build" / "venv" / "bin" / "python.log").exists()
+
+
+@pytest.mark.parametrize("what", ["moved", "another Python"])
+def test_packages_of_another_place_or_python_are_installed_anew(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    executed: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda python, *_: executed.append(str(python)))
+    (tree / "scripts" / READER).write_text("# none\n", encoding="utf-8")
+    shutil.copy(tree / "scripts" / READER, tree / "build" / "venv" / READER)
+    if what == "moved":
+        tree = tree.rename(tree.with_name("moved"))
+    python = tree / "build" / "venv" / "bin" / "python"
+    if what == "another Python":
+        python.rename(python.with_name("python4"))
+        python.symlink_to("python4")
+    environment.enter(Project(tree))
+    assert executed == [str(python)]
+    done = subprocess.run([python, "-m", "pip", "-V"], capture_output=True, text=True)
+    assert f" from {python.parents[1]}/" in done.stdout
+    # The new one stays.
+    made = python.lstat()
+    environment.enter(Project(tree))
+    assert os.path.samestat(python.lstat(), made)
 
 
 def test_what_is_for_the_users_python_is_kept_from_another(

@@ -53,12 +53,21 @@ def enter(project: Project, lists: Sequence[str] = READER) -> None:
 
 
 def _is_installed(project: Project, folder: Path, name: str) -> bool:
-    wanted, there = project.root / "scripts" / name, folder / name
     try:
-        is_same = filecmp.cmp(wanted, there, shallow=False)
+        is_same = filecmp.cmp(project.root / "scripts" / name, folder / name, shallow=False)
+        return is_same and _is_whole(folder)
     except OSError:
         return False
-    return is_same and (folder / "bin" / "python").exists()
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether it is where it was made, and of the same Python, as scripts/setup looks."""
+    python = folder / "bin" / "python"
+    text = (folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="surrogateescape")
+    noted = dict(line.partition(" = ")[::2] for line in text.splitlines())
+    is_here = noted.get("command", "").endswith(f" -m venv {folder.resolve()}")
+    is_same = not python.is_symlink() or noted.get("executable") == str(python.resolve())
+    return is_here and is_same and python.exists()
 
 
 def _install(project: Project, folder: Path, lists: Sequence[str]) -> None:
