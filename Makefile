@@ -20,7 +20,10 @@ clang_without = ^([^a]|a[^b])
 # One test more than processors: some of them wait.
 TESTS_AT_ONCE = $$(( $(JOBS) + 1 ))
 
-configure = cmake --preset $(1) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
+# What was configured in another place, before the tree was moved or in a container, is configured anew.
+fresh = $$(tree=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null); \
+    [ -z "$$tree" ] || [ "$$tree" -ef . ] || echo --fresh)
+configure = cmake --preset $(1) $(fresh) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
     echo "make: scripts/setup installs what building needs (Debian packages in scripts/packages.txt)" >&2; exit 1; }
 build = cmake --build build/$(1) --parallel $(JOBS) $(2)
 ctest = ctest --test-dir build/$(1) --output-on-failure --no-tests=error $(2)

@@ -181,6 +181,34 @@ def test_refused_program_is_refused_before_anything_is_built(tree: Path) -> None
     assert build_count(tree) == 0
 
 
+def test_a_tree_that_was_moved_is_configured_anew(tmp_path: Path) -> None:
+    """And only then: what is built stays otherwise."""
+    root, moved = copy_tree(tmp_path / "tree"), tmp_path / "moved"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    cmake = f'#!/bin/sh\n[ "$1" = --build ] || exec {shutil.which("cmake")} "$@"\n'
+    (tools / "cmake").write_text(cmake, encoding="utf-8")
+    (tools / "cmake").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+
+    def configure(tree: Path) -> None:
+        outcome = call(["make", "-C", tree, "lib"], environment=clean_environment(PATH=path))
+        assert outcome.status == 0, outcome.stderr
+        cache = (tree / "build/release/CMakeCache.txt").read_text(encoding="utf-8")
+        assert f"CMAKE_HOME_DIRECTORY:INTERNAL={tree}\n" in cache
+
+    configure(root)
+    built = root / "build/release/CMakeFiles/built.o"
+    built.touch()
+    configure(root)
+    assert built.exists()
+    root.rename(moved)
+    configure(moved)
+    # A copy, while there is the tree of before.
+    shutil.copytree(moved, root)
+    configure(root)
+
+
 def test_fresh_tree_builds_and_runs(tmp_path: Path) -> None:
     """The real build, from sources alone, through the one command."""
     root = copy_tree(tmp_path / "fresh")
