@@ -172,15 +172,19 @@ uninstall: export install_destination = $(DESTDIR)
 
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)
-	@cmake --install build/release --prefix "$$install_prefix"
+	@umask 022; cmake --install build/release --prefix "$$install_prefix"
 
 .PHONY: uninstall
 uninstall: ## Remove what install put there (prefix=, DESTDIR=)
-	@for name in 'lib/libhakmem.*' lib/cmake/hakmem lib/pkgconfig/hakmem.pc include/hakmem.h include/hakmem_inspect.h \
+	@lib=$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' build/release/CMakeCache.txt 2>/dev/null); \
+	case $${lib:=lib} in /*) lib=$$install_destination$$lib ;; *) lib=$$install_destination$$install_prefix/$$lib ;; esac; \
+	rm -rf "$$lib"/libhakmem.* "$$lib/cmake/hakmem" "$$lib/pkgconfig/hakmem.pc"; \
+	for name in include/hakmem.h include/hakmem_inspect.h \
 	    share/hakmem share/doc/hakmem share/man/man1/hakmem.1 share/man/man3/hakmem.3; do \
-	    rm -rf "$$install_destination$$install_prefix"/$$name; \
+	    rm -rf "$$install_destination$$install_prefix/$$name"; \
 	done
 
+# The rest that it keeps is of scripts/setup: the lock, and what the next one ends for one that was killed.
 .PHONY: clean
 clean: ## Remove everything that was built (keeps build/venv)
-	@find build -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +
+	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name setup.stay_off ! -name .setup.lock -exec rm -rf {} +

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -205,16 +206,22 @@ def test_installed_files(prefix: Path) -> None:
     } <= installed
 
 
+def tree_of(build: Path, folder: Path) -> Path:
+    """A tree with this build directory, for the goals of its Makefile that need nothing else."""
+    tree = folder / "tree"
+    (tree / "build").mkdir(parents=True)
+    (tree / "build/release").symlink_to(build)
+    shutil.copy(ROOT / "Makefile", tree)
+    return tree
+
+
 @pytest.mark.parametrize("directory", ["my stage", "a'b $(false) *", "plain"])
 @pytest.mark.parametrize("prefix_given", ["/usr/local", "/opt/also here", ""])
 def test_uninstall_removes_what_install_brought_and_nothing_else(
     build: Path, tmp_path: Path, directory: str, prefix_given: str
 ) -> None:
     """Whatever the directories are called: a space in a name is no end of it."""
-    tree = tmp_path / "tree"
-    (tree / "build").mkdir(parents=True)
-    (tree / "build/release").symlink_to(build)
-    shutil.copy(ROOT / "Makefile", tree)
+    tree = tree_of(build, tmp_path)
     stage = tmp_path / directory
     kept = [tmp_path / "my/file", tmp_path / "a", tree / "stage/file", tree / "here/file"]
     kept += [stage / prefix_given.strip("/") / "lib/libother.so", stage / "opt/also/file"]
@@ -235,6 +242,38 @@ def test_uninstall_removes_what_install_brought_and_nothing_else(
     assert root / "lib/libhakmem.so.0" in installed
     assert all(path.is_relative_to(root) for path in installed)
     assert make("uninstall") == before
+
+
+@pytest.mark.parametrize("libdir", ["lib64", "/opt/also lib"])
+def test_others_can_read_what_is_installed_and_it_goes_from_any_directory(
+    build: Path, tmp_path: Path, libdir: str
+) -> None:
+    """Also by a root whose files nobody else may read; Fedora's libraries are in lib64."""
+    other, stage = tmp_path / "other", tmp_path / "stage"
+    run("cmake", "-S", ROOT, "-B", other, f"-DCMAKE_C_COMPILER={CC}",
+        f"-DCMAKE_CXX_COMPILER={CXX}", f"-DCMAKE_INSTALL_LIBDIR={libdir}")  # fmt: skip
+    for built in build.glob("libhakmem.*"):
+        shutil.copy(built, other, follow_symlinks=False)
+    make = ("make", "-C", tree_of(other, tmp_path), "-o", "lib", f"DESTDIR={stage}")
+    umask = os.umask(0o077)
+    try:
+        run(*make, "install")
+    finally:
+        os.umask(umask)
+    folder = stage / "usr/local" / libdir if libdir == "lib64" else stage / libdir.strip("/")
+    assert (folder / "libhakmem.so.0").exists()
+    assert all(path.stat().st_mode & 0o055 == 0o055 for path in stage.rglob("*") if path.is_dir())
+    run(*make, "uninstall")
+    assert not [path for path in stage.rglob("*") if not path.is_dir()]
+
+
+def test_clean_leaves_what_a_killed_setup_has_to_end(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path, tmp_path)
+    kept = ("venv", "setup.stay_off", ".setup.lock")
+    for name in (*kept, "other.log"):
+        (tree / "build" / name).touch()
+    run("make", "-C", tree, "clean")
+    assert {path.name for path in (tree / "build").iterdir()} == set(kept)
 
 
 def test_installed_files_name_no_build_path(prefix: Path, build: Path) -> None:
