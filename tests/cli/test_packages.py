@@ -92,10 +92,10 @@ STAND_INS = {
         done""",
     "sudo": """
         echo "$@" >>"$LOG"
+        [ -z "$REFUSED" ] || exit 1
         case "$*" in
             *"apt-get install"*) eval "$APT_GET" ;;
             *policy-rc.d) exec "$@" ;;
-            true) exit "${SUDO:-0}" ;;
         esac""",
 }
 SERVERS = ("nginx", "redis-server", "postgresql-15")
@@ -106,7 +106,7 @@ class Installation:
 
     def __init__(self, tree: Path) -> None:
         self.tree, self.log = tree, tree / "sudo.log"
-        self.policy, self.tools = tree / "policy-rc.d", tree / "tools"
+        self.policy, self.tools, self.said = tree / "policy-rc.d", tree / "tools", ""
         setup = tree / "scripts" / "setup"
         text = setup.read_text(encoding="utf-8")
         assert text.count("=/usr/sbin/policy-rc.d\n") == 1
@@ -117,14 +117,16 @@ class Installation:
             (self.tools / name).chmod(0o755)
 
     def run(self, apt_get: str, *, lacking: Sequence[str] = (), **environment: str) -> int:
-        """The status; apt-get does this."""
+        """The status, and in `said` what it says; apt-get does this."""
         self.log.write_text("", encoding="utf-8")
-        return subprocess.run(
+        done = subprocess.run(
             [self.tree / "scripts" / "setup"],
             env={**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}", "APT_GET": apt_get,
                  "LOG": str(self.log), "LACKING": " ".join(lacking), **environment},
-            check=False, capture_output=True, timeout=HANG_SECONDS,
-        ).returncode  # fmt: skip
+            check=False, capture_output=True, text=True, timeout=HANG_SECONDS,
+        )  # fmt: skip
+        self.said = done.stderr
+        return done.returncode
 
     def asked(self) -> list[str]:
         return self.log.read_text(encoding="utf-8").splitlines()
@@ -162,7 +164,7 @@ def test_servers_of_a_killed_setup_are_switched_off_by_the_next(tree: Path) -> N
     policy = made.policy.read_text(encoding="utf-8")
     assert "exit 101" in policy and made.switched_off() == set()
     # Who gives no password is asked again.
-    assert made.run("true", SUDO="1") == 0
+    assert made.run("true", REFUSED="1") == 0
     assert made.switched_off() == set()
     made.policy.write_text(policy, encoding="utf-8")
     assert made.run("true") == 0
@@ -172,6 +174,13 @@ def test_servers_of_a_killed_setup_are_switched_off_by_the_next(tree: Path) -> N
         made.policy.write_text(text, encoding="utf-8")
         assert made.run("true", lacking=SERVERS) == 0
         assert made.policy.read_text(encoding="utf-8") == text
+
+
+def test_whom_sudo_refuses_is_told_what_root_has_to_do(tree: Path) -> None:
+    made = Installation(tree)
+    assert made.run("true", lacking=["groff-base"], REFUSED="1") == 1
+    assert made.said.endswith("scripts/setup: as root: apt-get install groff-base\n")
+    assert made.asked() == ["true"]
 
 
 def test_who_may_not_install_is_told_who_may(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
