@@ -157,8 +157,9 @@ def test_servers_stay_off_however_their_installation_ends(
 
 
 def test_servers_of_a_killed_setup_are_switched_off_by_the_next(tree: Path) -> None:
-    """And its policy, by which no server of the system would start for good, goes as well; not
-    while another set-up is at work, nor one that is not of scripts/setup."""
+    """And its policy, by which no server of the system would start for good, goes as well, also
+    where another process has its number by now; not while another set-up is at work, nor one that
+    is not of scripts/setup."""
     made = Installation(tree)
     assert made.run("kill -KILL $PPID", lacking=SERVERS) == -signal.SIGKILL
     policy = made.policy.read_text(encoding="utf-8")
@@ -166,11 +167,21 @@ def test_servers_of_a_killed_setup_are_switched_off_by_the_next(tree: Path) -> N
     # Who gives no password is asked again.
     assert made.run("true", REFUSED="1") == 0
     assert made.switched_off() == set()
-    made.policy.write_text(policy, encoding="utf-8")
     assert made.run("true") == 0
     assert made.switched_off() == SWITCHED_OFF
     assert not made.policy.exists()
-    for text in ("#!/bin/sh\nexit 101\n", re.sub(r"process \d+", f"process {os.getpid()}", policy)):
+    begun = int(re.findall(r"process \d+ (\d+)\n", policy)[0])
+
+    def policy_of(start: int) -> str:
+        """As this process, which has started so many ticks after the boot, would have left it."""
+        return re.sub(r"process .*", f"process {os.getpid()} {start}", policy)
+
+    start = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()[19])
+    assert start < begun
+    made.policy.write_text(policy_of(begun), encoding="utf-8")
+    assert made.run("true") == 0
+    assert not made.policy.exists()
+    for text in ("#!/bin/sh\nexit 101\n", policy_of(start)):
         made.policy.write_text(text, encoding="utf-8")
         assert made.run("true", lacking=SERVERS) == 0
         assert made.policy.read_text(encoding="utf-8") == text
