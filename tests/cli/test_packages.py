@@ -113,8 +113,11 @@ class Installation:
         setup.write_text(text.replace("/usr/sbin/policy-rc.d", str(self.policy)), encoding="utf-8")
         self.tools.mkdir()
         for name, script in STAND_INS.items():
-            (self.tools / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-            (self.tools / name).chmod(0o755)
+            self.stand_in(name, script)
+
+    def stand_in(self, name: str, script: str) -> None:
+        (self.tools / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (self.tools / name).chmod(0o755)
 
     def run(self, apt_get: str, *, lacking: Sequence[str] = (), **environment: str) -> int:
         """The status, and in `said` what it says; apt-get does this."""
@@ -192,6 +195,17 @@ def test_whom_sudo_refuses_is_told_what_root_has_to_do(tree: Path) -> None:
     assert made.run("true", lacking=["groff-base"], REFUSED="1") == 1
     assert made.said.endswith("scripts/setup: as root: apt-get install groff-base\n")
     assert made.asked() == ["true"]
+
+
+def test_what_root_makes_is_the_owners_of_the_tree(tree: Path) -> None:
+    made = Installation(tree)
+    made.stand_in("id", "echo 0")
+    made.stand_in("chown", 'echo "$PWD" "$@" >>"$LOG"')
+    assert made.run("true") == 0
+    assert made.asked() == [
+        f"{tree} -h --reference=. build build/.setup.lock build/setup.*",
+        f"{tree} -hR --reference=. build/venv",
+    ]
 
 
 def test_who_may_not_install_is_told_who_may(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
