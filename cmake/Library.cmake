@@ -126,8 +126,9 @@ add_custom_command(
   OUTPUT ${whole_object}
   COMMAND ${CMAKE_COMMAND} -DMAP=${exports_map} -DSTATIC_NAMES=${static_names} -DOUT=${global_names}
     -P ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
-  COMMAND ${CMAKE_C_COMPILER} ${compiler_words} -r -nostdlib -o ${whole_object} ${archive_objects}
-  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}
+  COMMAND ${CMAKE_C_COMPILER} ${compiler_words} -r -nostdlib -o ${whole_object}.new ${archive_objects}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbols=${global_names} --weaken-symbol=_Zd[la]P* ${whole_object}.new
+  COMMAND ${CMAKE_COMMAND} -E rename ${whole_object}.new ${whole_object}
   DEPENDS hakmem_objects hakmem_c_names hakmem_archive_objects ${archive_objects} ${exports_map} ${static_names}
     ${PROJECT_SOURCE_DIR}/cmake/GlobalNames.cmake
   COMMAND_EXPAND_LISTS VERBATIM)

@@ -118,6 +118,11 @@ truncate --size=20000 "$2"
 kill -KILL 0
 """
 
+KILLED_OBJCOPY = """#!/bin/sh
+[ ! -e "$0.kill" ] || kill -KILL 0
+exec objcopy "$@"
+"""
+
 
 def test_a_library_whose_linker_was_killed_is_linked_again(build: Path, tmp_path: Path) -> None:
     """And meanwhile it is the one of before."""
@@ -140,6 +145,24 @@ def test_a_library_whose_linker_was_killed_is_linked_again(build: Path, tmp_path
     run(*command)
     assert library.stat().st_size == before.st_size
     assert not os.path.samestat(library.stat(), before)
+
+
+def test_an_object_of_the_archive_is_whole_or_not_there(build: Path, tmp_path: Path) -> None:
+    """Killed before its names are local, it would clash with a program's."""
+    objcopy, kill = tmp_path / "objcopy", tmp_path / "objcopy.kill"
+    objcopy.write_text(KILLED_OBJCOPY, encoding="utf-8")
+    objcopy.chmod(0o755)
+    configure(ROOT, tmp_path, f"-DCMAKE_OBJCOPY={objcopy}")
+    bring_objects(build, tmp_path)
+    whole = "static/hakmem.o"
+    command = ("make", "-C", tmp_path, "-f", "CMakeFiles/hakmem_static.dir/build.make", whole)
+    kill.touch()
+    killed = subprocess.run(command, capture_output=True, start_new_session=True)
+    assert killed.returncode == -signal.SIGKILL
+    kill.unlink()
+    run(*command)
+    shown = run("nm", tmp_path / whole)
+    assert " T malloc\n" in shown and " T slab_" not in shown
 
 
 def test_a_comma_in_the_name_of_a_directory_ends_no_option(build: Path, tmp_path: Path) -> None:
