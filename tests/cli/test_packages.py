@@ -262,7 +262,7 @@ def test_what_is_for_the_users_python_is_kept_from_another(
     monkeypatch.setattr(sys, "prefix", str(tree / "build" / "venv"))
     environment.enter(Project(tree))
     assert os.environ["PYTHONHOME"] == "/opt/python3.99"
-    assert not any(name.startswith("HAKMEM_KEPT") for name in os.environ)
+    assert not any("KEPT" in name for name in os.environ)
 
 
 def outside(*words: str) -> tuple[int, str]:

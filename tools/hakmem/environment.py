@@ -15,7 +15,7 @@ from hakmem.project import Project
 
 # Python's own variable is for the Python that the user calls, which may be of another version than
 # the one of build/venv; programs that hakmem starts get it back.
-HOME, KEPT_HOME = "PYTHONHOME", "HAKMEM_KEPT_PYTHONHOME"
+HOME, KEPT_HOME = "PYTHONHOME", "PYTHONHOME_KEPT_BY_HAKMEM"
 READER, DEVELOPER = ("requirements.txt",), ("requirements.txt", "requirements-dev.txt")
 
 
