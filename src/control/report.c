@@ -379,9 +379,10 @@ static bool enter(void) {
     return atomic_exchange_acquire(&report.busy, 1) == 0;
 }
 
-// The other writer looks at all heaps, which takes milliseconds where there are many, and its processor may be another's meanwhile.
+// The other writer looks at all heaps, which takes milliseconds where there are many, and its processor may be another's meanwhile: for
+// seconds, where hundreds of threads share one.
 // It may also sit in a thread that will never run again.
-#define FINISH_WAIT_MS 1000
+#define FINISH_WAIT_MS 5000
 // Where the clock stands still: a filter refuses it, or another library has one of its own.
 #define FINISH_YIELDS_MOST 1000000
 
