@@ -312,7 +312,7 @@ void cache_empty(struct thread_cache *cache);
 // Sends every call the slow way, or no longer.
 void cache_divert(struct thread_cache *cache, bool diverted);
 
-// Forgets all blocks: see fork in lifecycle.c.
+// Forgets all blocks: see fork.c.
 void cache_forget(struct thread_cache *cache);
 
 // Blocks of a class in the magazine. For another thread's cache: a guess that is never torn.

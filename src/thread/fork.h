@@ -1,4 +1,4 @@
-// What pthread_atfork is given: see lifecycle.c.
+// What pthread_atfork is given: see fork.c.
 #pragma once
 
 #include "base/atomic.h"

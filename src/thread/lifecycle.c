@@ -7,18 +7,13 @@
 #include "base/check.h"
 #include "config/options.h"
 #include "config/profile.h"
-#include "heap/guarded.h"
-#include "heap/guarded_report.h"
-#include "heap/huge.h"
 #include "heap/misuse.h"
 #include "heap/slab.h"
 #include "heap/slack.h"
 #include "os/events.h"
 #include "os/file.h"
 #include "os/os.h"
-#include "space/huge_pages.h"
 #include "space/metadata.h"
-#include "thread/fork.h"
 #include "thread/holder.h"
 #include "thread/knobs.h"
 #include "thread/migration.h"
@@ -332,14 +327,14 @@ struct thread_cache *lifecycle_attach_to_free(void) {
 // Of glibc: true while the process never had a second thread.
 extern char __libc_single_threaded __attribute__((weak));
 
-static bool is_single_threaded(void) {
+bool lifecycle_is_single_threaded(void) {
     return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
 
 bool lifecycle_has_caches(void) {
     lock_acquire(&registry.lock);
     // Beside other threads (the library was loaded late) the first cache may be one's that forks do not wait for.
-    const bool has_caches = registry.last_id > LATE_HEAP_ID || !is_single_threaded();
+    const bool has_caches = registry.last_id > LATE_HEAP_ID || !lifecycle_is_single_threaded();
     lock_release(&registry.lock);
     return has_caches;
 }
@@ -565,133 +560,29 @@ size_t lifecycle_check(void) {
     return check.violations;
 }
 
-// ---- fork ----
-//
-// The forking thread takes every lock, in rank order, so that the child's copy of each structure is
-// whole. Magazines are their threads' alone and under no lock: the kernel copies
-// pages one after another while other threads run, so the child may find the pointer without the
-// slot it points behind. The child therefore forgets the magazines of the threads it has lost; their
-// blocks, a cache's worth each, stay in use there for good. Those of caches that keep blocks are covered by the registry's
-// lock: the child has them as they were.
+// ---- The part of fork.c ----
 
-struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
-_Atomic(uintptr_t) fork_registrar;  // relaxed: see fork.h
-
-// How many those are, as far as the copies of the magazines tell. Written in a child's only thread, before it goes on.
+// Blocks of orphans (fork.c), as far as the copies of the magazines tell. Written in a child's only thread, before it goes on.
 static uint64_t lost_blocks[SIZE_CLASS_COUNT];
 
 uint64_t lifecycle_lost_blocks(uint64_t class_index) {
     return lost_blocks[class_index];
 }
 
-// Of glibc: the lock of its list of streams. fork takes it once all handlers have run, and threads allocate under it, or wait under it for a
-// stream in which another one allocates. So it comes before all locks of the heap. It may be taken several times.
-extern void _IO_list_lock(void) __attribute__((weak));
-extern void _IO_list_unlock(void) __attribute__((weak));
-extern void _IO_list_resetlock(void) __attribute__((weak));
-
-// The thread that has it for a fork, and how often: a handler of another library may fork itself. Relaxed: changed under it, and a
-// thread only looks for itself, which it wrote itself. Pairs with nothing.
-static _Atomic(uintptr_t) streams_owner;
-static _Atomic(uint32_t) streams_locked;
-
-static bool has_streams(void) {
-    return atomic_load_relaxed(&streams_owner) == os_thread_pointer();
-}
-
-// Not while another thread ends the process: that one's handler of SIGABRT may open a stream, and what it has of the heap's locks it never gives
-// back.
-static void lock_streams(void) {
-    if (&_IO_list_lock == NULL || &_IO_list_unlock == NULL || &_IO_list_resetlock == NULL ||
-        lock_others_abort()) {
-        return;
-    }
-    _IO_list_lock();
-    if (unlikely(lock_others_abort())) {
-        _IO_list_unlock();
-        return;
-    }
-    atomic_store_relaxed(&streams_owner, os_thread_pointer());
-    atomic_bump_owned(&streams_locked, 1u);
-}
-
-static void unlock_streams(void) {
-    if (has_streams()) {
-        atomic_bump_owned(&streams_locked, (uint32_t)-1);
-        if (atomic_load_relaxed(&streams_locked) == 0) {
-            atomic_store_relaxed(&streams_owner, 0);
-        }
-        _IO_list_unlock();
-    }
-}
-
-// In the child. glibc makes it anew as well, where it knew of a second thread before all handlers.
-static void reset_streams(void) {
-    if (has_streams()) {
-        atomic_store_relaxed(&streams_locked, 0);
-        atomic_store_relaxed(&streams_owner, 0);
-        _IO_list_resetlock();
-    }
-}
-
-// While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
-static bool fork_locked;
-
-// Forks that began in handlers of one that has the locks: these stay that one's. Written by the thread that has them.
-static uint32_t forks_within;
-
-void fork_prepare(void) {
-    if (unlikely(lock_passes_for_fork())) {
-        forks_within++;
-        return;
-    }
-    huge_pages_fork();
-    // A handler may have interrupted the start as well, which the thread goes on with in the child.
-    if (is_single_threaded() || unlikely(lifecycle_is_starting())) {
-        return;
-    }
-    lifecycle_start();
-    lock_streams();
-    lock_acquire(&fork_handlers_lock);
-    huge_fork_lock();
+void lifecycle_fork_lock(void) {
     lock_acquire(&registry.lock);
     lock_acquire(&shared_late_heap.lock);
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         lock_acquire(&cache->heap.lock);
     }
-    guarded_fork_lock();
-    arena_fork_lock();
-    page_map_fork_lock();
-    metadata_fork_lock();
-    fork_locked = true;
-    lock_fork_begin();
 }
 
-static void unlock_all(void) {
-    lock_fork_end();
-    fork_locked = false;
-    metadata_fork_unlock();
-    page_map_fork_unlock();
-    arena_fork_unlock();
-    guarded_fork_unlock();
+void lifecycle_fork_unlock(void) {
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         lock_release(&cache->heap.lock);
     }
     lock_release(&shared_late_heap.lock);
     lock_release(&registry.lock);
-    huge_fork_unlock();
-    lock_release(&fork_handlers_lock);
-}
-
-void fork_parent(void) {
-    if (unlikely(lock_passes_for_fork()) && forks_within != 0) {
-        forks_within--;
-        return;
-    }
-    if (fork_locked) {
-        unlock_all();
-    }
-    unlock_streams();
 }
 
 static void count_lost(const struct thread_cache *cache) {
@@ -700,21 +591,7 @@ static void count_lost(const struct thread_cache *cache) {
     }
 }
 
-bool fork_child(void) {
-    forks_within = 0;
-    // Another one's registration was not under way: fork_handlers_lock.
-    atomic_store_relaxed(&fork_registrar, 0);
-    if (cache_is_real(thread_cache)) {
-        thread_cache->thread_id = os_thread_id();
-        thread_cache->process_id = (uint32_t)os_process_id();
-        // Its processor time begins at 0.
-        knobs_call(&knobs_hooks.thread_start, thread_cache);
-    }
-    lock_abort_fork_child();
-    reset_streams();
-    if (!fork_locked) {
-        return false;
-    }
+void lifecycle_fork_child(void) {
     for (struct thread_cache *cache = lifecycle_caches(); cache != NULL; cache = cache->next_all) {
         if (cache != thread_cache && atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
             count_lost(cache);
@@ -727,10 +604,4 @@ bool fork_child(void) {
         }
     }
     capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes + registry.kept_bytes);
-    arena_fork_child();
-    huge_fork_child();
-    guarded_report_fork_child();
-    research_fork_child();
-    unlock_all();
-    return true;
 }

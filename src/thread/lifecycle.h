@@ -62,6 +62,9 @@ struct thread_cache *lifecycle_attach_to_free(void);
 // Whether a thread has or had a cache, or may be about to get one: there is a second thread.
 bool lifecycle_has_caches(void);
 
+// Whether the process never had a second thread, as far as the C library tells.
+bool lifecycle_is_single_threaded(void);
+
 // Called whenever a thread got a cache, in that thread, where somebody defines it. May allocate.
 void lifecycle_attached(void) __attribute__((weak));
 
@@ -92,3 +95,8 @@ void lifecycle_detach(void);
 // held.
 void lifecycle_empty_kept(void);
 void lifecycle_empty_overdue(uint64_t now_ms);
+
+// The locks of the registry and of all heaps. In the child, while it has them: caches of threads that it has not are orphans.
+void lifecycle_fork_lock(void);
+void lifecycle_fork_unlock(void);
+void lifecycle_fork_child(void);

@@ -1,5 +1,5 @@
 /* fork takes every lock, in rank order, and releases them all in parent and child (fork_prepare() and
- * unlock_all() in src/thread/lifecycle.c). Two locks stand for all: a heap's, and the arena's, taken
+ * unlock_all() in src/thread/fork.c). Two locks stand for all: a heap's, and the arena's, taken
  * inside it. Another fork handler of the forking thread allocates while they are held, and passes
  * through (lock_fork_owner); a second thread forks as well; a third allocates. In the child, which has
  * the forking thread only, allocation works and what each lock guards is whole.
