@@ -73,6 +73,11 @@ void heap_note_again(struct heap *heap, const struct run *slab) {
 #define LOOK_COST_BYTES (4 * KIB)
 #define BLOCK_COST_BYTES 8
 
+// Whether this call is no visit that a budget bounds: the heap's own thread, or who wants all there is.
+static bool is_unbounded(const struct heap *heap) {
+    return heap->budget_bytes > HEAP_BUDGET_SELDOM;
+}
+
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
     // It asks again for what was given back before, which does not count; unless a former run may have left memory there, or the
@@ -190,7 +195,7 @@ static uint64_t part_of_flush(const struct heap *heap) {
 
 // The part of the walk that this call does.
 static size_t go_excess_walk(struct heap *heap, uint64_t rest_bytes) {
-    if (heap->budget_bytes <= HEAP_BUDGET_SELDOM) {
+    if (!is_unbounded(heap)) {
         return purge_sparse_slabs(heap, rest_bytes);
     }
     const size_t budget_bytes = heap->budget_bytes;
@@ -206,7 +211,7 @@ static size_t go_excess_walk(struct heap *heap, uint64_t rest_bytes) {
 // wait for, leave it to the next free.
 SLOW_PATH static void trim_runs(const struct heap *heap) {
     const uint64_t most = option_live(excess_bytes);
-    if (heap->budget_bytes > HEAP_BUDGET_ALL / 2) {
+    if (is_unbounded(heap)) {
         arena_trim(most - least_u64(heap->loose_bytes - most / 2, most / 2));
     }
 }
@@ -284,7 +289,7 @@ static bool round_begin(struct heap *heap, bool now, bool early) {
 // What the system refused is tried again by who gives everything back, and by rounds at the option's delay once the system takes
 // something.
 static bool is_worth_a_try(const struct heap *heap, const struct run *slab) {
-    const bool gives_all = heap->round.now && heap->budget_bytes > HEAP_BUDGET_SELDOM;
+    const bool gives_all = heap->round.now && is_unbounded(heap);
     return likely(slab->purge_age != SLAB_PURGE_REFUSED) ||
            (!heap->round.early && (gives_all || !purge_is_refused()));
 }
@@ -314,8 +319,8 @@ static size_t round_visit(struct heap *heap, struct run *slab) {
 // visitor's, unless more is asked for.
 static size_t purge_round(struct heap *heap, bool now, bool early) {
     struct slab_round *round = &heap->round;
-    const bool has_all = heap->budget_bytes > HEAP_BUDGET_SELDOM;
-    if (heap_round_is_over(heap) || has_all || round->now != now || (!early && round->early)) {
+    if (heap_round_is_over(heap) || is_unbounded(heap) || round->now != now ||
+        (!early && round->early)) {
         if (!round_begin(heap, now, early)) {
             return 0;
         }

@@ -21,10 +21,14 @@
 // The only table.
 #define table huge_table_state
 
+static size_t pages_of(size_t bytes) {
+    return align_up(bytes, PAGE_BYTES) >> PAGE_SHIFT;
+}
+
 // A live block, of whose pages those of the first `entered_bytes` are in the page map already.
 static void make_live(struct huge *huge, size_t entered_bytes) {
-    const size_t entered = align_up(entered_bytes, PAGE_BYTES) >> PAGE_SHIFT;
-    const size_t pages = align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t entered = pages_of(entered_bytes);
+    const size_t pages = pages_of(huge->usable_bytes);
     huge_move_to(huge, HUGE_LIVE);
     table.live_bytes += huge->mapped_bytes;
     table.live_count++;
@@ -32,9 +36,6 @@ static void make_live(struct huge *huge, size_t entered_bytes) {
     page_map_set(huge->start + entered * PAGE_BYTES, pages - entered,
                  page_entry(huge->number, PAGE_KIND_HUGE));
 }
-
-// Beyond so many blocks the page behind one is left accessible: as arena_take() does.
-#define HUGE_GUARDS_MOST 8192
 
 static size_t guard_bytes(void) {
     return options.guard_gaps ? PAGE_BYTES : 0;
@@ -55,20 +56,14 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
     whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes + guard;
     block_pages_map(huge, asks);
-    if (guard != 0 && table.live_count < HUGE_GUARDS_MOST) {
-        os_guard(start + usable_bytes, guard);
-    }
     return true;
 }
 
-static size_t guard_bytes_of(const struct huge *huge) {
-    return huge->mapped_bytes - huge->usable_bytes;
-}
-
-// Behind a live block that has one; what the system refuses is only weaker.
+// Behind a live block that has one; what the system refuses is only weaker. Where more than ARENA_GUARDS_MOST
+// have one, no further page is made inaccessible: as arena_take() does.
 static void set_guard(const struct huge *huge) {
-    const size_t guard = guard_bytes_of(huge);
-    if (guard != 0 && table.live_count <= HUGE_GUARDS_MOST) {
+    const size_t guard = huge_guard_bytes(huge);
+    if (guard != 0 && table.live_count <= ARENA_GUARDS_MOST) {
         os_guard((void *)(huge->start + huge->usable_bytes), guard);
     }
 }
@@ -76,7 +71,7 @@ static void set_guard(const struct huge *huge) {
 // The mapping of `huge` now has `usable_bytes`, and its guard if it has one; its start may have changed. The lock is held; the page map has
 // entries for the first `entered_bytes`, and no others: who grows a block of gigabytes page by page enters each page once.
 static void settle(struct huge *huge, size_t usable_bytes, size_t entered_bytes) {
-    huge->mapped_bytes = usable_bytes + guard_bytes_of(huge);
+    huge->mapped_bytes = usable_bytes + huge_guard_bytes(huge);
     whole_store(&huge->usable_bytes, usable_bytes);
     table.live_count--;  // make_live counts it again
     make_live(huge, entered_bytes);
@@ -106,7 +101,7 @@ static void unlock_and_make_room(void) {
 static bool grow_in_place(struct huge *huge, size_t usable_bytes) {
     const uintptr_t piece = huge_last_piece(huge);
     const size_t before = huge->usable_bytes;
-    const size_t guard = guard_bytes_of(huge);
+    const size_t guard = huge_guard_bytes(huge);
     if (!page_map_cover(huge->start, usable_bytes) ||
         (guard != 0 && !os_commit((void *)(huge->start + before), guard))) {
         return false;
@@ -201,7 +196,7 @@ static bool cover_likely_places(const struct huge *huge, size_t usable_bytes) {
 // Behind the place that a block has moved to, if it has one. Refused, the old one stays as addresses alone: a mapping that nobody may
 // touch is not to be kept for a block.
 static void take_guard_along(const struct huge *huge, uintptr_t old_guard) {
-    const size_t guard = guard_bytes_of(huge);
+    const size_t guard = huge_guard_bytes(huge);
     if (guard != 0) {
         set_guard(huge);
         os_unmap((void *)old_guard, guard);
@@ -212,13 +207,13 @@ static void take_guard_along(const struct huge *huge, uintptr_t old_guard) {
 SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
     const uintptr_t old_guard = huge->start + before;
-    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t pages = pages_of(before);
     if (huge->seam_count != 0 || !cover_likely_places(huge, usable_bytes)) {
         return false;
     }
     page_map_clear(huge->start, pages);
     const uintptr_t start = (uintptr_t)os_move_anywhere(
-        (void *)huge->start, before, usable_bytes + guard_bytes_of(huge), PAGE_BYTES);
+        (void *)huge->start, before, usable_bytes + huge_guard_bytes(huge), PAGE_BYTES);
     if (start == 0) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
         return false;
@@ -240,7 +235,7 @@ SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
 static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
     const size_t before = huge->usable_bytes;
     const uintptr_t old_guard = huge->start + before;
-    const size_t mapped_bytes = usable_bytes + guard_bytes_of(huge);
+    const size_t mapped_bytes = usable_bytes + huge_guard_bytes(huge);
     // Page tables of huge pages move as a whole only there.
     const size_t alignment =
         block_pages_alignment(usable_bytes, asks || huge->asked != HUGE_ASKED_NOT);
@@ -255,7 +250,7 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
         return page_map_flat == NULL && grow_anywhere(huge, usable_bytes);
     }
     // The old entries go first: once the pages have moved, the old addresses may be anybody's.
-    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t pages = pages_of(before);
     page_map_clear(huge->start, pages);
     if (!move_first_piece(huge, (uintptr_t)destination, mapped_bytes)) {
         page_map_set(huge->start, pages, page_entry(huge->number, PAGE_KIND_HUGE));
@@ -273,8 +268,8 @@ static bool grow_by_moving(struct huge *huge, size_t usable_bytes, bool asks) {
 static void shrink(struct huge *huge, size_t usable_bytes) {
     const size_t before = huge->usable_bytes;
     const uint8_t seam_count = huge->seam_count;
-    const size_t kept_pages = align_up(usable_bytes, PAGE_BYTES) >> PAGE_SHIFT;
-    const size_t pages = align_up(before, PAGE_BYTES) >> PAGE_SHIFT;
+    const size_t kept_pages = pages_of(usable_bytes);
+    const size_t pages = pages_of(before);
     const uintptr_t tail = huge->start + kept_pages * PAGE_BYTES;
     // The entries go first: once the tail is unmapped, its addresses may be anybody's.
     page_map_clear(tail, pages - kept_pages);
@@ -353,6 +348,7 @@ static struct huge *take_new(size_t usable_bytes, size_t alignment, bool clean,
         return NULL;
     }
     make_live(huge, 0);
+    set_guard(huge);
     *filled_bytes = clean ? 0 : kept_fill(huge, 0);
     if (*filled_bytes != 0) {
         count_event(COUNTER_huge_reuses, 1);
@@ -433,7 +429,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
         page_map_unclaim(address, entry);
         return false;
     }
-    page_map_clear(huge->start, align_up(huge->usable_bytes, PAGE_BYTES) >> PAGE_SHIFT);
+    page_map_clear(huge->start, pages_of(huge->usable_bytes));
     count_event(COUNTER_huge_frees, 1);
     event_record(EVENT_huge_free, huge->start, huge->usable_bytes);
     const uint64_t now_ms = os_clock_ms();
@@ -486,7 +482,7 @@ bool huge_resize(struct huge *huge, size_t bytes) {
     if (usable_bytes == huge->usable_bytes) {
         return true;
     }
-    if (usable_bytes < huge->usable_bytes && guard_bytes_of(huge) != 0) {
+    if (usable_bytes < huge->usable_bytes && huge_guard_bytes(huge) != 0) {
         return shrink_before_guard(huge, usable_bytes);
     }
     bool done = true;

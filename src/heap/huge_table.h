@@ -133,6 +133,11 @@ static inline void huge_note_time(uint64_t now_ms) {
 // What the system refused to unmap is kept again, as if it were freed now: it is not tried again until then.
 void huge_keep_again(struct huge *huge);
 
+// Of the guard behind the block, or 0: it has none.
+static inline size_t huge_guard_bytes(const struct huge *huge) {
+    return huge->mapped_bytes - huge->usable_bytes;
+}
+
 static inline uintptr_t huge_last_piece(const struct huge *huge) {
     return huge->seam_count == 0 ? huge->start : huge->seams[huge->seam_count - 1];
 }

@@ -20,10 +20,6 @@
 // into, and each costs four calls and a look at all.
 #define REFUSED_MOVES_MOST 4
 
-static bool has_guard(const struct huge *huge) {
-    return huge->mapped_bytes != huge->usable_bytes;
-}
-
 // The end of a kept mapping is no longer its own.
 static void shorten(struct huge *huge, size_t bytes) {
     huge_count_kept(huge, -(int64_t)bytes);
@@ -38,7 +34,7 @@ static void shorten(struct huge *huge, size_t bytes) {
 
 // What lies behind `bytes`, a multiple of PAGE_BYTES, becomes a kept mapping of its own.
 static bool cut(struct huge *huge, size_t bytes) {
-    struct huge *rest = has_guard(huge) ? NULL : huge_unused();
+    struct huge *rest = huge_guard_bytes(huge) != 0 ? NULL : huge_unused();
     if (rest == NULL) {
         return false;
     }
@@ -107,7 +103,8 @@ static struct huge *find_source(size_t bytes) {
     for (struct list *link = head->next; link != head && looks < KEPT_MOST;
          link = link->next, looks++) {
         struct huge *huge = CONTAINER_OF(link, struct huge, link);
-        if (has_guard(huge) || huge->immovable || huge->usable_bytes < MOVED_BYTES_MIN) {
+        if (huge_guard_bytes(huge) != 0 || huge->immovable ||
+            huge->usable_bytes < MOVED_BYTES_MIN) {
             continue;
         }
         const bool serves = huge->usable_bytes >= bytes;

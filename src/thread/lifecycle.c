@@ -403,8 +403,6 @@ void lifecycle_detach(void) {
 
 // Caches that a tick empties; the next one goes on. All of it together is the work of a slow path.
 #define OVERDUE_CACHES 8
-// What may go to the system of each meanwhile, as in a visit to an idle heap.
-#define EMPTYING_BYTES (8 * MIB)
 
 // Whether it was given back at that time, or before the clock went back.
 static bool is_kept_since(const struct thread_cache *cache, uint64_t before_ms) {
@@ -449,7 +447,8 @@ static bool empty_one(uint64_t before_ms, bool is_overdue) {
     if (cache == NULL) {
         return false;
     }
-    set_budget(&cache->heap, EMPTYING_BYTES);
+    // As in a visit to an idle heap.
+    set_budget(&cache->heap, HEAP_BUDGET_SELDOM);
     cache_empty(cache);
     set_budget(&cache->heap, HEAP_BUDGET_ALL);
     lock_acquire(&registry.lock);
