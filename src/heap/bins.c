@@ -39,14 +39,20 @@ static void leave(struct heap *heap, struct run *slab) {
     bin_of(heap, slab)->slab_count--;
 }
 
-static void join(struct heap *heap, struct run *slab) {
+// The slab is the heap's, and on none of its lists yet.
+static void admit(struct heap *heap, struct run *slab) {
     slab->heap_id = heap->id;
     // What a former run left in it is given back although no block of it ever came back.
     heap->put_since_purge |= slab_is_for_rounds(slab);
     heap->put_since_early |= slab_is_for_rounds(slab);
+    heap->keeps_refused |= slab->purge_age == SLAB_PURGE_REFUSED;
     heap_count_in(heap, slab);
-    add_empty(heap, slab);
     bin_of(heap, slab)->slab_count++;
+}
+
+static void join(struct heap *heap, struct run *slab) {
+    admit(heap, slab);
+    add_empty(heap, slab);
 }
 
 static void destroy_slab(struct heap *heap, struct run *slab) {
@@ -310,18 +316,12 @@ bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index) {
         leave(from, slab);
         join(to, slab);
     } else {
-        struct bin *target = bin_of(to, slab);
         heap_uncount(from, slab);
         bin_unlink(from, slab);
         bin_of(from, slab)->slab_count--;
-        slab->heap_id = to->id;
-        heap_count_in(to, slab);
-        list_push_front(&target->partial, &slab->bin_link);
-        target->slab_count++;
+        admit(to, slab);
+        list_push_front(&bin_of(to, slab)->partial, &slab->bin_link);
     }
-    to->put_since_purge |= slab_is_for_rounds(slab);
-    to->put_since_early |= slab_is_for_rounds(slab);
-    to->keeps_refused |= slab->purge_age == SLAB_PURGE_REFUSED;
     atomic_store_relaxed(&slab->heap, to);
     heap_tell_bytes(from);
     heap_tell_bytes(to);

@@ -60,10 +60,15 @@ static inline unsigned slab_words(const struct run *slab) {
     return (slab->block_count + 63u) / 64u;
 }
 
+// Blocks of a word of the bitmaps: 64, but in the last one.
+static inline unsigned slab_word_count(const struct run *slab, unsigned word) {
+    const unsigned left = slab->block_count - word * 64u;
+    return left < 64 ? left : 64;
+}
+
 // The bits of a word that stand for blocks: all but those behind the last one.
 static inline uint64_t slab_word_blocks(const struct run *slab, unsigned word) {
-    const unsigned left = slab->block_count - word * 64u;
-    return bit_range(0, left < 64 ? left : 64);
+    return bit_range(0, slab_word_count(slab, word));
 }
 
 // Bytes of a bitmap in metadata: each begins on a cache line of its own, but for those of at most half a line, which
@@ -117,8 +122,7 @@ struct slab_word {
 
 static inline struct slab_word slab_word(const struct run *slab, unsigned word) {
     const struct size_class *size_class = &size_classes[slab->class_index];
-    const unsigned left = slab->block_count - word * 64u;
-    const unsigned count = left < 64 ? left : 64;
+    const unsigned count = slab_word_count(slab, word);
     return (struct slab_word){
         .start = slab->start + (uintptr_t)word * 64 * size_class->block_bytes,
         .bytes = count * size_class->block_bytes,

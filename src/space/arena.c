@@ -98,7 +98,6 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
         return NULL;
     }
     const uint64_t new_pages = bit_count(superslab->zero & bit_range(place, span));
-    runs_delay_needed(&arena_state.delay, new_pages * PAGE_BYTES);
     const bool is_first = superslab_is_spare(superslab);
     if (unlikely(is_first)) {
         huge_pages_advise(superslab, &arena_state.all, arena_state.superslab_count);
@@ -178,7 +177,6 @@ bool arena_extend(struct run *run, unsigned page_count) {
     const bool is_free = (superslab->free & mask) == mask;
     if (is_free) {
         const uint64_t new_pages = bit_count(superslab->zero & mask);
-        runs_delay_needed(&arena_state.delay, new_pages * PAGE_BYTES);
         arena_claim_pages(superslab, mask);
         arena_count_used(more, new_pages);
         run->page_count = (uint8_t)page_count;

@@ -55,6 +55,7 @@ static MIDDLE_PATH void count_room_wanted(uint64_t new_pages) {
 
 void arena_count_used(uint64_t pages, uint64_t new_pages) {
     excess_needed(&arena_state.excess, new_pages * PAGE_BYTES);
+    runs_delay_needed(&arena_state.delay, new_pages * PAGE_BYTES);
     if (unlikely(arena_state.room_pages != 0) && new_pages != 0) {
         count_room_wanted(new_pages);
     }

@@ -215,6 +215,13 @@ static size_t purge_everything(void) {
     return round.bytes;
 }
 
+static void count_purged(size_t bytes, bool whatever_age) {
+    if (bytes != 0) {
+        count_event(COUNTER_purged_bytes, bytes);
+        event_record(EVENT_purge, bytes, whatever_age);
+    }
+}
+
 size_t arena_purge(uint64_t now_ms, size_t most_bytes) {
     const bool everything = most_bytes == ARENA_PURGE_ALL;
     lock_acquire(&arena_state.lock);
@@ -230,17 +237,8 @@ size_t arena_purge(uint64_t now_ms, size_t most_bytes) {
     atomic_store_relaxed(&arena_state.purge_due_ms,
                          list_is_empty(&arena_state.dirty) ? UINT64_MAX : next_ms);
     lock_release(&arena_state.lock);
-    if (bytes != 0) {
-        event_record(EVENT_purge, bytes, everything);
-    }
+    count_purged(bytes, everything);
     return bytes;
-}
-
-static void count_purged(size_t bytes) {
-    if (bytes != 0) {
-        count_event(COUNTER_purged_bytes, bytes);
-        event_record(EVENT_purge, bytes, true);
-    }
 }
 
 // Purges whatever is dirty until `rest_bytes` of it are left, of which `bound_bytes` may stay. The lock is held. The system
@@ -283,7 +281,7 @@ void arena_make_room(void) {
         arena_state.room_ms = now_ms;
     }
     lock_release(&arena_state.lock);
-    count_purged(purged_bytes);
+    count_purged(purged_bytes, true);
 }
 
 void arena_purge_small(uint64_t most_bytes) {
@@ -292,7 +290,7 @@ void arena_purge_small(uint64_t most_bytes) {
         arena_prepare_lists();
         const size_t purged_bytes = purge_some(most_bytes);
         lock_release(&arena_state.lock);
-        count_purged(purged_bytes);
+        count_purged(purged_bytes, true);
     }
 }
 
@@ -311,7 +309,7 @@ static void purge_excess(uint64_t bound_bytes, uint64_t freed_bytes) {
         excess_dropped(&arena_state.excess, bytes, bound_bytes);
     }
     lock_release(&arena_state.lock);
-    count_purged(bytes);
+    count_purged(bytes, true);
 }
 
 // Nothing may stay: purge_delay_ms is 0.
@@ -325,7 +323,7 @@ static void purge_at_once(void) {
         }
     }
     lock_release(&arena_state.lock);
-    count_purged(bytes);
+    count_purged(bytes, true);
 }
 
 // Purges when more is dirty than may stay, of which `freed_bytes` are new; returns whether so much was. The lock is held, and

@@ -130,7 +130,7 @@ static size_t harvest_idle(struct thread_cache *own, uint64_t now_ms, size_t bud
 
 static void purge_due(uint64_t now_ms, size_t budget_bytes) {
     if (arena_purge_is_due(now_ms)) {
-        count_event(COUNTER_purged_bytes, arena_purge(now_ms, budget_bytes));
+        arena_purge(now_ms, budget_bytes);
     }
     if (huge_has_kept()) {
         huge_purge(now_ms, false);
@@ -161,7 +161,6 @@ size_t maintenance_reclaim(void) {
         lock_release(&late_heap()->lock);
     }
     const size_t purged = arena_purge(os_clock_ms(), ARENA_PURGE_ALL);
-    count_event(COUNTER_purged_bytes, purged);
     const size_t unmapped = huge_purge(0, true);
     huge_await_unmapping();
     return inside + purged + unmapped;
