@@ -207,7 +207,7 @@ static void note_brought(struct magazine *magazine, uint64_t blocks) {
 // Fills the empty node, and returns the block that is used first: those of a slab are handed out in rising order.
 static void *refill(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void **first = magazine->node + floor_of(magazine) + 1;
+    void **first = first_of(magazine);
     const uint64_t want = cache_refill_blocks(cache, class_index);
     const unsigned ready = (unsigned)least_u64(want, knobs_prewarm(class_index));
     note_brought(magazine, want);
@@ -375,7 +375,7 @@ static unsigned give_few(struct thread_cache *cache, void *const *blocks, unsign
 // Gives the oldest blocks of a full node back. Returns how many.
 static unsigned flush_full_node(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void **first = magazine->node + floor_of(magazine) + 1;
+    void **first = first_of(magazine);
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
     unsigned flushed = growing_flush(magazine, count);
     if (flushed != 0) {
@@ -384,8 +384,7 @@ static unsigned flush_full_node(struct thread_cache *cache, uint64_t class_index
         flushed = give_few(cache, first, (unsigned)least_u64((count + 1) / 2, FLUSH_BLOCKS_FIRST));
     }
     magazine->flush_count = (uint8_t)flushed;
-    __builtin_memmove(first, first + flushed, (count - flushed) * sizeof *first);
-    set_top(cache, class_index, first + (count - flushed));
+    drop_oldest(cache, class_index, count, flushed);
     return flushed;
 }
 
@@ -401,10 +400,10 @@ void cache_flush_depot_node(struct thread_cache *cache, uint64_t class_index) {
 // The magazine of a class that caches fewer than 63 blocks may now cache more: its blocks move down.
 static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    void **first = magazine->node + floor_of(magazine) + 1;
+    void **first = first_of(magazine);
     const unsigned count = NODE_BLOCKS_MAX - floor_of(magazine);
     atomic_store_relaxed(&magazine->floor, floor_for(magazine->capacity));
-    __builtin_memmove(magazine->node + floor_of(magazine) + 1, first, count * sizeof *first);
+    __builtin_memmove(first_of(magazine), first, count * sizeof *first);
     install_node(cache, class_index, magazine->node, count);
 }
 

@@ -30,8 +30,6 @@
 #include "thread/capacity.h"
 #include "thread/knobs.h"
 
-#define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
-
 // Nodes that a cache keeps for depots that grow again. It takes and gives them in whole batches: metadata's lock is one for all
 // threads (docs/decisions/0068-what-threads-share.md).
 #define EMPTY_NODES_MOST (2 * METADATA_ALIGNED_BATCH)
@@ -324,7 +322,7 @@ uint64_t cache_structure_bytes(const struct thread_cache *cache);
 // Number of violated invariants; of the own cache, and under the registry's lock of a kept one.
 size_t cache_check(const struct thread_cache *cache);
 
-// ---- What cache.c, one operation at a time, and cache_upkeep.c, whole caches, share ----
+// ---- What cache.c, one operation at a time, cache_upkeep.c, whole caches, and who looks at magazines share ----
 
 // The top of a class that has no node.
 #define NO_TOP ((void **)(uintptr_t)(cache_no_node + NODE_SLOTS))
@@ -343,6 +341,19 @@ static inline void set_top(struct thread_cache *cache, uint64_t class_index, voi
 
 static inline unsigned floor_of(const struct magazine *magazine) {
     return atomic_load_relaxed(&((struct magazine *)(uintptr_t)magazine)->floor);
+}
+
+// Where the oldest block of its node is, if there is one.
+static inline void **first_of(const struct magazine *magazine) {
+    return magazine->node + floor_of(magazine) + 1;
+}
+
+// Of the `held` blocks in the node the `count` oldest are gone.
+static inline void drop_oldest(struct thread_cache *cache, uint64_t class_index, unsigned held,
+                               unsigned count) {
+    void **first = first_of(&cache->magazines[class_index]);
+    __builtin_memmove(first, first + count, (held - count) * sizeof *first);
+    set_top(cache, class_index, first + (held - count));
 }
 
 // Nodes in the depot.
@@ -366,7 +377,7 @@ static inline void install_node(struct thread_cache *cache, uint64_t class_index
     struct magazine *magazine = &cache->magazines[class_index];
     magazine->node = node;
     node[floor_of(magazine)] = NULL;
-    set_top(cache, class_index, node + floor_of(magazine) + 1 + count);
+    set_top(cache, class_index, first_of(magazine) + count);
 }
 
 // A node in no use: kept for the next that a class of this cache needs, or given back.

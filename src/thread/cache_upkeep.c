@@ -13,17 +13,15 @@ static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {
         return 0;
     }
     void **top = top_of(cache, class_index);
-    return (unsigned)(top - (magazine->node + floor_of(magazine) + 1));
+    return (unsigned)(top - first_of(magazine));
 }
 
 // Gives the `count` oldest blocks of the node back.
 static void flush_node(struct thread_cache *cache, uint64_t class_index, unsigned count) {
-    struct magazine *magazine = &cache->magazines[class_index];
+    const struct magazine *magazine = &cache->magazines[class_index];
     const unsigned held = node_count(cache, class_index);
-    void **first = magazine->node + floor_of(magazine) + 1;
-    cache_give_to_heap(cache, first, count);
-    __builtin_memmove(first, first + count, (held - count) * sizeof *first);
-    set_top(cache, class_index, first + (held - count));
+    cache_give_to_heap(cache, first_of(magazine), count);
+    drop_oldest(cache, class_index, held, count);
 }
 
 static void empty_magazine(struct thread_cache *cache, uint64_t class_index) {
@@ -57,7 +55,7 @@ static void fit_to_capacity(struct thread_cache *cache, uint64_t class_index) {
         flush_node(cache, class_index, held - kept);
     }
     void **node = magazine->node;
-    __builtin_memmove(node + floor + 1, node + floor_of(magazine) + 1, kept * sizeof *node);
+    __builtin_memmove(node + floor + 1, first_of(magazine), kept * sizeof *node);
     __builtin_memset(node, 0, (size_t)(floor + 1) * sizeof *node);
     atomic_store_relaxed(&magazine->floor, floor);
     install_node(cache, class_index, node, kept);
@@ -187,7 +185,7 @@ static void check_magazine(struct check *check, const struct thread_cache *cache
     const struct magazine *magazine = &cache->magazines[class_index];
     const unsigned floor = floor_of(magazine);
     void **top = top_of((struct thread_cache *)(uintptr_t)cache, class_index);
-    void **first = magazine->node + floor + 1;
+    void **first = first_of(magazine);
     check->structure = "magazine of class";
     check->where = class_index;
     if (magazine->node == NULL) {

@@ -76,7 +76,7 @@ static uint64_t class_bytes_max(uint64_t class_index) {
 }
 
 // As many nodes as a depot can count.
-#define CAPACITY_MOST (UINT16_MAX * (NODE_SLOTS - 1u))
+#define CAPACITY_MOST (UINT16_MAX * NODE_BLOCKS_MAX)
 
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) {
     const uint64_t class_bytes = option_live(cache_class_bytes);

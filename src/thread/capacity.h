@@ -21,6 +21,7 @@
 
 // A class that caches anything needs one node (see cache.h).
 #define NODE_SLOTS 64
+#define NODE_BLOCKS_MAX (NODE_SLOTS - 1)
 #define NODE_BYTES (NODE_SLOTS * sizeof(void *))
 
 static inline uint64_t capacity_cost(uint64_t class_index, uint32_t capacity) {

@@ -12,14 +12,11 @@ static bool is_between(void *const *from, void *const *to, uintptr_t address) {
 }
 
 static bool is_in_magazine(struct thread_cache *cache, uint64_t class_index, uintptr_t address) {
-    struct magazine *magazine = &cache->magazines[class_index];
+    const struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL) {
         return false;
     }
-    void **first = magazine->node + atomic_load_relaxed(&magazine->floor) + 1;
-    void ***tops = cache_is_diverted(cache) ? cache->shadow_top : cache->top;
-    void **top = slot_load(cache_class_tops(tops), class_index);
-    bool found = is_between(first, top, address);
+    bool found = is_between(first_of(magazine), top_of(cache, class_index), address);
     for (void **full = magazine->depot; !found && full != NULL; full = (void **)full[0]) {
         found = is_between(full + 1, full + NODE_SLOTS, address);
     }
