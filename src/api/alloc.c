@@ -17,6 +17,7 @@
 #include "os/os.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
+#include "thread/relief.h"
 #include "thread/research.h"
 
 // Short programs may end, by _exit, before the first tick: the books are written early on as well, at the 4th, 32nd and
@@ -270,7 +271,7 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
     } else if (unlikely(cache == NULL)) {
         struct heap *overfull = late_free(slab, block);
         if (unlikely(overfull != NULL)) {
-            maintenance_relieve(overfull);
+            relief_part(overfull, HEAP_BUDGET_CALL);
         }
     } else {
         cache_free_slow(cache, slab, block);

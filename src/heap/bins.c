@@ -208,12 +208,11 @@ void heap_decay_spares(struct heap *heap) {
     heap_tell_bytes(heap);
 }
 
-void heap_release_empty(struct heap *heap, unsigned keep) {
+void heap_release_empty(struct heap *heap, bool keeps_retained) {
     heap->spares.most = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         if (unlikely(heap->bins[i].empty_count != 0)) {
-            release_empty(heap, &heap->bins[i], (unsigned)least_u64(keep, kept_of(heap, i)),
-                          UINT_MAX);
+            release_empty(heap, &heap->bins[i], keeps_retained ? kept_of(heap, i) : 0, UINT_MAX);
         }
     }
     heap->spares.released = 0;

@@ -72,5 +72,5 @@ void heap_decay_spares(struct heap *heap);
 // held. False when there is none.
 bool heap_move_slab(struct heap *from, struct heap *to, uint64_t class_index);
 
-// Destroys empty slabs beyond `keep` per class, spare ones too.
-void heap_release_empty(struct heap *heap, unsigned keep);
+// Destroys empty slabs, spare ones too, as far as the budget goes. `keeps_retained`: but for those that classes keep in any case.
+void heap_release_empty(struct heap *heap, bool keeps_retained);

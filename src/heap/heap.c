@@ -546,7 +546,7 @@ void heap_purge_at_end(struct heap *heap, uint64_t cpu_ns) {
         !ran_long_enough(cpu_ns, option_live(slab_purge_delay_ms))) {
         return;
     }
-    heap_release_empty(heap, 0);
+    heap_release_empty(heap, false);
     heap->put_since_purge |= heap_purge_early(heap, true);
     if (ran_long_enough(cpu_ns, option_live(purge_delay_ms))) {
         arena_purge_small(bytes);

@@ -350,7 +350,7 @@ static bool may_keep(const struct thread_cache *cache) {
 static void tidy(struct heap *heap, uint64_t cpu_ns) {
     lock_acquire(&heap->lock);
     heap_collect(heap);
-    heap_release_empty(heap, (unsigned)option_live(retain_slabs));
+    heap_release_empty(heap, true);
     heap_purge_at_end(heap, cpu_ns);
     lock_release(&heap->lock);
 }

@@ -70,7 +70,7 @@ void lifecycle_attached(void) __attribute__((weak));
 
 // Allocation and free without a cache.
 void *late_alloc(uint64_t class_index);
-// Returns the heap that the block waits at, where too much does: see maintenance_relieve(); else NULL.
+// Returns the heap that the block waits at, where too much does: see relief_part(); else NULL.
 struct heap *late_free(struct run *slab, void *block);
 
 // All caches there ever were, the newest first; follow next_all.

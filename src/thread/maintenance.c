@@ -29,7 +29,7 @@ static _Atomic(struct thread_cache *) harvest_cursor;
 // Returns the bytes of pages inside slabs; whole slabs are the arena's to give back.
 static size_t give_back_everything(struct heap *heap) {
     heap_end_quarantine(heap);
-    relief_give_back(heap, 0);
+    relief_give_back(heap, false);
     return heap_purge_slabs(heap, true);
 }
 
@@ -43,7 +43,7 @@ static void visit_late_heap(void) {
     if (lock_try_acquire(&heap->lock)) {
         if (heap->wants_visit || heap_has_remote(heap) || wants_full_round(heap)) {
             heap->budget_bytes = HEAP_BUDGET_SELDOM;
-            relief_give_back(heap, 0);
+            relief_give_back(heap, false);
             heap_purge_slabs(heap, true);
             heap->wants_visit = heap_has_more(heap);
             heap->budget_bytes = HEAP_BUDGET_ALL;
@@ -66,7 +66,7 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     const uint64_t decay_ms = option_live(decay_interval_ms);
     if ((heap->wants_visit && idle_ms >= least_u64(MIGRATION_IDLE_MS, decay_ms)) ||
         (heap_has_remote(heap) && idle_ms >= decay_ms)) {
-        relief_give_back(heap, (unsigned)option_live(retain_slabs));
+        relief_give_back(heap, true);
         heap->wants_visit = heap_has_more(heap);
         cleaned = true;
     }
@@ -75,11 +75,11 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     const bool wants_all = may_purge && wants_full_round(heap);
     const bool wants_early = may_purge && (heap->put_since_early || heap_round_goes_on(heap, true));
     if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
-        relief_give_back(heap, 0);
+        relief_give_back(heap, false);
         heap_purge_slabs(heap, true);
         cleaned = true;
     } else if (wants_early && idle_ms >= heap_purge_delay_ms(heap)) {
-        relief_give_back(heap, 0);
+        relief_give_back(heap, false);
         heap->put_since_purge |= heap_purge_early(heap, true);
         cleaned = true;
     }
@@ -91,17 +91,7 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
 static void relieve(struct thread_cache *cache) {
     struct heap *heap = &cache->to_relieve->heap;
     cache->to_relieve = NULL;
-    if (lock_try_acquire(&heap->lock)) {
-        heap->budget_bytes = MIGRATION_RELIEF_BYTES;
-        relief_give_back(heap, (unsigned)option_live(retain_slabs));
-        heap->wants_visit = heap_has_more(heap);
-        heap->budget_bytes = HEAP_BUDGET_ALL;
-        lock_release(&heap->lock);
-    }
-}
-
-void maintenance_relieve(struct heap *heap) {
-    relief_part(heap);
+    relief_part(heap, MIGRATION_RELIEF_BYTES);
 }
 
 // Returns what is left of the budget: none where there may be more to do.

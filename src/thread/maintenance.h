@@ -8,9 +8,6 @@
 // at the clock. True when it did: the caller may then do its own rare work.
 bool maintenance_tick(struct thread_cache *cache);
 
-// A part of what waits at a heap, for a thread without a cache whose frees went there.
-void maintenance_relieve(struct heap *heap);
-
 // Gives back whatever can be: quarantined blocks, all empty slabs, kept mappings and dirty pages, of all heaps whose
 // lock is free; the calling thread's cache too. Returns the bytes given to the system.
 size_t maintenance_reclaim(void);

@@ -6,10 +6,10 @@
 
 // What an earlier visit had no budget for goes first: collecting purges the free pages of sparse slabs, and empty ones
 // are better given up whole.
-void relief_give_back(struct heap *heap, unsigned keep) {
-    heap_release_empty(heap, keep);
+void relief_give_back(struct heap *heap, bool keeps_retained) {
+    heap_release_empty(heap, keeps_retained);
     heap_collect(heap);
-    heap_release_empty(heap, keep);
+    heap_release_empty(heap, keeps_retained);
     if (heap_has_more(heap)) {
         heap_wait_with_rest(heap);
     }
@@ -18,21 +18,21 @@ void relief_give_back(struct heap *heap, unsigned keep) {
 }
 
 // The lock is held. False when that was all, or nothing of it could be given back.
-static bool give_back_part(struct heap *heap) {
-    heap->budget_bytes = HEAP_BUDGET_CALL;
+static bool give_back_part(struct heap *heap, size_t budget_bytes) {
+    heap->budget_bytes = budget_bytes;
     const uint64_t loose_bytes = heap->loose_bytes;
-    relief_give_back(heap, (unsigned)option_live(retain_slabs));
+    relief_give_back(heap, true);
     heap->wants_visit = heap_has_more(heap);
     const bool goes_on = heap->wants_visit && heap->loose_bytes != loose_bytes;
     heap->budget_bytes = HEAP_BUDGET_ALL;
     return goes_on;
 }
 
-bool relief_part(struct heap *heap) {
+bool relief_part(struct heap *heap, size_t budget_bytes) {
     if (!lock_try_acquire(&heap->lock)) {
         return true;  // whoever has it may collect, or the next slow path does
     }
-    const bool goes_on = give_back_part(heap);
+    const bool goes_on = give_back_part(heap, budget_bytes);
     lock_release(&heap->lock);
     return goes_on;
 }
@@ -50,7 +50,7 @@ static bool relieve_own(struct heap *heap) {
 
 void relief_overfull(struct thread_cache *cache) {
     struct heap *heap = cache->heap.overfull;
-    if (!(heap == &cache->heap ? relieve_own(heap) : relief_part(heap))) {
+    if (!(heap == &cache->heap ? relieve_own(heap) : relief_part(heap, HEAP_BUDGET_CALL))) {
         cache->heap.overfull = NULL;
     }
 }
@@ -72,7 +72,7 @@ static bool relieve_at_end(const struct heap *own, struct heap *heap) {
     if (!lock_at_end(heap)) {
         return false;
     }
-    const bool goes_on = give_back_part(heap);
+    const bool goes_on = give_back_part(heap, HEAP_BUDGET_CALL);
     lock_release(&heap->lock);
     return goes_on;
 }

@@ -3,12 +3,12 @@
 
 #include "thread/cache.h"
 
-// Collects what others freed, and gives the empty slabs back but for `keep` of each class, as far as the heap's budget goes. Its lock is
+// Collects what others freed, and gives the empty slabs back (heap_release_empty), as far as the heap's budget goes. Its lock is
 // held.
-void relief_give_back(struct heap *heap, unsigned keep);
+void relief_give_back(struct heap *heap, bool keeps_retained);
 
-// A visit's worth of what waits at a heap. False when that was all, or nothing of it could be given back.
-bool relief_part(struct heap *heap);
+// So much of what waits at a heap. False when that was all, or nothing of it could be given back.
+bool relief_part(struct heap *heap, size_t budget_bytes);
 
 // Where this thread's frees go, or its own heap, and too much of it waits: a part in each slow path, until the rest may stay.
 void relief_overfull(struct thread_cache *cache);

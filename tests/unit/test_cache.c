@@ -94,7 +94,7 @@ static void random_operations(unsigned rounds) {
     }
     check_counts();
     cache_empty(cache);
-    heap_release_empty(&cache->heap, 0);
+    heap_release_empty(&cache->heap, false);
     check();
     struct arena_totals totals;
     arena_totals(&totals);

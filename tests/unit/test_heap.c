@@ -140,7 +140,7 @@ static void random_operations(unsigned steps) {
             free_some_from_elsewhere(&random_state);
             heap_collect(&heap);
         } else if (dice < 96) {
-            heap_release_empty(&heap, (unsigned)(dice % 2));
+            heap_release_empty(&heap, dice % 2 != 0);
         } else {
             heap_purge_slabs(&heap, dice % 2 == 0);
         }
@@ -153,7 +153,7 @@ static void random_operations(unsigned steps) {
         void *block = forget(out_count - 1).block;
         heap_put(&heap, &block, 1);
     }
-    heap_release_empty(&heap, 0);
+    heap_release_empty(&heap, false);
     check();
     check_totals();
     struct arena_totals totals;
@@ -248,7 +248,7 @@ static void test_empty_slabs_are_kept_as_told(void **state) {
         assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, keep);
         assert_int_equal(heap.bins[SIZE_CLASS_65536].empty_count, keep);
         check();
-        heap_release_empty(&heap, 0);
+        heap_release_empty(&heap, false);
         assert_int_equal(heap.bins[SIZE_CLASS_65536].slab_count, 0);
     }
 }

@@ -116,7 +116,7 @@ static void test_what_went_by_way_of_the_arena_counts_as_wanted(void **state) {
     slab_find((uintptr_t)blocks[0])->purged = SLAB_PURGED_EXCESS;
     excess_dropped(&heap.excess, bytes, 0);
     heap_put(&heap, blocks, half);
-    heap_release_empty(&heap, 0);
+    heap_release_empty(&heap, false);
     assert_int_equal(heap.bins[SIZE_CLASS_4096].slab_count, 0);
     assert_int_equal(heap.gone_kib, bytes / KIB);
     take_one(&heap, SIZE_CLASS_4096);

@@ -53,7 +53,7 @@ static void *own(void *argument) {
         if (round % 64 == 0) {
             lock_acquire(&heap->lock);
             require(heap_check(heap) == 0);
-            heap_release_empty(heap, 0);
+            heap_release_empty(heap, false);
             lock_release(&heap->lock);
         }
     }
@@ -115,7 +115,7 @@ static void run_threads(void) {
     }
     for (unsigned i = 0; i < OWNER_COUNT; i++) {
         assert_int_equal(heap_check(&heaps[i]), 0);
-        heap_release_empty(&heaps[i], 0);
+        heap_release_empty(&heaps[i], false);
         for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
             assert_int_equal(heaps[i].bins[class_index].slab_count, 0);
         }

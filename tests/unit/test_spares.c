@@ -209,7 +209,7 @@ static void test_a_release_takes_them_along(void **state) {
         fill_and_empty(&heap, i, 1);
     }
     assert_true(heap.spares.count > RETAINED_CLASSES);
-    heap_release_empty(&heap, options.retain_slabs);
+    heap_release_empty(&heap, true);
     assert_int_equal(heap.spares.count, RETAINED_CLASSES * options.retain_slabs);
     assert_int_equal(heap.spares.most, 0);
     check();
@@ -312,7 +312,7 @@ static void test_a_decay_gives_back_a_part(void **state) {
         assert_ptr_equal(heap.overfull, &heap);
         assert_int_equal(heap.budget_bytes, HEAP_BUDGET_ALL);
         check();
-        heap_release_empty(&heap, 0);
+        heap_release_empty(&heap, false);
     }
 }
 
@@ -379,13 +379,13 @@ static void test_random_operations(void **state) {
         } else if (what == 4) {
             heap_decay_spares(by);
         } else if (what == 5) {
-            heap_release_empty(by, (unsigned)(random_next(&random_state) % 2));
+            heap_release_empty(by, random_next(&random_state) % 2 != 0);
         } else if (what == 7) {
             heap_move_slab(by, by == &heap ? &other : &heap, SIZE_CLASS_64);
         } else if (what == 8) {
             by->budget_bytes = random_next(&random_state) % (8 * PAGE_BYTES);
             heap_collect(by);
-            heap_release_empty(by, 0);
+            heap_release_empty(by, false);
             by->budget_bytes = HEAP_BUDGET_ALL;
         } else if (what == 6) {
             put_some_of(by, 2, &random_state);
@@ -406,8 +406,8 @@ static void test_random_operations(void **state) {
     heap_collect(&heap);
     heap_collect(&other);
     heap_collect(&heap);
-    heap_release_empty(&heap, 0);
-    heap_release_empty(&other, 0);
+    heap_release_empty(&heap, false);
+    heap_release_empty(&other, false);
     check();
     struct arena_totals totals;
     arena_totals(&totals);
