@@ -72,7 +72,7 @@ static void *alloc_guarded(struct thread_cache *cache, uint64_t class_index, siz
     if (likely(!guarded_is_due(&cache->sampler, blocks))) {
         return NULL;
     }
-    void *block = guarded_alloc(bytes, cache_is_real(cache) ? cache->thread_id : os_thread_id());
+    void *block = guarded_alloc(bytes, cache->thread_id);
     if (unlikely(block == NULL)) {
         guarded_is_missed(&cache->sampler, blocks);
     }
@@ -279,13 +279,12 @@ static void free_small(struct thread_cache *cache, struct run *slab, void *block
 }
 
 static void free_guarded(uintptr_t address) {
-    struct guarded_damage damage;
+    uintptr_t damage;
     const uint32_t thread = cache_is_real(thread_cache) ? thread_cache->thread_id : os_thread_id();
     if (!guarded_free(address, thread, &damage)) {
         misuse_report(MISUSE_INVALID_FREE, address);
-    } else if (unlikely(damage.address != 0)) {
-        misuse_report(damage.address < address ? MISUSE_UNDERFLOW : MISUSE_OVERFLOW,
-                      damage.address);
+    } else if (unlikely(damage != 0)) {
+        misuse_report(damage < address ? MISUSE_UNDERFLOW : MISUSE_OVERFLOW, damage);
     }
 }
 

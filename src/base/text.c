@@ -68,40 +68,9 @@ void text_unsigned(struct text *text, uint64_t value) {
     text_number(text, value, 10);
 }
 
-void text_signed(struct text *text, int64_t value) {
-    if (value < 0) {
-        text_char(text, '-');
-    }
-    // Negated as unsigned, where the lowest value has a negative too.
-    text_number(text, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 10);
-}
-
 void text_hex(struct text *text, uint64_t value) {
     text_string(text, "0x");
     text_number(text, value, 16);
-}
-
-void text_pointer(struct text *text, const void *pointer) {
-    text_hex(text, (uint64_t)(uintptr_t)pointer);
-}
-
-void text_size(struct text *text, uint64_t bytes) {
-    static const char suffixes[] = "KMGT";
-    unsigned shift = 0;
-    while (bytes >> shift >= 1024 && shift < 40) {
-        shift += 10;
-    }
-    text_unsigned(text, bytes >> shift);
-    if (shift == 0) {
-        return;
-    }
-    uint64_t rest = bytes & ((UINT64_C(1) << shift) - 1);
-    uint64_t tenth = (rest * 10) >> shift;
-    if (tenth != 0) {
-        text_char(text, '.');
-        text_unsigned(text, tenth);
-    }
-    text_char(text, suffixes[shift / 10 - 1]);
 }
 
 void text_pad(struct text *text, size_t column) {

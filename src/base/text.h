@@ -23,12 +23,8 @@ void text_bytes(struct text *text, const char *bytes, size_t count);
 // Bytes of unknown origin: unprintable ones as \xNN, at most `count_max` of them, then "...".
 void text_escaped(struct text *text, const char *bytes, size_t count, size_t count_max);
 void text_unsigned(struct text *text, uint64_t value);
-void text_signed(struct text *text, int64_t value);
 // With the prefix 0x and no leading zeros.
 void text_hex(struct text *text, uint64_t value);
-void text_pointer(struct text *text, const void *pointer);
-// A byte count as people read it: 512, 64K, 1.5M (one decimal, cut, not rounded).
-void text_size(struct text *text, uint64_t bytes);
 // Adds spaces until the line is `column` bytes long.
 void text_pad(struct text *text, size_t column);
 // Writes the line to `fd` with the raw system call and clears it. errno is preserved; what cannot

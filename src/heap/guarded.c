@@ -250,16 +250,16 @@ static void vacate(struct guarded_slot *slot, uint32_t index) {
     push_freed(slots_if_any(), index);
 }
 
-bool guarded_free(uintptr_t address, uint32_t thread, struct guarded_damage *damage) {
+bool guarded_free(uintptr_t address, uint32_t thread, uintptr_t *damage) {
     struct stack stack;
     os_stack_capture_of(&stack, thread);
-    damage->address = 0;
+    *damage = 0;
     lock_acquire(&pool.lock);
     struct guarded_slot *slot = live_slot(address);
     if (slot != NULL) {
         const uint32_t index = slot_at(address);
         slot->freed = stack;
-        damage->address = find_damage(slot, page_of(index));
+        *damage = find_damage(slot, page_of(index));
         vacate(slot, index);
     }
     lock_release(&pool.lock);

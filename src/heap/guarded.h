@@ -80,13 +80,8 @@ void *guarded_alloc(size_t bytes, uint32_t thread);
 // Bytes of the live guarded block that starts at an address; 0 when none does.
 size_t guarded_block_bytes(uintptr_t address);
 
-// What was written beside a block.
-struct guarded_damage {
-    uintptr_t address;  // of the changed byte next to the block; 0: none was changed
-};
-
-// False when no live block starts there (any more).
-bool guarded_free(uintptr_t address, uint32_t thread, struct guarded_damage *damage);
+// False when no live block starts there (any more). *damage: the address of the changed byte next to the block; 0: none was changed.
+bool guarded_free(uintptr_t address, uint32_t thread, uintptr_t *damage);
 
 // Whether an address lies in the pool.
 bool guarded_contains(uintptr_t address);

@@ -1,16 +1,13 @@
 #include "heap/slack.h"
 
 #include "base/bits.h"
-#include "config/options.h"
 #include "heap/misuse.h"
 #include "os/os.h"
 
 static uint64_t key;
 
 void slack_start(void) {
-    if (options.slack_check) {
-        key = os_random();
-    }
+    key = os_random();
 }
 
 // Eight bytes, each with its highest bit set: the most frequent overflows are a string's end and text.

@@ -14,7 +14,7 @@
 
 #include "heap/slab.h"
 
-// Once, after the options are loaded.
+// Once, before the first block.
 void slack_start(void);
 
 // Records a request of `bytes`, less than the block, and fills what is behind.

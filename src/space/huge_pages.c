@@ -23,11 +23,8 @@ static void add(struct growth_signals *signals, const struct superslab *supersla
 static _Atomic(uint64_t) touch_ns;
 
 static struct growth_signals signals_of(const struct superslab *newest,
-                                        const struct list *superslabs, uint64_t count) {
-    struct growth_signals signals = {
-        .superslab_count = count,
-        .touch_ns = atomic_exchange_relaxed(&touch_ns, 0),
-    };
+                                        const struct list *superslabs) {
+    struct growth_signals signals = {.touch_ns = atomic_exchange_relaxed(&touch_ns, 0)};
     unsigned samples = 0;
     const struct list *link = superslabs->previous;
     for (unsigned i = 0; i < SAMPLES_AMONG && link != superslabs && samples < SAMPLES; i++) {
@@ -72,7 +69,7 @@ static bool asks(const struct superslab *superslab, const struct list *superslab
         unlooked_count--;
         return false;
     }
-    const struct growth_signals signals = signals_of(superslab, superslabs, count);
+    const struct growth_signals signals = signals_of(superslab, superslabs);
     const bool wish = hook(&signals);
     unlooked_count = wish ? 0 : count / LOOKS_PART;
     return wish;

@@ -10,7 +10,6 @@ struct purge_delay;
 
 // A superslab is taken into use, or a huge block takes memory of the system: what it stands among.
 struct growth_signals {
-    uint64_t superslab_count;
     uint64_t used_bytes, resident_bytes;  // of the newest ones without huge pages
     // Of the latest one whose first huge page was slow (HUGE_PAGE_SLOW_NS) since the last look; 0: none was.
     uint64_t touch_ns;

@@ -412,8 +412,8 @@ static bool is_kept_since(const struct thread_cache *cache, uint64_t before_ms) 
 
 // One that keeps blocks since `before_ms` or longer; it counts as in use: the calling thread has it beside its own. NULL
 // when there is none, and in a tick also while others start or end threads: another tick comes.
-static struct thread_cache *take_kept(uint64_t before_ms, bool is_tick) {
-    if (!is_tick) {
+static struct thread_cache *take_kept(uint64_t before_ms, bool in_tick) {
+    if (!in_tick) {
         lock_acquire(&registry.lock);
     } else if (!lock_try_acquire(&registry.lock)) {
         return NULL;
@@ -442,8 +442,8 @@ static void set_budget(struct heap *heap, size_t bytes) {
 // Brings home what one cache has kept since `before_ms` or longer. False when there is none. Without the registry's lock:
 // threads start and end meanwhile, also in a handler of SIGABRT that a misuse noticed here calls. What others freed of its
 // heap's blocks, and the heap's empty slabs, are left to those who visit idle heaps, which do a part at a time.
-static bool empty_one(uint64_t before_ms, bool is_overdue) {
-    struct thread_cache *cache = take_kept(before_ms, is_overdue);
+static bool empty_one(uint64_t before_ms, bool in_tick) {
+    struct thread_cache *cache = take_kept(before_ms, in_tick);
     if (cache == NULL) {
         return false;
     }
@@ -457,7 +457,7 @@ static bool empty_one(uint64_t before_ms, bool is_overdue) {
         capacity_leave(cache->capacity_bytes);
         push_unused(cache);
     }
-    if (is_overdue) {
+    if (in_tick) {
         note_succession(false);
         cache->passed_ticks = 0;  // whoever takes it tells nothing more
     }

@@ -44,8 +44,8 @@ static char *make(size_t bytes) {
     return block;
 }
 
-static struct guarded_damage drop(const char *block) {
-    struct guarded_damage damage;
+static uintptr_t drop(const char *block) {
+    uintptr_t damage;
     assert_true(guarded_free((uintptr_t)block, 1, &damage));
     return damage;
 }
@@ -86,7 +86,7 @@ static void test_a_block_lies_alone_at_an_end(void **state) {
         assert_int_equal(page_map_get(page), page_entry(0, PAGE_KIND_GUARDED));
         memset(block, 0, bytes);
         assert_int_equal(guarded_check(), 0);
-        assert_int_equal(drop(block).address, 0);
+        assert_int_equal(drop(block), 0);
         assert_int_equal(fake_os_state((void *)page), FAKE_INACCESSIBLE);
     }
     assert_true(at_left > 20 && at_right > 20);
@@ -144,7 +144,7 @@ static void test_every_changed_byte_is_found(void **state) {
         char *at = (char *)page_of(block) + offset;
         const bool is_inside = at >= block && at < block + BYTES;
         *at = (char)(*at + 1);
-        assert_int_equal(drop(block).address, is_inside ? 0 : (uintptr_t)at);
+        assert_int_equal(drop(block), is_inside ? 0 : (uintptr_t)at);
     }
 }
 
@@ -157,16 +157,16 @@ static void test_the_nearest_change_is_told(void **state) {
         block = make(100);
     }
     block[-1] = block[-50] = 0;
-    assert_int_equal(drop(block).address, (uintptr_t)block - 1);
+    assert_int_equal(drop(block), (uintptr_t)block - 1);
     block = make(100);
     block[100] = block[110] = 0;
-    assert_int_equal(drop(block).address, (uintptr_t)block + 100);
+    assert_int_equal(drop(block), (uintptr_t)block + 100);
 }
 
 static void test_only_the_start_of_a_live_block_is_freed(void **state) {
     (void)state;
     start(1);
-    struct guarded_damage damage;
+    uintptr_t damage;
     char *block = make(64);
     assert_false(guarded_free((uintptr_t)block + 16, 1, &damage));
     assert_false(guarded_free((uintptr_t)block - MACHINE_PAGE, 1, &damage));
