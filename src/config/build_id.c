@@ -31,7 +31,8 @@ static struct build_id among_notes(const char *notes, uint64_t bytes) {
     return id;
 }
 
-struct build_id build_id_read(const ElfW(Phdr) * headers, size_t count, uintptr_t bias) {
+// Of the file whose program headers these are, mapped `bias` above the addresses in them.
+static struct build_id read_at(const ElfW(Phdr) * headers, size_t count, uintptr_t bias) {
     struct build_id id = {0};
     for (size_t i = 0; i < count && id.count == 0; i++) {
         // Notes aligned to 8 are of another kind (.note.gnu.property).
@@ -40,6 +41,15 @@ struct build_id build_id_read(const ElfW(Phdr) * headers, size_t count, uintptr_
         }
     }
     return id;
+}
+
+struct build_id build_id_of_file(const ElfW(Phdr) * headers, size_t count, uintptr_t file_start) {
+    for (size_t i = 0; i < count; i++) {
+        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0) {
+            return read_at(headers, count, file_start - headers[i].p_vaddr);
+        }
+    }
+    return (struct build_id){0};
 }
 
 // The first page of a file begins a page in memory: where it does not, the headers are elsewhere.
@@ -51,16 +61,11 @@ struct build_id build_id_of_program(const ElfW(Phdr) * headers, size_t count) {
     const uintptr_t file_start = (uintptr_t)headers - sizeof(ElfW(Ehdr));
     for (size_t i = 0; i < count; i++) {
         if (headers[i].p_type == PT_PHDR) {
-            return build_id_read(headers, count, (uintptr_t)headers - headers[i].p_vaddr);
+            return read_at(headers, count, (uintptr_t)headers - headers[i].p_vaddr);
         }
     }
-    for (size_t i = 0; i < count; i++) {
-        if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0 &&
-            file_start % HEADERS_ALIGN == 0) {
-            return build_id_read(headers, count, file_start - headers[i].p_vaddr);
-        }
-    }
-    return (struct build_id){0};
+    return file_start % HEADERS_ALIGN == 0 ? build_id_of_file(headers, count, file_start)
+                                           : (struct build_id){0};
 }
 
 bool build_id_is(const struct build_id *one, const struct build_id *other) {

@@ -14,8 +14,8 @@ struct build_id {
     uint8_t bytes[BUILD_ID_BYTES_MAX];
 };
 
-// Of the file whose program headers these are, mapped `bias` above the addresses in them.
-struct build_id build_id_read(const ElfW(Phdr) * headers, size_t count, uintptr_t bias);
+// Of the file whose program headers these are, and whose first byte lies at `file_start`.
+struct build_id build_id_of_file(const ElfW(Phdr) * headers, size_t count, uintptr_t file_start);
 
 // Of the main program, by its program headers in memory (AT_PHDR and AT_PHNUM).
 struct build_id build_id_of_program(const ElfW(Phdr) * headers, size_t count);

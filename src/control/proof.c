@@ -546,33 +546,8 @@ size_t proof_library_path(char *path, size_t capacity) {
     return length;
 }
 
-size_t proof_build_id(uint8_t *id, size_t capacity) {
+struct build_id proof_build_id(void) {
     const uintptr_t start = (uintptr_t)&__ehdr_start;
-    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(start + __ehdr_start.e_phoff);
-    for (size_t i = 0; i < __ehdr_start.e_phnum; i++) {
-        if (segments[i].p_type != PT_NOTE) {
-            continue;
-        }
-        // Notes lie in the first segment, whose file offsets are also offsets from the header.
-        uintptr_t at = start + segments[i].p_offset;
-        const uintptr_t end = at + segments[i].p_filesz;
-        const size_t alignment = segments[i].p_align == 8 ? 8 : 4;
-        while (end - at > sizeof(ElfW(Nhdr))) {
-            const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)at;
-            const char *owner = (const char *)(note + 1);
-            const size_t owner_bytes = (note->n_namesz + 3) & ~(size_t)3;
-            const size_t content = (sizeof *note + owner_bytes + alignment - 1) & ~(alignment - 1);
-            const size_t content_bytes = (note->n_descsz + alignment - 1) & ~(alignment - 1);
-            if (content + content_bytes > end - at) {
-                break;
-            }
-            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == sizeof "GNU" &&
-                memcmp(owner, "GNU", sizeof "GNU") == 0 && note->n_descsz <= capacity) {
-                memcpy(id, (const char *)at + content, note->n_descsz);
-                return note->n_descsz;
-            }
-            at += content + content_bytes;
-        }
-    }
-    return 0;
+    return build_id_of_file((const ElfW(Phdr) *)(start + __ehdr_start.e_phoff),
+                            __ehdr_start.e_phnum, start);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "config/build_id.h"
 
 // How a module reaches a symbol.
 enum proof_route {
@@ -32,5 +33,5 @@ void proof_walk(proof_sink *sink, void *context);
 // Written to `path`, NUL-terminated and cut at `capacity`; returns its length.
 size_t proof_library_path(char *path, size_t capacity);
 
-// The GNU build id of that file; returns its length, 0 when it has none or `capacity` is too small.
-size_t proof_build_id(uint8_t *id, size_t capacity);
+// The GNU build id of that file.
+struct build_id proof_build_id(void);

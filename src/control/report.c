@@ -255,14 +255,13 @@ static void write_common_header(struct writer *writer) {
     write_number_line(writer, "profile", profile_in_force != NULL);
     write_string(writer, "mode ");
     write_bytes(writer, mode.bytes, mode.count);
-    uint8_t id[32];
-    const size_t id_bytes = proof_build_id(id, sizeof id);
+    const struct build_id id = proof_build_id();
     write_string(writer, "\nbuild_id ");
-    for (size_t i = 0; i < id_bytes; i++) {
-        write_number(writer, id[i] >> 4, 16);
-        write_number(writer, id[i] & 15, 16);
+    for (size_t i = 0; i < id.count; i++) {
+        write_number(writer, id.bytes[i] >> 4, 16);
+        write_number(writer, id.bytes[i] & 15, 16);
     }
-    write_string(writer, id_bytes == 0 ? "-\n" : "\n");
+    write_string(writer, id.count == 0 ? "-\n" : "\n");
     write_text_line(writer, "fields", field_names);
     write_text_line(writer, "class_fields", CLASS_FIELD_NAMES);
     write_number_line(writer, "classes", SIZE_CLASS_COUNT);
