@@ -82,8 +82,3 @@ void *hakmem_alloc_aligned(size_t alignment, size_t bytes);
 void hakmem_dealloc(void *block);
 void *hakmem_resize(void *block, size_t bytes);
 size_t hakmem_block_bytes(const void *block);
-
-// ---- start.c: beginning, end and fork ----
-
-// Runs the exit checks and reports once; also called by the destructor of the library.
-void start_finish(void);

@@ -4,6 +4,7 @@
 #include "api/alloc.h"
 #include "api/exit_file.h"
 #include "config/options.h"
+#include "control/check.h"
 #include "control/snapshot.h"
 #include "control/stats.h"
 #include "hakmem.h"

@@ -1,14 +1,16 @@
 // Beginning and end of the process, and fork: where the layers meet the loader.
+#include "api/start.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/alloc.h"
 #include "api/atfork.h"
 #include "api/exit_file.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "config/profile.h"
+#include "control/check.h"
 #include "control/inspect.h"
 #include "control/leaks.h"
 #include "control/learner.h"

@@ -1,7 +1,7 @@
-#include "base/check.h"
+#include "control/check.h"
 
 #include "base/atomic.h"
-#include "control/stats.h"
+#include "base/check.h"
 #include "heap/guarded.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"

@@ -32,10 +32,3 @@ void stats_print(int descriptor);
 // The same as JSON, one object, handed to write() part by part. Returns 0, or what write() returned, which ends it when
 // it is not 0. No lock is held during the calls.
 int stats_write_json(int (*write)(void *context, const char *text, size_t bytes), void *context);
-
-// Checks every invariant of every structure; prints a line for each that is violated, which names the
-// structure, the invariant and the values, and returns their number. Takes locks; the caches of other threads are not looked into.
-size_t check_all(void);
-
-// The same at a tick, or nothing (0) where checks took their share of the time.
-size_t check_at_tick(void);

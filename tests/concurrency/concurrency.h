@@ -17,6 +17,7 @@
 
 #include "api/alloc.h"
 #include "config/options.h"
+#include "control/check.h"
 #include "control/stats.h"
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"

@@ -19,6 +19,7 @@
 #include "api/alloc.h"
 #include "config/options.h"
 #include "contents.h"
+#include "control/check.h"
 #include "control/stats.h"
 #include "fake_os.h"
 #include "fuzz.h"

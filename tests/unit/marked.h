@@ -4,7 +4,7 @@
 #include "isolate.h"
 
 #include "base/bits.h"
-#include "control/stats.h"
+#include "control/check.h"
 
 static inline void check(void) {
     assert_int_equal(check_all(), 0);

@@ -10,7 +10,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "config/options.h"
-#include "control/stats.h"
+#include "control/check.h"
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/large.h"

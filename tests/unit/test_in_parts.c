@@ -6,7 +6,7 @@
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/options.h"
-#include "control/stats.h"
+#include "control/check.h"
 #include "fake_os.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"

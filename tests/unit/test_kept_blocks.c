@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/start.h"
 #include "control/leaks.h"
 #include "control/learner.h"
 #include "heap/misuse.h"

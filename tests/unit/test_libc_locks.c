@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "api/alloc.h"
+#include "api/start.h"
 #include "config/options.h"
+#include "control/check.h"
 #include "control/leaks.h"
 #include "control/report.h"
 #include "control/stats.h"

@@ -9,7 +9,7 @@
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/counters.h"
-#include "control/stats.h"
+#include "control/check.h"
 #include "fake_os.h"
 #include "heap/slack.h"
 

@@ -7,6 +7,7 @@
 #include "api/alloc.h"
 #include "base/bits.h"
 #include "config/options.h"
+#include "control/check.h"
 #include "control/learner.h"
 #include "control/stats.h"
 #include "fake_os.h"

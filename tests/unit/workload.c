@@ -6,7 +6,7 @@
 
 #include "api/alloc.h"
 #include "base/bits.h"
-#include "control/stats.h"
+#include "control/check.h"
 #include "fake_os.h"
 #include "thread/cache.h"
 
