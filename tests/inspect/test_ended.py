@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +19,15 @@ from hakmem.inspect.reading import Session
 from hakmem.inspect.targets import find_processes, take
 from hakmem.report.occupancy import heap_label
 from hakmem.tune.recorder import Recorder
-from hakmem.watch import has_ended, is_alive, resident_bytes, running_thread
-from tests.inspect.support.targets import await_line, compile_program, go_on, hakmem, running
+from hakmem.watch import is_alive, resident_bytes, running_thread
+from tests.inspect.support.targets import (
+    await_end_of_main,
+    await_line,
+    compile_program,
+    go_on,
+    hakmem,
+    running,
+)
 from tests.patience import HANG_SECONDS
 
 
@@ -37,13 +43,6 @@ def without(ended: Path, what: str) -> Iterator[subprocess.Popen[bytes]]:
         if what == "main":
             await_end_of_main(process.pid)
         yield process
-
-
-def await_end_of_main(pid: int) -> None:
-    """A thread can be joined a moment before it is gone."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not has_ended(Path(f"/proc/{pid}")):
-        assert time.monotonic() < deadline
 
 
 class Reused(dict[int, str]):

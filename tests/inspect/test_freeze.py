@@ -15,11 +15,11 @@ import pytest
 from hakmem.inspect.errors import GoneError, InspectError
 from hakmem.inspect.freeze import Freeze
 from hakmem.inspect.targets import take
-from hakmem.watch import has_ended
 from tests.cli.support import clean_environment
 from tests.inspect.support.targets import (
     ROOT,
     archive,
+    await_end_of_main,
     await_line,
     compile_program,
     go_on,
@@ -203,12 +203,6 @@ def before_first_stop(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
         interrupt(self, numbers, deadline)
 
     monkeypatch.setattr(Freeze, "_interrupt", act_first)
-
-
-def await_end_of_main(pid: int) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not has_ended(Path(f"/proc/{pid}")):
-        assert time.monotonic() < deadline
 
 
 def test_one_that_is_killed_meanwhile_has_ended(

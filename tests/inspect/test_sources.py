@@ -41,11 +41,6 @@ CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
 
 
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program("truth.c", tmp_path_factory.mktemp("programs") / "truth")
-
-
 def require_same(first: Snapshot, second: Snapshot) -> None:
     assert live_blocks(first) == live_blocks(second)
     assert len(live_blocks(first)) > 1000

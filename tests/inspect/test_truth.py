@@ -25,11 +25,6 @@ from tests.inspect.support.targets import (
 CHURN_SLOTS = 1000
 
 
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program("truth.c", tmp_path_factory.mktemp("programs") / "truth")
-
-
 @contextmanager
 def started(
     program: Sequence[str | Path], threads: int, blocks: int, file: Path, *more: str

@@ -20,16 +20,10 @@ from tests.inspect.support.targets import (
     await_ready,
     compile_program,
     inspect,
-    preloaded,
     running,
 )
 
 PAGES = 4
-
-
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program("truth.c", tmp_path_factory.mktemp("programs") / "truth")
 
 
 def resident_of_files(pid: int) -> dict[tuple[int, str], int | None]:

@@ -8,7 +8,7 @@
 
 #include "api/alloc.h"
 #include "config/options.h"
-#include "control/stats.h"
+#include "control/check.h"
 #include "fake_os.h"
 #include "heap/heap_check.h"
 #include "thread/lifecycle.h"

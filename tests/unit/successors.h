@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "control/check.h"
 #include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/heap_check.h"
 #include "os/os.h"
@@ -29,12 +30,6 @@ static inline bool on_succession(bool was_soon) {
 
 static inline void check(void) {
     assert_int_equal(check_all(), 0);
-}
-
-static inline uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
 }
 
 static inline uint64_t gauge(enum gauge gauge) {

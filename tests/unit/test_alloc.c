@@ -9,6 +9,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/slab.h"
@@ -16,12 +17,6 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 #include "workload.h"
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
-}
 
 // ---- alloc and dealloc ----
 

@@ -8,7 +8,7 @@
 #include "config/options.h"
 #include "control/check.h"
 #include "control/learner.h"
-#include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "space/metadata.h"
@@ -66,9 +66,7 @@ static void wander(unsigned operations, size_t least, size_t most) {
 }
 
 static uint64_t refills(void) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[COUNTER_refills];
+    return counted(COUNTER_refills);
 }
 
 // Refills of the second half, when all is learned.
@@ -180,9 +178,7 @@ static uint64_t recorded(void) {
 }
 
 static uint64_t slow_paths(void) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[COUNTER_refills] + stats.counter[COUNTER_flushes];
+    return counted(COUNTER_refills) + counted(COUNTER_flushes);
 }
 
 // Slow paths until a window is decided on.

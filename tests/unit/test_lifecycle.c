@@ -14,6 +14,7 @@
 #include "control/check.h"
 #include "control/learner.h"
 #include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "found_slab.h"
 #include "heap/heap_check.h"
@@ -25,12 +26,6 @@
 
 static void check(void) {
     assert_int_equal(check_all(), 0);
-}
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
 }
 
 static struct heap *heap_of(const void *block) {

@@ -11,6 +11,7 @@
 #include "control/learner.h"
 #include "control/policy.h"
 #include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
@@ -22,12 +23,6 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 #include "thread/migration.h"
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
-}
 
 static uint64_t gauge(enum gauge gauge) {
     struct stats stats;

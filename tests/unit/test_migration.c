@@ -8,7 +8,7 @@
 #include "api/alloc.h"
 #include "config/options.h"
 #include "control/check.h"
-#include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/slab.h"
 #include "thread/lifecycle.h"
@@ -56,12 +56,6 @@ static void free_blocks(const struct worker *worker, unsigned first) {
         hakmem_dealloc(worker->blocks[i]);
     }
     cache_empty(thread_cache);
-}
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
 }
 
 static void take_many(unsigned count) {

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/check.h"
-#include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/heap_purge.h"
 #include "thread/lifecycle.h"
@@ -22,12 +22,6 @@ static void *many[MANY];
 static void start(void) {
     assert_non_null(lifecycle_attach());
     options.watched_operations = 0;
-}
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
 }
 
 static void *allocate_all_and_free_late(void *waiting_most) {

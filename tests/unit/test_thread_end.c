@@ -10,6 +10,7 @@
 #include "control/check.h"
 #include "control/learner.h"
 #include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
@@ -26,15 +27,11 @@ enum { COUNT = 256 };
 static void *blocks[COUNT];
 
 static uint64_t purged_inside(void) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[COUNTER_slab_purged_bytes];
+    return counted(COUNTER_slab_purged_bytes);
 }
 
 static uint64_t purged_of_runs(void) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[COUNTER_purged_bytes];
+    return counted(COUNTER_purged_bytes);
 }
 
 static uint64_t dirty_bytes(void) {

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "control/learner.h"
-#include "control/stats.h"
+#include "counted.h"
 #include "fake_os.h"
 #include "heap/heap_purge.h"
 #include "heap/slab.h"
@@ -16,12 +16,6 @@
 #include "thread/lifecycle.h"
 #include "thread/maintenance.h"
 #include "thread/migration.h"
-
-static uint64_t counted(enum counter counter) {
-    struct stats stats;
-    stats_collect_counters(&stats);
-    return stats.counter[counter];
-}
 
 static void test_idle_heap_is_cleaned_up(void **state) {
     (void)state;

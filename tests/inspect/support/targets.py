@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hakmem.inspect.model import BlockState, Snapshot
+from hakmem.watch import has_ended
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.corewriter import write_core
 from tests.patience import HANG_SECONDS
@@ -83,6 +85,13 @@ def await_ready(process: subprocess.Popen[bytes]) -> None:
     await_line(process, "started")
     go_on(process)
     await_line(process, "ready")
+
+
+def await_end_of_main(pid: int) -> None:
+    """A thread can be joined a moment before it is gone."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not has_ended(Path(f"/proc/{pid}")):
+        assert time.monotonic() < deadline
 
 
 def read_truth(path: Path) -> npt.NDArray[np.void]:
