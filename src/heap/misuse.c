@@ -216,19 +216,37 @@ static bool never_handed_out(const struct run *slab, unsigned index) {
             (options.slack_check != 0 && slab_usable_bytes(slab, index) == 0));
 }
 
-static const char *state_of(const struct run *slab, unsigned index) {
+enum block_state {
+    BLOCK_NEVER_OUT,
+    BLOCK_FREE,
+    BLOCK_LIVE,
+    BLOCK_CACHED,
+    BLOCK_QUARANTINED,
+    BLOCK_LIVE_OR_CACHED,
+};
+
+static const char *const states[] = {
+    [BLOCK_NEVER_OUT] = "never handed out",
+    [BLOCK_FREE] = "free",
+    [BLOCK_LIVE] = "live",
+    [BLOCK_CACHED] = "cached",
+    [BLOCK_QUARANTINED] = "quarantined",
+    [BLOCK_LIVE_OR_CACHED] = "live or cached by another thread",
+};
+
+static enum block_state state_of(const struct run *slab, unsigned index) {
     if (is_of_former_slab(slab, index) || slab_is_free(slab, index)) {
-        return never_handed_out(slab, index) ? "never handed out" : "free";
+        return never_handed_out(slab, index) ? BLOCK_NEVER_OUT : BLOCK_FREE;
     }
     switch (misuse_holder == NULL ? HOLDER_UNKNOWN : misuse_holder(slab, slab_block(slab, index))) {
     case HOLDER_PROGRAM:
-        return "live";
+        return BLOCK_LIVE;
     case HOLDER_CACHE:
-        return "cached";
+        return BLOCK_CACHED;
     case HOLDER_QUARANTINE:
-        return "quarantined";
+        return BLOCK_QUARANTINED;
     default:
-        return "live or cached by another thread";
+        return BLOCK_LIVE_OR_CACHED;
     }
 }
 
@@ -244,7 +262,7 @@ static enum misuse describe_slab(struct text *text, enum misuse what, const stru
     const struct small block = small_block(slab, index);
     const bool freed = slab_holds(slab, index) && !never_handed_out(slab, index);
     describe_small(text, &block, what == MISUSE_OVERFLOW ? "was changed, " : "lies ",
-                   address - block.start, state_of(slab, index));
+                   address - block.start, states[state_of(slab, index)]);
     return address == block.start && freed ? of_freed(what) : what;
 }
 
@@ -331,12 +349,12 @@ void misuse_report(enum misuse what, uintptr_t address) {
 
 void misuse_report_freed(enum misuse what, const struct run *slab, unsigned index) {
     const struct small block = small_block(slab, index);
-    const char *state = state_of(slab, index);
+    const enum block_state state = state_of(slab, index);
     struct text description;
     text_clear(&description);
     // Between a magazine and the bitmaps a block is in neither.
-    const bool between = state[0] == 'l';
-    describe_small(&description, &block, "lies ", 0, between ? "free" : state);
+    const bool between = state == BLOCK_LIVE || state == BLOCK_LIVE_OR_CACHED;
+    describe_small(&description, &block, "lies ", 0, states[between ? BLOCK_FREE : state]);
     text_string(&description, EXPECTED_LIVE);
     finish(never_handed_out(slab, index) ? what : of_freed(what), block.start, &description);
 }
