@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/alloc.h"
 #include "api/exit_file.h"
 #include "config/options.h"
 #include "control/check.h"

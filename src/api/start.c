@@ -7,7 +7,6 @@
 
 #include "api/atfork.h"
 #include "api/exit_file.h"
-#include "base/text.h"
 #include "config/options.h"
 #include "config/profile.h"
 #include "control/check.h"

@@ -7,7 +7,7 @@
 #include "control/inspect.h"
 #include "control/learner.h"
 #include "heap/guarded.h"
-#include "heap/huge.h"
+#include "heap/huge_table.h"
 #include "heap/large.h"
 #include "os/events.h"
 #include "os/os.h"

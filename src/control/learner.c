@@ -5,7 +5,7 @@
 #include "control/policy_memory.h"
 #include "control/policy_threads.h"
 #include "heap/heap_purge.h"
-#include "heap/huge.h"
+#include "heap/huge_table.h"
 #include "os/events.h"
 #include "os/os.h"
 #include "space/arena_pages.h"

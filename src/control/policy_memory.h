@@ -19,8 +19,8 @@
 #pragma once
 
 #include "control/policy.h"
-#include "heap/heap.h"
 #include "space/excess.h"
+#include "space/purge_delay.h"
 #include "space/space_hooks.h"
 
 // What is remembered of all superslabs; zeros at first.

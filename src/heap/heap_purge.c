@@ -2,7 +2,6 @@
 
 #include "config/options.h"
 #include "os/events.h"
-#include "os/os.h"
 #include "space/arena_purge.h"
 #include "space/huge_pages.h"
 #include "space/purge_pages.h"

@@ -7,7 +7,6 @@
 #include "config/options.h"
 #include "heap/block_pages.h"
 #include "heap/kept.h"
-#include "heap/large.h"
 #include "heap/leaving.h"
 #include "heap/zeroing.h"
 #include "os/events.h"

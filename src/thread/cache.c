@@ -3,7 +3,6 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "heap/heap_purge.h"
-#include "heap/misuse.h"
 #include "heap/quarantine.h"
 #include "heap/slab.h"
 #include "os/os.h"

@@ -3,8 +3,6 @@
 
 #include "base/bits.h"
 #include "base/check.h"
-#include "config/options.h"
-#include "space/metadata.h"
 
 // Blocks in the node that top points into.
 static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {

@@ -1,6 +1,5 @@
 #include "thread/holder.h"
 
-#include "config/options.h"
 #include "heap/slab.h"
 #include "thread/cache.h"
 

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#include "base/bits.h"
 #include "base/check.h"
 #include "config/options.h"
 #include "config/profile.h"
