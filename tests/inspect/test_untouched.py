@@ -20,6 +20,7 @@ from tests.inspect.support.targets import (
     await_ready,
     compile_program,
     inspect,
+    preloaded,
     running,
 )
 
