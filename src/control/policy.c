@@ -159,8 +159,22 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
     note_wanted(step, class_index);
 }
 
-// Whether the class's raise is still on trial.
-static bool judge(struct step *step, uint64_t class_index) {
+// Whether a window tells nothing of a raise: no slow path came, which may be the end of the class's turn. In the second such one
+// a class that is still in use has what it needs.
+static bool tells_nothing(const struct policy_signals *signals, uint32_t rate_last) {
+    return events_of(signals) == 0 && !(signals->used && rate_last == 0);
+}
+
+static void take_back(struct step *step, uint64_t class_index, enum policy_signal signal,
+                      uint64_t value, uint16_t pause) {
+    struct policy_class *class = &step->state->classes[class_index];
+    set_capacity(step, class_index, class->before, signal, value);
+    pause_more(&class->raise, pause);
+    end_trial(class);
+}
+
+// Whether the class's raise is still on trial. `rate_last`: of the window before.
+static bool judge(struct step *step, uint64_t class_index, uint32_t rate_last) {
     struct policy_class *class = &step->state->classes[class_index];
     const struct policy_signals *signals = &step->window->classes[class_index];
     if (class->before == 0) {
@@ -174,7 +188,18 @@ static bool judge(struct step *step, uint64_t class_index) {
         return true;
     }
     const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
-    if (percent <= GAIN_PERCENT_MAX || signals->capacity <= class->before) {
+    if (signals->capacity <= class->before) {
+        end_trial(class);
+        return false;
+    }
+    if (tells_nothing(signals, rate_last)) {
+        if (class->idle < IDLE_WINDOWS) {
+            return true;
+        }
+        take_back(step, class_index, POLICY_SIGNAL_idle, class->idle, CHANGED_WINDOWS);
+        return false;
+    }
+    if (percent <= GAIN_PERCENT_MAX) {
         end_trial(class);
         return false;
     }
@@ -182,9 +207,8 @@ static bool judge(struct step *step, uint64_t class_index) {
     if (!has_changed && ++class->failures < FAILURES_MAX) {
         return true;
     }
-    set_capacity(step, class_index, class->before, POLICY_SIGNAL_gain, percent);
-    pause_more(&class->raise, has_changed ? CHANGED_WINDOWS : PAUSE_WINDOWS);
-    end_trial(class);
+    take_back(step, class_index, POLICY_SIGNAL_gain, percent,
+              has_changed ? CHANGED_WINDOWS : PAUSE_WINDOWS);
     return false;
 }
 
@@ -300,7 +324,7 @@ static void look_at(struct step *step, uint64_t class_index) {
     class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
     pause_pass(&class->raise);
     pause_pass(&class->take);
-    if (judge(step, class_index) || is_soon_raised(class)) {
+    if (judge(step, class_index, rate_last) || is_soon_raised(class)) {
         step->state->is_settled = false;
     }
     if (class->before == 0) {

@@ -315,6 +315,44 @@ static void test_two_classes_take_turns(void **state_of_test) {
     }
 }
 
+// They are at work for three windows each: the end of a class's turn is no gain of the raise that was on trial, whether or not the
+// class is seen to have moved since the last look.
+static void test_a_turn_that_ends_is_no_gain(void **state_of_test) {
+    (void)state_of_test;
+    for (unsigned moved = 0; moved < 2; moved++) {
+        memset(&state, 0, sizeof state);
+        memset(&window, 0, sizeof window);
+        start();
+        open_class(SIZE_CLASS_16384, 256 * KIB);
+        for (unsigned i = 0; i < 600; i++) {
+            const bool is_its_turn = i % 6 < 3;
+            window.classes[SIZE_CLASS_16384].used = moved != 0 && i % 6 == 3;
+            set_events(SIZE_CLASS_16384, is_its_turn ? 64 : 0, is_its_turn ? 64 : 0);
+            steps(1, 1 << 20);
+            assert_in_range(capacity(SIZE_CLASS_16384), 16, 32);
+        }
+        assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+    }
+}
+
+// A class that is not used any more shows nothing of its raise, which does not wait for ever.
+static void test_a_raise_that_nobody_uses_is_taken_back(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    set_events(SIZE_CLASS_16384, 64, 64);
+    assert_int_equal(steps(1, 1 << 20), 1);
+    set_events(SIZE_CLASS_16384, 0, 0);
+    window.classes[SIZE_CLASS_16384].used = false;
+    assert_int_equal(steps(7, 1 << 20), 0);
+    assert_false(state.is_settled);
+    assert_int_equal(steps(1, 1 << 20), 1);
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_idle);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+    assert_int_equal(steps(100, 1 << 20), 0);
+    assert_true(state.is_settled);
+}
+
 // A program that always works faster while a raise is on trial: pauses get longer as after raises that gain nothing.
 static void test_changes_without_end(void **state_of_test) {
     (void)state_of_test;
@@ -491,6 +529,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_capacity_moves_to_where_it_saves_most),
         cmocka_unit_test(test_nothing_is_taken_for_a_raise_that_cannot_be),
         cmocka_unit_test(test_two_classes_take_turns),
+        cmocka_unit_test(test_a_turn_that_ends_is_no_gain),
+        cmocka_unit_test(test_a_raise_that_nobody_uses_is_taken_back),
         cmocka_unit_test(test_changes_without_end),
         cmocka_unit_test(test_random_windows),
         cmocka_unit_test(test_extreme_figures),
