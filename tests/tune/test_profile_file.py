@@ -89,6 +89,7 @@ def test_what_is_written_is_read(profile: Profile) -> None:
     assert parse(render(profile), TABLE, FORMAT) == plain(profile)
 
 
+OWN_ID = build_id(PROGRAM)
 # What is wrong wherever it is read, with what is said of it here.
 WRONG = [
     ("purge_delay_ms", "line 1: 'purge_delay_ms' is no NAME=VALUE"),
@@ -109,6 +110,10 @@ WRONG = [
     ("program_build_id=xyz", "'xyz' is no build id"),
     ("program_build_id=abc", "'abc' is no build id"),
     (f"program_build_id={'ab' * 33}", "is no build id"),
+    (
+        f"program_build_id={OWN_ID}\nprogram_build_id={OWN_ID}",
+        "line 2: program_build_id is there twice",
+    ),
     ("size_class=24\nsize_class=65536", "multiples of 16"),
     ("size_class=64\nsize_class=32", "size classes rise, and 32 follows 64"),
     ("size_class=65552", "'65552' is no block size"),
@@ -134,7 +139,7 @@ RIGHT = [
     "\n".join(f"size_class={16 * n}" for n in (*range(1, 72), 4096)),
     "mode=hardened",
     "cache_total_bytes=32M\nabort=1",
-    f"program_build_id={build_id(PROGRAM).upper()}",
+    f"program_build_id={OWN_ID.upper()}",
     "#" * FORMAT.file_bytes_max,
 ]
 

@@ -114,7 +114,7 @@ class _Reading:
             case "profile_format" | "hakmem_version":
                 self._head(name, value)
             case "program_build_id":
-                self.heads[name] = _build_id(value, self.format)
+                self._head(name, _build_id(value, self.format))
             case "size_class":
                 self._size_class(value)
             case "prewarm" if ":" in value:
