@@ -150,12 +150,41 @@ static void collect(struct thread_cache *cache, struct policy_window *window, ui
     log_window(cache, window);
 }
 
+static bool is_on_trial(const struct thread_cache *cache, uint64_t class_index) {
+    return cache->learner->policy.classes[class_index].before != 0;
+}
+
+// Ends a raise. A class that had no limit has none again: it must not have less for good than where nothing is learned.
+static void set_back(struct thread_cache *cache, uint64_t class_index, uint32_t before) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    cache_set_limit(cache, class_index, before);
+    magazine->limit = magazine->was_limited != 0 ? before : 0;
+}
+
+static void set_capacity(struct thread_cache *cache, const struct policy_decision *decision) {
+    const uint64_t class_index = decision->class_index;
+    const uint32_t to = (uint32_t)decision->to;
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (is_on_trial(cache, class_index)) {
+        set_back(cache, class_index, to);
+        return;
+    }
+    if (decision->signal == POLICY_SIGNAL_churn) {
+        magazine->was_limited = magazine->limit != 0;
+    }
+    cache_set_limit(cache, class_index, to);
+    if (decision->signal == POLICY_SIGNAL_idle) {
+        // When its turn comes again it grows by itself.
+        magazine->limit = 0;
+    }
+}
+
 static void apply(void *context, const struct policy_decision *decision) {
     struct thread_cache *cache = context;
     if (decision->knob == POLICY_KNOB_budget) {
         cache->budget_bytes = decision->to;
     } else {
-        cache_set_limit(cache, decision->class_index, (uint32_t)decision->to);
+        set_capacity(cache, decision);
     }
     log_decision(cache->heap.id, cache->clock_ms, decision);
 }
@@ -178,6 +207,16 @@ static bool start_window(struct thread_cache *cache, uint64_t now_ns) {
     return starts_clock;
 }
 
+// Raises that nobody will judge any more. A limit that is not the raise's was forgotten meanwhile.
+static void end_trials(struct thread_cache *cache) {
+    for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        const uint32_t before = cache->learner->policy.classes[i].before;
+        if (is_on_trial(cache, i) && cache->magazines[i].limit > before) {
+            set_back(cache, i, before);
+        }
+    }
+}
+
 // The first look only starts the clock.
 static void begin(struct thread_cache *cache) {
     if (cache->learner == NULL) {
@@ -187,6 +226,7 @@ static void begin(struct thread_cache *cache) {
     if (learner == NULL) {
         return;
     }
+    end_trials(cache);
     learner->is_on = true;
     learner->policy = (struct policy_state){0};
     learner->window_start_ticks = cache->passed_ticks;

@@ -152,9 +152,9 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
                  uint64_t value) {
     struct policy_class *class = &step->state->classes[class_index];
     step->idle_bytes -= idle_bytes(step, class_index);
+    end_trial(class);
     set_capacity(step, class_index, to, signal, value);
     pause_more(&class->take, PAUSE_WINDOWS);
-    end_trial(class);
     note_density(step, class_index);
     note_wanted(step, class_index);
 }

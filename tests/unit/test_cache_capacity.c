@@ -556,6 +556,53 @@ static void test_depot_nodes_not_needed_go(void **state) {
     check();
 }
 
+// ---- The learner's limit of a class ----
+
+static void fill(uint64_t class_index, unsigned count) {
+    options.cap_max_tiny = 1 * MIB;
+    cache->magazines[class_index].limit = count;
+    // The capacity follows while the class refills and overflows in turn.
+    churn(class_index, count, 20);
+    assert_in_range(cache_block_count(cache, class_index), count / 3, count);
+}
+
+static void test_limit_takes_back_at_once(void **state) {
+    (void)state;
+    start();
+    // With a depot; within one node; to one block; and it can grow again.
+    fill(SIZE_CLASS_1024, 500);
+    cache_decay(cache);
+    assert_true(cache->magazines[SIZE_CLASS_1024].depot_low > 3);
+    for (uint32_t limit = 300; limit > 0; limit = limit == 1 ? 0 : limit / 3) {
+        cache_set_limit(cache, SIZE_CLASS_1024, limit);
+        assert_in_range(cache_block_count(cache, SIZE_CLASS_1024), 1, limit);
+        assert_int_equal(capacity(SIZE_CLASS_1024), limit);
+        check();
+        void *block = take(SIZE_CLASS_1024);
+        assert_false(cache_freed_lately(top_of(cache, SIZE_CLASS_1024), (uintptr_t)block));
+        give(SIZE_CLASS_1024, block);
+        assert_true(cache_freed_lately(top_of(cache, SIZE_CLASS_1024), (uintptr_t)block));
+    }
+    fill(SIZE_CLASS_1024, 200);
+    check();
+    // More than it has is no more than a permission.
+    const uint32_t before = capacity(SIZE_CLASS_1024);
+    cache_set_limit(cache, SIZE_CLASS_1024, 2 * before);
+    assert_int_equal(capacity(SIZE_CLASS_1024), before);
+}
+
+static void test_limit_of_a_diverted_cache(void **state) {
+    (void)state;
+    start();
+    fill(SIZE_CLASS_256, 63);
+    cache_divert(cache, true);
+    cache_set_limit(cache, SIZE_CLASS_256, 5);
+    assert_in_range(cache_block_count(cache, SIZE_CLASS_256), 1, 5);
+    check();
+    cache_divert(cache, false);
+    check();
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_start),
@@ -583,6 +630,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_idle_magazine_shrinks),
         cmocka_unit_test(test_empty_nodes_are_kept),
         cmocka_unit_test(test_depot_nodes_not_needed_go),
+        cmocka_unit_test(test_limit_takes_back_at_once),
+        cmocka_unit_test(test_limit_of_a_diverted_cache),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -317,6 +317,118 @@ static void test_the_clock_rests(void **state) {
     assert_int_equal(decided(), 1);
 }
 
+// Blocks of the class come and go in bulk: its capacity grows as far as it may by itself.
+static void grow(uint64_t class_index, unsigned count) {
+    static void *blocks[10000];
+    assert_in_range(count, 1, ARRAY_COUNT(blocks));
+    for (unsigned round = 0; round < 20; round++) {
+        for (unsigned i = 0; i < count; i++) {
+            blocks[i] = alloc(size_classes[class_index].block_bytes);
+        }
+        for (unsigned i = 0; i < count; i++) {
+            dealloc(blocks[i]);
+        }
+    }
+}
+
+// A class with a raise on trial that it has made use of.
+static const struct magazine *start_with_a_trial(void) {
+    start_with_a_class(0);
+    const struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_4096];
+    assert_int_equal(magazine->capacity, 2);
+    while (decided() == 0) {
+        look(true);
+    }
+    assert_int_equal(magazine->limit, 4);
+    grow(SIZE_CLASS_4096, 5);
+    assert_int_equal(magazine->capacity, 4);
+    return magazine;
+}
+
+static void check_is_as_before(const struct magazine *magazine) {
+    assert_int_equal(magazine->limit, 2);
+    assert_int_equal(magazine->capacity, 2);
+    assert_int_equal(decided(), 1);
+    assert_int_equal(check_all(), 0);
+}
+
+// A raise that was not judged yet is not what the next thread begins with: a row of them would raise it without end.
+static void test_a_trial_is_not_handed_on(void **state) {
+    (void)state;
+    const struct magazine *magazine = start_with_a_trial();
+    end_thread();
+    look(false);
+    check_is_as_before(magazine);
+}
+
+static void test_a_child_of_fork_has_no_trial(void **state) {
+    (void)state;
+    const struct magazine *magazine = start_with_a_trial();
+    fork_prepare();
+    fork_child();
+    look(false);
+    check_is_as_before(magazine);
+}
+
+// A class that started anew meanwhile has the limit that it had.
+static void test_a_closed_class_has_no_trial(void **state) {
+    (void)state;
+    const struct magazine *magazine = start_with_a_trial();
+    options.cache_total_bytes = 4096;
+    cache_adjust(thread_cache);
+    assert_int_equal(magazine->capacity, 0);
+    end_thread();
+    look(false);
+    assert_int_equal(magazine->limit, 2);
+    assert_int_equal(magazine->capacity, 0);
+    // One whose limit was forgotten is not given any.
+    look(true);
+    cache_forget(thread_cache);
+    end_thread();
+    look(false);
+    assert_int_equal(magazine->limit, 0);
+}
+
+// What the learner takes for others a class may have again as one that nothing was learned of.
+static void test_a_class_that_was_idle_grows_again(void **state) {
+    (void)state;
+    start_with_a_class(0);
+    const struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_16];
+    const uint32_t most = 256 * KIB / 16;
+    options.cache_heap_bytes = 272 * KIB;
+    grow(SIZE_CLASS_16, 10000);
+    grow(SIZE_CLASS_16, 10000);
+    assert_int_equal(magazine->capacity, most);
+    for (unsigned i = 0; i < 10; i++) {
+        look(false);
+    }
+    // This raise has no room without it.
+    while (decided() == 0) {
+        look(true);
+    }
+    assert_int_equal(magazine->capacity, 8 * KIB / 16);
+    options.cache_heap_bytes = 4 * MIB;
+    atomic_store_relaxed(&knobs_hooks.window, NULL);
+    grow(SIZE_CLASS_16, 10000);
+    assert_int_equal(magazine->capacity, most);
+}
+
+// So it is with a raise that was taken back.
+static void test_a_raise_in_vain_leaves_no_limit(void **state) {
+    (void)state;
+    start_with_a_class(0);
+    struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_4096];
+    options.cache_class_bytes = 8 * KIB;
+    magazine->limit = 0;
+    for (unsigned i = 0; decided() < 2; i++) {
+        assert_in_range(i, 0, 20);
+        look(true);
+        grow(SIZE_CLASS_4096, 5);
+    }
+    assert_int_equal(magazine->capacity, 2);
+    assert_int_equal(magazine->limit, 0);
+}
+
 // Slow paths that are milliseconds apart are not worth a look at the time.
 static void test_seldom_slow_paths_start_no_clock(void **state) {
     (void)state;
@@ -569,67 +681,7 @@ static void test_looks_after_many_flushes(void **state) {
     assert_int_equal(looks, 1);
 }
 
-// ---- The knob of a class
-
-static uint64_t held(uint64_t class_index) {
-    return cache_block_count(thread_cache, class_index);
-}
-
-static void fill(uint64_t class_index, unsigned count) {
-    static void *blocks[1000];
-    struct thread_cache *cache = thread_cache;
-    options.cap_max_tiny = 1 * MIB;
-    cache->magazines[class_index].limit = count;
-    // The capacity follows while the class refills and overflows in turn.
-    for (unsigned round = 0; round < 20; round++) {
-        for (unsigned i = 0; i < count; i++) {
-            blocks[i] = alloc(size_classes[class_index].block_bytes);
-        }
-        for (unsigned i = 0; i < count; i++) {
-            dealloc(blocks[i]);
-        }
-    }
-    assert_in_range(held(class_index), count / 3, count);
-}
-
-static void test_limit_takes_back_at_once(void **state) {
-    (void)state;
-    start();
-    atomic_store_relaxed(&knobs_hooks.window, NULL);
-    // With a depot; within one node; to one block; and it can grow again.
-    fill(SIZE_CLASS_1024, 500);
-    cache_decay(thread_cache);
-    assert_true(thread_cache->magazines[SIZE_CLASS_1024].depot_low > 3);
-    for (uint32_t limit = 300; limit > 0; limit = limit == 1 ? 0 : limit / 3) {
-        cache_set_limit(thread_cache, SIZE_CLASS_1024, limit);
-        assert_in_range(held(SIZE_CLASS_1024), 1, limit);
-        assert_int_equal(thread_cache->magazines[SIZE_CLASS_1024].capacity, limit);
-        assert_int_equal(check_all(), 0);
-        void *block = alloc(1024);
-        assert_false(cache_freed_lately(top_of(thread_cache, SIZE_CLASS_1024), (uintptr_t)block));
-        dealloc(block);
-        assert_true(cache_freed_lately(top_of(thread_cache, SIZE_CLASS_1024), (uintptr_t)block));
-    }
-    fill(SIZE_CLASS_1024, 200);
-    assert_int_equal(check_all(), 0);
-    // More than it has is no more than a permission.
-    const uint32_t before = thread_cache->magazines[SIZE_CLASS_1024].capacity;
-    cache_set_limit(thread_cache, SIZE_CLASS_1024, 2 * before);
-    assert_int_equal(thread_cache->magazines[SIZE_CLASS_1024].capacity, before);
-}
-
-static void test_limit_of_a_diverted_cache(void **state) {
-    (void)state;
-    start();
-    atomic_store_relaxed(&knobs_hooks.window, NULL);
-    fill(SIZE_CLASS_256, 63);
-    cache_divert(thread_cache, true);
-    cache_set_limit(thread_cache, SIZE_CLASS_256, 5);
-    assert_in_range(held(SIZE_CLASS_256), 1, 5);
-    assert_int_equal(check_all(), 0);
-    cache_divert(thread_cache, false);
-    assert_int_equal(check_all(), 0);
-}
+// ---- What is written down, and what is asked for memory
 
 // For readers outside, which replay it.
 static void test_a_recorded_window_is_what_was_seen(void **state) {
@@ -690,6 +742,11 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_caches_share_a_window),
         cmocka_unit_test(test_no_memory_for_a_window),
         cmocka_unit_test(test_the_clock_rests),
+        cmocka_unit_test(test_a_trial_is_not_handed_on),
+        cmocka_unit_test(test_a_child_of_fork_has_no_trial),
+        cmocka_unit_test(test_a_closed_class_has_no_trial),
+        cmocka_unit_test(test_a_class_that_was_idle_grows_again),
+        cmocka_unit_test(test_a_raise_in_vain_leaves_no_limit),
         cmocka_unit_test(test_seldom_slow_paths_start_no_clock),
         cmocka_unit_test(test_a_child_of_fork_starts_with_a_clock_of_its_own),
         cmocka_unit_test(test_may_be_switched_off),
@@ -700,8 +757,6 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_diverted_operations_teach_nothing),
         cmocka_unit_test(test_looks_after_a_refill),
         cmocka_unit_test(test_looks_after_many_flushes),
-        cmocka_unit_test(test_limit_takes_back_at_once),
-        cmocka_unit_test(test_limit_of_a_diverted_cache),
         cmocka_unit_test(test_a_recorded_window_is_what_was_seen),
         cmocka_unit_test(test_a_delay_is_of_the_time_since_the_last_round),
     };

@@ -22,7 +22,8 @@ static const struct policy_limits limits = {
 static struct policy_state state;
 static struct policy_window window;
 static struct policy_decision decisions[POLICY_DECISIONS_MAX];
-static unsigned made;  // decisions so far
+static uint32_t reach[SIZE_CLASS_COUNT];  // what a class's limit is where nothing was learned
+static unsigned made;                     // decisions so far
 
 static void keep(void *context, const struct policy_decision *decision) {
     unsigned *count = context;
@@ -47,7 +48,7 @@ static void start(void) {
 static void open_class(uint64_t class_index, uint64_t bytes) {
     struct policy_signals *signals = &window.classes[class_index];
     signals->capacity = (uint32_t)(bytes / size_classes[class_index].block_bytes);
-    signals->limit = signals->capacity;
+    signals->limit = reach[class_index] = signals->capacity;
     signals->used = true;
 }
 
@@ -69,6 +70,11 @@ static uint64_t spent(void) {
     return bytes;
 }
 
+// Whether the class may have it again by itself.
+static bool is_handed_back(const struct policy_decision *decision) {
+    return decision->signal == POLICY_SIGNAL_idle || decision->signal == POLICY_SIGNAL_gain;
+}
+
 static void apply(const struct policy_decision *decision) {
     if (decision->knob == POLICY_KNOB_budget) {
         assert_int_equal(decision->from, window.budget_bytes);
@@ -78,8 +84,11 @@ static void apply(const struct policy_decision *decision) {
     }
     assert_int_equal(decision->knob, POLICY_KNOB_cap);
     assert_int_not_equal(decision->from, decision->to);
-    window.classes[decision->class_index].capacity = (uint32_t)decision->to;
-    window.classes[decision->class_index].limit = (uint32_t)decision->to;
+    struct policy_signals *signals = &window.classes[decision->class_index];
+    signals->capacity = signals->limit = (uint32_t)decision->to;
+    if (is_handed_back(decision)) {
+        signals->limit = (uint32_t)greatest_u64(signals->limit, reach[decision->class_index]);
+    }
 }
 
 // One window, with what must always hold of its decisions. Returns how many.
@@ -450,7 +459,8 @@ static void check_what_became_of(const struct policy_window *next, unsigned coun
             continue;
         }
         const struct policy_signals *signals = &next->classes[decision->class_index];
-        assert_true(!signals->used || signals->limit == decision->to);
+        assert_true(!signals->used || signals->limit == decision->to ||
+                    (is_handed_back(decision) && signals->limit > decision->to));
     }
     assert_int_equal(next->budget_bytes, budget);
     // And nothing else changed.
