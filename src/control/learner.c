@@ -109,6 +109,7 @@ static void log_window(const struct thread_cache *cache, const struct policy_win
 
 static struct policy_limits limits_now(void) {
     return (struct policy_limits){
+        .budget_bytes = capacity_allowed(0),
         .budget_bytes_max = capacity_allowed(CAPACITY_BUDGET_MOST),
         .start_bytes = option_live(cache_start_bytes),
         .class_bytes_max = {option_live(cap_max_tiny), option_live(cap_max_mid),

@@ -38,6 +38,8 @@ struct step {
     uint64_t spent_bytes;                // what the capacities cost
     uint64_t idle_bytes;                 // what classes that are not in use would give of it
     uint64_t budget_bytes;
+    uint64_t promised_bytes;  // what raises on trial may need beyond what their classes have
+    uint64_t in_vain;         // raises that were taken back
     uint64_t events;
 };
 
@@ -159,22 +161,17 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
     note_wanted(step, class_index);
 }
 
-// Whether a window tells nothing of a raise: no slow path came, which may be the end of the class's turn. In the second such one
-// a class that is still in use has what it needs.
-static bool tells_nothing(const struct policy_signals *signals, uint32_t rate_last) {
-    return events_of(signals) == 0 && !(signals->used && rate_last == 0);
-}
-
 static void take_back(struct step *step, uint64_t class_index, enum policy_signal signal,
                       uint64_t value, uint16_t pause) {
     struct policy_class *class = &step->state->classes[class_index];
     set_capacity(step, class_index, class->before, signal, value);
     pause_more(&class->raise, pause);
     end_trial(class);
+    step->in_vain++;
 }
 
-// Whether the class's raise is still on trial. `rate_last`: of the window before.
-static bool judge(struct step *step, uint64_t class_index, uint32_t rate_last) {
+// Whether the class's raise is still on trial.
+static bool judge(struct step *step, uint64_t class_index) {
     struct policy_class *class = &step->state->classes[class_index];
     const struct policy_signals *signals = &step->window->classes[class_index];
     if (class->before == 0) {
@@ -192,7 +189,8 @@ static bool judge(struct step *step, uint64_t class_index, uint32_t rate_last) {
         end_trial(class);
         return false;
     }
-    if (tells_nothing(signals, rate_last)) {
+    if (!signals->used) {
+        // No slow path came, for the class's turn is over: that is no gain.
         if (class->idle < IDLE_WINDOWS) {
             return true;
         }
@@ -272,6 +270,17 @@ static void raise_budget(struct step *step, uint64_t bytes) {
     }
 }
 
+// The reserve is for raises that pay: what one that was taken back had of it goes back, unless classes have grown into it.
+static void lower_budget(struct step *step) {
+    const uint64_t least =
+        greatest_u64(step->spent_bytes + step->promised_bytes, step->limits->budget_bytes);
+    if (step->in_vain != 0 && least < step->budget_bytes) {
+        decide(step, POLICY_KNOB_budget, SIZE_CLASS_COUNT, step->budget_bytes, least,
+               POLICY_SIGNAL_demand, 0);
+        step->budget_bytes = least;
+    }
+}
+
 // Makes room for `bytes` of the class; false, and nothing is decided, when that cannot be.
 static bool make_room(struct step *step, uint64_t class_index, uint64_t bytes) {
     if (fits(step, bytes)) {
@@ -324,11 +333,14 @@ static void look_at(struct step *step, uint64_t class_index) {
     class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
     pause_pass(&class->raise);
     pause_pass(&class->take);
-    if (judge(step, class_index, rate_last) || is_soon_raised(class)) {
+    if (judge(step, class_index) || is_soon_raised(class)) {
         step->state->is_settled = false;
     }
     if (class->before == 0) {
         class->rate_before = (uint32_t)greatest_u64(class->rate, rate_last);
+    } else if (signals->limit > signals->capacity) {
+        step->promised_bytes +=
+            (uint64_t)(signals->limit - signals->capacity) * size_classes[class_index].block_bytes;
     }
     step->idle_bytes += idle_bytes(step, class_index);
     if (events != 0 && signals->capacity != 0) {
@@ -377,11 +389,13 @@ unsigned policy_step(struct policy_state *state, const struct policy_window *win
     step.audience = audience;
     step.count = step.busy_count = 0;
     step.spent_bytes = step.idle_bytes = step.events = 0;
+    step.promised_bytes = step.in_vain = 0;
     step.budget_bytes = window->budget_bytes;
     state->is_settled = true;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         look_at(&step, i);
     }
+    lower_budget(&step);
     raise_classes(&step);
     return step.count;
 }

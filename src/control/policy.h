@@ -39,7 +39,7 @@ enum policy_signal {
     POLICY_SIGNAL_churn = 1,  // slow paths of the class for 1000 blocks that it moved
     POLICY_SIGNAL_gain,       // slow paths per processor time, after a raise: per cent of before
     POLICY_SIGNAL_idle,       // windows in which the class was not used
-    POLICY_SIGNAL_demand,     // bytes wanted beyond the budget
+    POLICY_SIGNAL_demand,     // bytes wanted beyond the budget; 0: a raise was taken back
     POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
     POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest memory without huge pages
     POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
@@ -48,6 +48,7 @@ enum policy_signal {
 };
 
 struct policy_limits {
+    uint64_t budget_bytes;      // what a cache has where nothing is learned
     uint64_t budget_bytes_max;  // the most a cache may have
     uint64_t start_bytes;       // what a class starts with
     // By class_group.
