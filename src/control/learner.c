@@ -325,14 +325,14 @@ static void on_refault(struct excess *excess, uint64_t refault_bytes) {
     log_decision(heap, os_clock_ms_locked(), &decision);
 }
 
-// By the clock of the last time; in the child of a fork that begins at 0 again. Where it does not matter there is no OS call.
+// By the clock of the last time; in the child of a fork it has begun at 0 again. Where it does not matter there is no OS call.
 static uint64_t affordable_bytes(struct purge_delay *delay, uint64_t most_ms,
                                  uint64_t (*cpu_ns)(void)) {
     if (delay->refault_bytes == 0 || delay->ms >= most_ms) {
         return 0;
     }
     const uint64_t now_ns = cpu_ns();
-    const uint64_t before_ns = least_u64(delay->asked_cpu_ns, now_ns);
+    const uint64_t before_ns = delay->asked_cpu_ns <= now_ns ? delay->asked_cpu_ns : 0;
     delay->asked_cpu_ns = now_ns;
     return refault_bytes_affordable(now_ns - before_ns);
 }

@@ -730,6 +730,19 @@ static void test_a_delay_is_of_the_time_since_the_last_round(void **state) {
     assert_int_equal(delay.ms, 2 * before_ms);
 }
 
+// In the child of a fork that is the time since the fork.
+static void test_a_delay_after_a_fork(void **state) {
+    (void)state;
+    start();
+    fake_os_pass_cpu_ns(UINT64_C(1000000000));
+    struct purge_delay delay = {.ms = 1000,
+                                .asked_cpu_ns = UINT64_C(1000000000000),
+                                .early_bytes = 8 * MIB,
+                                .refault_bytes = 8 * MIB};
+    atomic_load_relaxed (&space_hooks.runs_delay)(&delay, 10000);
+    assert_in_range(delay.ms, 1, 1000);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_off_decides_nothing),
@@ -759,6 +772,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_looks_after_many_flushes),
         cmocka_unit_test(test_a_recorded_window_is_what_was_seen),
         cmocka_unit_test(test_a_delay_is_of_the_time_since_the_last_round),
+        cmocka_unit_test(test_a_delay_after_a_fork),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
