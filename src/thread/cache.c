@@ -94,6 +94,7 @@ static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     const uint32_t capacity =
         capacity_start(&cache->capacity_bytes, cache->budget_bytes, class_index);
     if (unlikely(capacity == 0)) {
+        cache->lacks_room |= capacity_could_start(cache->budget_bytes, class_index);
         return false;
     }
     void **node = take_node(cache);

@@ -90,6 +90,7 @@ struct thread_cache {
     _Atomic(uint32_t) empty_node_count;
     uint32_t
         slabs_wanted;  // times since the last decay that a block of a class was a slab's first (heap_wants_slab)
+    bool lacks_room;             // since the last decay a class found none that others could make
     struct thread_cache *donor;  // whose heap was last looked at for a slab (migration.c)
     // One asleep, with empty slabs, that migration met in this slow path: maintenance_tick() takes some.
     struct thread_cache *to_relieve;

@@ -128,12 +128,18 @@ static void fit_to_options(struct thread_cache *cache) {
 }
 
 void cache_decay(struct thread_cache *cache) {
+    const bool lacks_room = cache->lacks_room;
+    cache->lacks_room = false;
     cache->slabs_wanted = 0;
     cache_adjust(cache);
     fit_to_options(cache);
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
         if (magazine->node == NULL) {
+            continue;
+        }
+        if (lacks_room && !magazine->active) {
+            close_magazine(cache, i);
             continue;
         }
         for (unsigned idle = magazine->depot_low; idle > 0; idle--) {

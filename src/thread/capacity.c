@@ -102,9 +102,10 @@ static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, u
     return capacity;
 }
 
-uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) {
+// The capacity that a class begins with where the others cost `bytes`; 0: there is no room.
+static uint32_t first_capacity(uint64_t bytes, uint64_t budget, uint64_t class_index) {
     const uint64_t allowed = capacity_allowed(budget);
-    const uint64_t used = *bytes + NODE_BYTES;
+    const uint64_t used = bytes + NODE_BYTES;
     const uint64_t room = allowed > used ? allowed - used : 0;
     const uint64_t most = least_u64(room, in_proportion(option_live(cache_class_bytes), allowed));
     if (allowed < option_live(cache_heap_bytes) && blocks_in(most, class_index) == 0) {
@@ -113,8 +114,16 @@ uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) 
     const uint64_t start = in_proportion(option_live(cache_start_bytes), allowed);
     const uint64_t count = greatest_u64(1, blocks_in(least_u64(start, most), class_index));
     const uint64_t prewarm = least_u64(knobs_prewarm(class_index), blocks_in(room, class_index));
-    const uint64_t capacity = least_u64(greatest_u64(count, prewarm), CAPACITY_MOST);
-    return change(bytes, class_index, 0, (uint32_t)capacity);
+    return (uint32_t)least_u64(greatest_u64(count, prewarm), CAPACITY_MOST);
+}
+
+uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) {
+    const uint32_t capacity = first_capacity(*bytes, budget, class_index);
+    return capacity == 0 ? 0 : change(bytes, class_index, 0, capacity);
+}
+
+bool capacity_could_start(uint64_t budget, uint64_t class_index) {
+    return first_capacity(0, budget, class_index) != 0;
 }
 
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,

@@ -190,6 +190,51 @@ static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
     assert_true(cache->capacity_bytes <= 32 * MIB / 1000);
 }
 
+// Between decays one class works, and another one, which finds no room, has two calls.
+static void decay_beside(uint64_t busy_class, uint64_t class_index) {
+    for (unsigned i = 0; i < 3; i++) {
+        churn(busy_class, 300, 1);
+        give(class_index, take(class_index));
+        cache_decay(cache);
+    }
+}
+
+// What other classes have and do not use any more goes to one that has no room.
+static void test_classes_at_rest_make_room(void **state) {
+    (void)state;
+    options.cache_total_bytes = 1 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    start();
+    for (uint64_t i = 0; i < SIZE_CLASS_4096; i++) {
+        churn(i, 300, 10);
+    }
+    give(SIZE_CLASS_49152, take(SIZE_CLASS_49152));
+    assert_int_equal(capacity(SIZE_CLASS_49152), 0);
+    const uint32_t before = capacity(SIZE_CLASS_64);
+    assert_true(before > 0 && capacity(SIZE_CLASS_128) > 0);
+    decay_beside(SIZE_CLASS_64, SIZE_CLASS_49152);
+    give(SIZE_CLASS_49152, take(SIZE_CLASS_49152));
+    assert_true(capacity(SIZE_CLASS_49152) >= 1);
+    assert_true(capacity(SIZE_CLASS_64) >= before);
+    assert_int_equal(capacity(SIZE_CLASS_128), 0);
+    check();
+}
+
+// Where the share has no room for a block in any case, nothing is given up for it.
+static void test_no_room_is_made_in_a_small_share(void **state) {
+    (void)state;
+    options.cache_total_bytes = 32 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    atomic_store_relaxed(&cache_count_in_use, 1000);
+    start();
+    churn(SIZE_CLASS_16, 300, 10);
+    const uint32_t before = capacity(SIZE_CLASS_16);
+    assert_true(before > 0);
+    decay_beside(SIZE_CLASS_32, SIZE_CLASS_49152);
+    assert_int_equal(capacity(SIZE_CLASS_49152), 0);
+    assert_int_equal(capacity(SIZE_CLASS_16), before);
+}
+
 static void test_all_caches_of_a_large_machine(void **state) {
     (void)state;
     const uint64_t initial = options.cache_total_bytes;
@@ -615,6 +660,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_learned_limits),
         cmocka_unit_test(test_learned_budget),
         cmocka_unit_test(test_blocks_beyond_a_small_share_are_not_cached),
+        cmocka_unit_test(test_classes_at_rest_make_room),
+        cmocka_unit_test(test_no_room_is_made_in_a_small_share),
         cmocka_unit_test(test_all_caches_of_a_large_machine),
         cmocka_unit_test(test_shares_of_what_is_used_up),
         cmocka_unit_test(test_a_cache_beyond_its_share_starts_anew),
