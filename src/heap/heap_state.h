@@ -70,6 +70,8 @@ struct heap {
     uint64_t
         excess_seen_bytes;  // loose_bytes after the last part of it that the heap's own thread did
     bool excess_again;      // slabs behind it became sparse with no budget for them
+    // Free pages of a slab that the system did not take, since a round at the option's delay looked through all.
+    bool keeps_refused;
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.
@@ -84,9 +86,7 @@ struct heap {
     bool
         put_since_purge;  // blocks came back since a round began that purges whatever has aged or not
     bool put_since_early;  // or an early one
-    bool
-        keeps_refused;  // free pages of a slab that the system did not take, since such a round looked through all
-    bool wants_visit;  // who collected for the idle heap left empty slabs to its next visitor
+    bool wants_visit;      // who collected for the idle heap left empty slabs to its next visitor
     // What may go to the arena and to the system before the lock is released: without end for the heap's own thread but in
     // its rounds, where it collects, and where slabs keep too much, little for others, which it may wait for. With none left, empty slabs and loose bytes stay for the next.
     size_t budget_bytes;
