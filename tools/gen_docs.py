@@ -129,9 +129,12 @@ hakmem \\- run programs on the hakmem memory allocator, and look into their heap
 .SH DESCRIPTION
 .B hakmem
 replaces the C library's malloc, its relatives and the C++ operators new and delete.
-The library and this page are installed; the command is run from a source tree, as ./hakmem.
+The command is run from a source tree, as ./hakmem, or installed by pip (pip install .);
+of the verbs
+.BR bench ", " soak " and " tune
+run from a source tree alone.
 .B hakmem run
-builds what is missing, runs
+builds what is missing in a source tree, runs
 .I program
 on it, and at exit prints on standard error what proves that hakmem served it,
 and how memory was used.

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,10 +25,15 @@ MODULES = {"pyelftools": "elftools", "prometheus-client": "prometheus_client"}
 READER, DEVELOPER = environment.DEVELOPER
 
 
+def pinned(name: str) -> set[str]:
+    """The packages of a list, each with its version."""
+    lines = (ROOT / "scripts" / name).read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if "==" in line}
+
+
 def packages(name: str) -> set[str]:
     """The modules that a list brings."""
-    lines = (ROOT / "scripts" / name).read_text(encoding="utf-8").splitlines()
-    names = {line.partition("==")[0] for line in lines if "==" in line}
+    names = {line.partition("==")[0] for line in pinned(name)}
     return {MODULES.get(name, name) for name in names}
 
 
@@ -48,6 +54,12 @@ def test_the_readers_list_has_what_the_verbs_import() -> None:
     assert foreign == packages(READER)
     assert packages(DEVELOPER) >= {"pytest", "mypy", "ruff", "matplotlib"}
     assert not packages(DEVELOPER) & packages(READER)
+
+
+def test_a_wheel_needs_the_readers_list_and_is_built_by_the_developers_backend() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(told["project"]["dependencies"]) == pinned(READER)
+    assert set(told["build-system"]["requires"]) < pinned(DEVELOPER)
 
 
 @pytest.fixture

@@ -1,13 +1,19 @@
-"""python3 -m hakmem: the same as the command."""
+"""python3 -m hakmem: the same as the command. The command that a wheel installs begins here too."""
 
 import sys
 
-try:
-    from hakmem.cli import main
 
-    status = main(sys.argv[1:])
-except KeyboardInterrupt:
-    from hakmem.interruption import end
+def command() -> int:
+    """The exit status."""
+    try:
+        from hakmem.cli import main
 
-    end()
-sys.exit(status)
+        return main(sys.argv[1:])
+    except KeyboardInterrupt:
+        from hakmem.interruption import end
+
+        end()
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -118,7 +118,10 @@ def _locked(project: Project) -> Iterator[None]:
 
 
 def ensure_library(project: Project) -> Path:
-    """The path of an up-to-date libhakmem.so; two commands at once build it once."""
+    """The path of an up-to-date libhakmem.so; two commands at once build it once. That of a wheel
+    is the wheel's."""
+    if not project.is_tree:
+        return project.library
     if is_current(project):
         return project.library
     require_tools()

@@ -104,6 +104,15 @@ def main(arguments: Sequence[str]) -> int:
         failure_status = int(chosen.failure_status)
         status: int = chosen.run(chosen)
         sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        # `pip install --no-deps` leaves the verbs that need no packages.
+        if find_project().is_tree:
+            raise
+        sys.stderr.write(
+            f"hakmem: {error.name} cannot be imported: the command was installed without the "
+            "Python packages that this verb needs\n"
+        )
+        return failure_status
     except HakmemError as error:
         with contextlib.suppress(OSError):
             sys.stdout.flush()

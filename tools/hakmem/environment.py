@@ -1,4 +1,5 @@
-"""The Python environment of the verbs that need more than Python itself: build/venv."""
+"""The Python environment of the verbs that need more than Python itself: build/venv, or where a
+wheel was installed, the packages beside it."""
 
 from __future__ import annotations
 
@@ -21,11 +22,19 @@ READER, DEVELOPER = ("requirements.txt",), ("requirements.txt", "requirements-de
 
 def enter(project: Project, lists: Sequence[str] = READER) -> None:
     """Goes on in build/venv, which is made when it is missing or out of date; `lists` are files of
-    scripts/ that name its packages.
+    scripts/ that name its packages. Where a wheel was installed its packages are there already.
 
     The command is executed again from its beginning, so this comes before anything that has an
     effect.
     """
+    if project.is_tree:
+        _go_on_in_venv(project, lists)
+    # What all of these verbs need, and what tells of a Ctrl-C as of a damaged installation.
+    with interruption.at_once():
+        import numpy  # noqa: F401
+
+
+def _go_on_in_venv(project: Project, lists: Sequence[str]) -> None:
     folder = project.build / "venv"
     is_inside = sys.prefix == str(folder)
     # With the interpreter of build/venv itself, what a reader needs is there; it is not replaced.
@@ -33,9 +42,6 @@ def enter(project: Project, lists: Sequence[str] = READER) -> None:
     if not all(_is_installed(project, folder, name) for name in needed):
         _install(project, folder, lists)
     if is_inside:
-        # What all of these verbs need, and what tells of a Ctrl-C as of a damaged installation.
-        with interruption.at_once():
-            import numpy  # noqa: F401
         if KEPT_HOME in os.environ:
             os.environ[HOME] = os.environ.pop(KEPT_HOME)
         return

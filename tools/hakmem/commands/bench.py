@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hakmem.environment import DEVELOPER, enter
 from hakmem.errors import EXIT_USAGE
-from hakmem.project import find_project
+from hakmem.project import find_project, require_tree
 
 EXAMPLES = """\
 examples:
@@ -252,6 +252,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     project = find_project()
+    require_tree(project, "bench")
     enter(project, DEVELOPER)
     sys.path.insert(0, str(project.root / "bench"))
     from harness.cli import run_bench

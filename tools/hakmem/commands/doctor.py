@@ -49,7 +49,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--library",
         metavar="FILE",
         type=Path,
-        help="for a program: this libhakmem.so instead of the one of this source tree",
+        help="for a program: this libhakmem.so instead of the command's own",
     )
     parser.add_argument("target", metavar="PID|CMD", nargs="?")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
@@ -83,6 +83,9 @@ def _cmake_version() -> Finding | None:
 
 
 def _library(project: Project) -> Finding:
+    if not project.is_tree:
+        is_there = project.library.is_file()
+        return Finding("library", is_there, f"{project.library}{'' if is_there else ' is missing'}")
     if not project.library.is_file():
         return Finding("library", None, f"{project.library} is not built yet; run builds it")
     if not build.is_current(project):
@@ -96,7 +99,9 @@ def _active(project: Project) -> Finding:
     """Runs the whole route on a program that allocates: this interpreter's dynamic parent, sh."""
     with temporary_folder("hakmem-doctor-") as directory:
         summary = directory / "summary.json"
-        command = [sys.executable, str(project.root / "hakmem"), "run", "--json"]
+        # As a module not of the current directory.
+        itself = [str(project.root / "hakmem")] if project.is_tree else ["-P", "-m", "hakmem"]
+        command = [sys.executable, *itself, "run", "--json"]
         probe = ["--summary-file", str(summary), "--", "/bin/sh", "-c", ":"]
         try:
             answer = subprocess.run(
@@ -112,18 +117,18 @@ def _active(project: Project) -> Finding:
 
 
 def _machine(project: Project) -> list[Finding]:
-    findings = _tools()
-    version = _cmake_version()
+    findings = _tools() if project.is_tree else []
+    version = _cmake_version() if project.is_tree else None
     if version is not None:
         findings.append(version)
     findings.append(_library(project))
     findings.extend(variable_findings(os.environ, project, version=project.version))
     findings.extend(machine.examine())
     try:
-        can_run = project.library.is_file() or not build.missing_tools()
-        findings.append(
-            _active(project) if can_run else Finding("active", False, "the library cannot be built")
-        )
+        if project.library.is_file() or (project.is_tree and not build.missing_tools()):
+            findings.append(_active(project))
+        elif project.is_tree:
+            findings.append(Finding("active", False, "the library cannot be built"))
     except HakmemError as error:
         findings.append(Finding("active", False, str(error)))
     # The trial has built it.

@@ -75,7 +75,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--library",
         metavar="FILE",
         type=Path,
-        help="use this libhakmem.so instead of the one of this source tree",
+        help="use this libhakmem.so instead of the command's own",
     )
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)

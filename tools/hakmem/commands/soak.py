@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE
-from hakmem.project import find_project
+from hakmem.project import find_project, require_tree
 
 EXAMPLES = """\
 examples:
@@ -77,6 +77,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     project = find_project()
+    require_tree(project, "soak")
     enter(project)
     sys.path.insert(0, str(project.root / "bench"))
     from harness import soaking

@@ -15,7 +15,7 @@ from hakmem.build import ensure_library
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
 from hakmem.output import write_whole
-from hakmem.project import Project, find_project
+from hakmem.project import Project, find_project, require_tree
 from hakmem.report.durations import seconds
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def _require_writable(output: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     project = find_project()
+    require_tree(project, "tune")
     enter(project)
     sys.path.insert(0, str(project.root / "bench"))
     from harness.interruption import like_ctrl_c

@@ -14,7 +14,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "version",
         help="print the version and where the library is",
-        description="Prints the version of this source tree and the library that run would use.",
+        description="Prints the version, and the library that run would use.",
         epilog="examples:\n  hakmem version\n  hakmem version --json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         }
         sys.stdout.write(render.json_text(facts))
     else:
-        state = "" if built else " (not built yet; `hakmem run` builds it)"
+        absent = " (not built yet; `hakmem run` builds it)" if project.is_tree else " (missing)"
+        state = "" if built else absent
         sys.stdout.write(f"hakmem {project.version}\n{project.library}{state}\n")
     return 0

@@ -38,7 +38,8 @@ def examine(
         started = command[1:] if preload.is_loader(target.program) else []
         program = Path(target.program) if not preload.is_loader(target.program) else None
         if not library.is_file():
-            raise HakmemError(f"{library} is not built yet; `make lib` builds it")
+            absent = "not built yet; `make lib` builds it" if project.is_tree else "missing"
+            raise HakmemError(f"{library} is {absent}")
         preload.require_same_architecture(target, library)
         findings.append(Finding("program", True, f"{target.program} can be preloaded into"))
         with _preloadable(library) as path:
