@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hakmem import streams
 from hakmem.commands import (
@@ -28,6 +28,9 @@ from hakmem.commands import (
 from hakmem.commands import set as set_
 from hakmem.errors import EXIT_FAILURE, EXIT_USAGE, HakmemError
 from hakmem.project import find_project
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 EXAMPLES = """\
 examples:
@@ -52,6 +55,10 @@ class Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         status = EXIT_FAILURE if self.prog.split()[-1] == "run" else EXIT_USAGE
         self.exit(status, f"hakmem: {message}\n")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # That of Python 3.11.7 and later is silent about an output that takes nothing.
+        (sys.stderr if file is None else file).write(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         sys.stdout.flush()
