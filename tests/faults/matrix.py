@@ -29,7 +29,7 @@ LIMITS = {
     "limits.rlimit.data_131072_70": "RLIMIT_DATA 128 MiB",
     "limits.overcommit": "overcommit_memory = 2, or RLIMIT_DATA where it cannot be set",
     "limits.mappings": "vm.max_map_count exhausted",
-    "limits.cgroup": "memory cgroup of three times what is live (lean: two), or peak RSS below",
+    "limits.cgroup": "memory cgroup of three times what is live, or peak RSS below that",
     "limits.locked": "mlockall(MCL_FUTURE), with and without room to lock",
     "api.process": "no file can be opened (no /proc), no descriptor is open",
     "stress.small_stacks": "threads with 16 KiB stacks",

@@ -1,4 +1,4 @@
-// A memory cgroup three times as large as what is ever live, in lean mode twice, around a load that lives in one size
+// A memory cgroup three times as large as what is ever live, around a load that lives in one size
 // after another, in several threads. Memory that was used for one size must serve the next: a
 // process that keeps it is killed. Where no cgroup can be made, the peak of the resident size is held
 // to the same bound.
@@ -7,7 +7,7 @@
 
 #define LIVE_BYTES (48 * MIB)
 
-#define LIMIT_BYTES (in_lean_mode() ? 2 * LIVE_BYTES : 3 * LIVE_BYTES)
+#define LIMIT_BYTES (3 * LIVE_BYTES)
 
 struct share {
     size_t bytes_live;

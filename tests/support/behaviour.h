@@ -286,18 +286,10 @@ BEHAVIOUR_UNUSED static bool aligned_to(const void *block, size_t alignment) {
 }
 
 #ifndef HAKMEM_INTERNAL
-BEHAVIOUR_UNUSED static bool behaviour_in_mode(const char *wanted) {
-    const char *mode = getenv("HAKMEM_MODE");
-    return behaviour_on_hakmem() && mode != NULL && strcmp(mode, wanted) == 0;
-}
-
-BEHAVIOUR_UNUSED static bool in_lean_mode(void) {
-    return behaviour_in_mode("lean");
-}
-
 // Hardened mode keeps the last freed blocks of each thread from reuse, and their slabs with them.
 BEHAVIOUR_UNUSED static bool in_hardened_mode(void) {
-    return behaviour_in_mode("hardened");
+    const char *mode = getenv("HAKMEM_MODE");
+    return behaviour_on_hakmem() && mode != NULL && strcmp(mode, "hardened") == 0;
 }
 
 // What repeated work may add to the resident size of a trimmed heap: nothing but noise.
