@@ -18,7 +18,6 @@ from hakmem.inspect.targets import take
 from tests.cli.support import clean_environment, library
 from tests.inspect.support.targets import (
     await_ready,
-    compile_program,
     inspect,
     preloaded,
     running,
