@@ -336,7 +336,8 @@ static void on_crash(int signal, const siginfo_t *info) {
         write_file();
         put_back_earlier(signal, self);
     }
-    while (atomic_load_acquire(&crash_is_over) != self) {
+    // Not where the child of a vfork, which crashes as well, has put its own number over this one.
+    while (atomic_load_acquire(&crash_is_over) != self && atomic_load_relaxed(&crashing) == self) {
         os_yield();
     }
     if (!comes_again(signal, info)) {
