@@ -5,7 +5,6 @@
 
 #include "base/bits.h"
 #include "control/stats.h"
-#include "space/arena.h"
 #include "thread/maintenance.h"
 
 // Aliases below carry no promises to the optimiser, unlike libc's declarations of their targets.
@@ -59,11 +58,9 @@ EXPORTED struct mallinfo mallinfo(void) {
     };
 }
 
-// What readers of glibc's malloc_info look for in a heap, and once more behind all heaps, which are one here. As there, without huge
-// blocks, whose mappings are counted apart.
+// What readers of glibc's malloc_info look for in a heap, and once more behind all heaps, which are one here. As there, what is mapped
+// now is without huge blocks in use, which are counted apart; the highest is with them.
 static void print_totals(FILE *stream, const struct stats *stats, const struct mallinfo2 *info) {
-    struct arena_totals arena;
-    arena_totals(&arena);
     const size_t bytes = info->arena;
     fprintf(stream, "<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n", info->smblks,
             info->fsmblks);
@@ -71,7 +68,7 @@ static void print_totals(FILE *stream, const struct stats *stats, const struct m
             (size_t)stats->gauge[GAUGE_slab_free_bytes]);
     fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", bytes);
     fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n",
-            (size_t)greatest_u64(bytes, arena.mapped_bytes_max));
+            (size_t)stats->gauge[GAUGE_mapped_bytes_max]);
     fprintf(stream, "<aspace type=\"total\" size=\"%zu\"/>\n", bytes);
     fprintf(stream, "<aspace type=\"mprotect\" size=\"%zu\"/>\n", bytes);
 }

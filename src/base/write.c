@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/system_call.h"
 
 // The kernel's sets of signals.
@@ -16,11 +17,20 @@
 // Waits that end with nothing written.
 #define FULL_WAITS_MAX 10
 
+// Nobody read for so long: what follows, a report has a hundred lines, is not waited for until something was written.
+// Relaxed: a wait more or less; pairs with nothing.
+static _Atomic(bool) nobody_reads;
+
 static bool takes_more(int descriptor) {
+    if (atomic_load_relaxed(&nobody_reads)) {
+        return false;
+    }
     struct pollfd wanted = {.fd = descriptor, .events = POLLOUT};
     const uint64_t all_signals = UINT64_MAX;
     long most[2] = {FULL_SECONDS_MAX, 0};  // a struct timespec
-    return SYSTEM_CALL(SYS_ppoll, &wanted, 1, most, &all_signals, SIGNAL_SET_BYTES) > 0;
+    const bool takes = SYSTEM_CALL(SYS_ppoll, &wanted, 1, most, &all_signals, SIGNAL_SET_BYTES) > 0;
+    atomic_store_relaxed(&nobody_reads, !takes);
+    return takes;
 }
 
 static int write_all(int descriptor, const char *rest, size_t bytes) {
@@ -32,6 +42,7 @@ static int write_all(int descriptor, const char *rest, size_t bytes) {
             rest += written;
             bytes -= (size_t)written;
             waits = 0;
+            atomic_store_relaxed(&nobody_reads, false);
         } else if (written == 0) {
             error = ENOSPC;  // no file system says so for a write of more than nothing
         } else if (errno == EAGAIN) {

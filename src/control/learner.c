@@ -133,8 +133,11 @@ static void collect(struct thread_cache *cache, struct policy_window *window, ui
         const struct class_signals signals = magazine->signals;
         void **top = slot_load(cache_class_tops(cache->top), i);
         const uint16_t seen = (uint16_t)((uintptr_t)top / sizeof *top);
-        const bool used = seen != learner->top_seen[i] || signals.refills + signals.flushes != 0;
+        const bool has_moved =
+            seen != learner->top_seen[i] && (magazine->active & MAGAZINE_DECAYED) == 0;
+        const bool used = has_moved || signals.refills + signals.flushes != 0;
         learner->top_seen[i] = seen;
+        magazine->active &= MAGAZINE_ACTIVE;
         magazine->signals = (struct class_signals){0};
         window->classes[i] = (struct policy_signals){
             .refills = signals.refills,
@@ -215,6 +218,11 @@ static void end_trials(struct thread_cache *cache) {
         if (is_on_trial(cache, i) && cache->magazines[i].limit > before) {
             set_back(cache, i, before);
         }
+    }
+    // What the budget was raised by for them as well, unless classes have grown into it.
+    if (cache->budget_bytes != 0) {
+        const uint64_t least = greatest_u64(cache->capacity_bytes, capacity_allowed(0));
+        cache->budget_bytes = least_u64(cache->budget_bytes, least);
     }
 }
 

@@ -70,9 +70,9 @@ static struct report {
     // NULL: there is no report. Written while the process has one thread: at start-up, and in the
     // child of a fork. Relaxed elsewhere: whoever reads it started after that.
     _Atomic(char *) file;
-    // 1 while somebody writes books or proof. Acquire pairs with the release that sets it to 0, so
+    // The thread (os_thread_pointer()) that writes books or proof; 0: none does. Acquire pairs with the release that sets it to 0, so
     // that the next writer finds `scratch` and the proof's end as the last one left them.
-    _Atomic(uint32_t) busy;
+    _Atomic(uintptr_t) busy;
     // 1 while a thread that ends the process waits for that: others, of which there may be hundreds, stay out. Relaxed: they look
     // now and then. Pairs with nothing.
     _Atomic(uint32_t) is_ending;
@@ -375,7 +375,13 @@ void report_start(void) {
 }
 
 static bool enter(void) {
-    return atomic_exchange_acquire(&report.busy, 1) == 0;
+    uintptr_t nobody = 0;
+    return atomic_cas_acquire(&report.busy, &nobody, os_thread_pointer());
+}
+
+// An exit in a signal handler that interrupted this thread as it wrote.
+static bool is_within(void) {
+    return atomic_load_relaxed(&report.busy) == os_thread_pointer();
 }
 
 // The other writer looks at all heaps, which takes milliseconds where there are many, and its processor may be another's meanwhile: for
@@ -390,7 +396,8 @@ static bool enter_at_last(void) {
     uint64_t seen_ms = begin_ms;
     uint32_t yields = 0;  // since the clock moved
     bool entered = enter();
-    while (!entered && seen_ms - begin_ms < FINISH_WAIT_MS && yields < FINISH_YIELDS_MOST) {
+    while (!entered && !is_within() && seen_ms - begin_ms < FINISH_WAIT_MS &&
+           yields < FINISH_YIELDS_MOST) {
         os_yield();
         const uint64_t now_ms = os_clock_ms();
         yields = now_ms == seen_ms ? yields + 1 : 0;

@@ -45,7 +45,9 @@ static void admit(struct heap *heap, struct run *slab) {
     // What a former run left in it is given back although no block of it ever came back.
     heap->put_since_purge |= slab_is_for_rounds(slab);
     heap->put_since_early |= slab_is_for_rounds(slab);
-    heap->keeps_refused |= slab->purge_age == SLAB_PURGE_REFUSED;
+    if (unlikely(slab->purge_age == SLAB_PURGE_REFUSED)) {
+        heap_note_refused(heap);
+    }
     heap_count_in(heap, slab);
     bin_of(heap, slab)->slab_count++;
 }

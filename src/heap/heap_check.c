@@ -105,14 +105,16 @@ static void check_ages(struct check *check, const struct heap *heap) {
             const bool has_age = slab_is_for_rounds(slab);
             check_that(check, has_age || slab_loose_bytes(slab) == 0, "loose bytes have an age",
                        slab->start, slab_loose_bytes(slab));
-            check_that(check, heap->keeps_refused || slab->purge_age != SLAB_PURGE_REFUSED,
+            // With purge_slab_block_min set, slabs of smaller blocks were passed over.
+            const bool takes_all =
+                options_origin(OPTION_purge_slab_block_min) == OPTION_ORIGIN_DEFAULT;
+            check_that(check,
+                       !takes_all || heap->refused_wait != 0 ||
+                           slab->purge_age != SLAB_PURGE_REFUSED,
                        "a slab with pages that the system refused is told of", slab->start,
                        slab->purge_age);
-            // With purge_slab_block_min set, slabs of smaller blocks were passed over.
-            check_that(check,
-                       !has_age || is_told ||
-                           options_origin(OPTION_purge_slab_block_min) != OPTION_ORIGIN_DEFAULT,
-                       "a slab with an age is told of", slab->start, slab->purge_age);
+            check_that(check, !takes_all || !has_age || is_told, "a slab with an age is told of",
+                       slab->start, slab->purge_age);
         }
     }
 }

@@ -77,6 +77,18 @@ static bool is_unbounded(const struct heap *heap) {
     return heap->budget_bytes > HEAP_BUDGET_SELDOM;
 }
 
+static uint16_t clock_of_refused(uint64_t ms) {
+    return (uint16_t)(ms / 1024);
+}
+
+void heap_note_refused(struct heap *heap) {
+    heap->round.left_refused = true;
+    if (heap->refused_wait == 0) {
+        heap->refused_wait = 1;
+        heap->refused_due = clock_of_refused(os_clock_ms_locked());
+    }
+}
+
 static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
                          enum slab_purged why) {
     // It asks again for what was given back before, which does not count; unless a former run may have left memory there, or the
@@ -90,7 +102,7 @@ static size_t purge_slab(struct heap *heap, struct run *slab, size_t bytes_min,
     heap_spend(heap, purged.bytes + purged.calls * CALL_COST_BYTES +
                          slab->block_count * BLOCK_COST_BYTES);
     if (unlikely(slab->purge_age == SLAB_PURGE_REFUSED)) {
-        heap->keeps_refused = heap->round.left_refused = true;
+        heap_note_refused(heap);
     }
     return least_u64(purged.bytes, most_bytes);
 }
@@ -338,15 +350,26 @@ static size_t purge_round(struct heap *heap, bool now, bool early) {
     return bytes;
 }
 
-bool heap_may_purge_refused(const struct heap *heap) {
-    return unlikely(heap->keeps_refused) && !purge_is_refused();
+// A page that stays locked for good is asked for every nine minutes in the end.
+#define REFUSED_WAIT_MOST 9
+
+bool heap_may_purge_refused(const struct heap *heap, uint64_t now_ms) {
+    return unlikely(heap->refused_wait != 0) && !purge_is_refused() &&
+           (int16_t)(clock_of_refused(now_ms) - heap->refused_due) >= 0;
+}
+
+void heap_put_off_refused(struct heap *heap, uint64_t now_ms) {
+    if (heap_may_purge_refused(heap, now_ms)) {
+        heap->refused_due = (uint16_t)(clock_of_refused(now_ms) + (1u << heap->refused_wait));
+        heap->refused_wait = (uint8_t)least_u64(heap->refused_wait + 1u, REFUSED_WAIT_MOST);
+    }
 }
 
 size_t heap_purge_slabs(struct heap *heap, bool now) {
     const size_t bytes = purge_round(heap, now, false);
     if (heap_round_is_over(heap)) {
         excess_decay(&heap->excess);
-        heap->keeps_refused &= heap->round.left_refused;
+        heap->refused_wait = heap->round.left_refused ? heap->refused_wait : 0;
     }
     return bytes;
 }

@@ -71,8 +71,12 @@ static inline bool heap_round_goes_on(const struct heap *heap, bool early) {
     return !heap_round_is_over(heap) && heap->round.now && heap->round.early == early;
 }
 
-// Whether the system may take by now what it refused of slabs.
-bool heap_may_purge_refused(const struct heap *heap);
+// A slab keeps free pages that the system did not take.
+void heap_note_refused(struct heap *heap);
+
+// Whether a visitor is to try again what the system refused of slabs; and that it does.
+bool heap_may_purge_refused(const struct heap *heap, uint64_t now_ms);
+void heap_put_off_refused(struct heap *heap, uint64_t now_ms);
 
 // Whether the calls since the budget was set left something for the next one.
 static inline bool heap_has_more(const struct heap *heap) {

@@ -70,8 +70,10 @@ struct heap {
     uint64_t
         excess_seen_bytes;  // loose_bytes after the last part of it that the heap's own thread did
     bool excess_again;      // slabs behind it became sparse with no budget for them
-    // Free pages of a slab that the system did not take, since a round at the option's delay looked through all.
-    bool keeps_refused;
+    // Not 0: slabs may keep free pages that the system did not take. Visitors try again from `refused_due` on, by the clock in 1024 ms,
+    // and put it off twice as long each time: 1 << refused_wait.
+    uint8_t refused_wait;
+    uint16_t refused_due;
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.

@@ -59,14 +59,18 @@ static void fit_to_capacity(struct thread_cache *cache, uint64_t class_index) {
     install_node(cache, class_index, node, kept);
 }
 
-void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
+static void lower_capacity(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
     struct magazine *magazine = &cache->magazines[class_index];
-    magazine->limit = blocks;
     if (magazine->capacity > blocks) {
         magazine->capacity =
             capacity_lower(&cache->capacity_bytes, class_index, magazine->capacity, blocks);
         fit_to_capacity(cache, class_index);
     }
+}
+
+void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
+    cache->magazines[class_index].limit = blocks;
+    lower_capacity(cache, class_index, blocks);
 }
 
 // The class starts anew at its next use.
@@ -114,12 +118,7 @@ static void fit_to_options(struct thread_cache *cache) {
         if (magazine->node == NULL) {
             continue;
         }
-        const uint32_t most = capacity_most(i, magazine->limit);
-        if (unlikely(magazine->capacity > most)) {
-            magazine->capacity =
-                capacity_lower(&cache->capacity_bytes, i, magazine->capacity, most);
-            fit_to_capacity(cache, i);
-        }
+        lower_capacity(cache, i, capacity_most(i, magazine->limit));
         bytes += (magazine->capacity - 1) * (uint64_t)size_classes[i].block_bytes;
     }
     if (unlikely(bytes > capacity_most_bytes(cache->budget_bytes))) {
@@ -138,18 +137,21 @@ void cache_decay(struct thread_cache *cache) {
         if (magazine->node == NULL) {
             continue;
         }
-        if (lacks_room && !magazine->active) {
-            close_magazine(cache, i);
-            continue;
+        const bool at_rest = (magazine->active & MAGAZINE_ACTIVE) == 0;
+        if (lacks_room && at_rest) {
+            // No less than it began with: it may be one that its node serves whole.
+            const uint32_t first = capacity_alone(cache->budget_bytes, i);
+            lower_capacity(cache, i, first == 0 ? 1 : first);
         }
         for (unsigned idle = magazine->depot_low; idle > 0; idle--) {
             cache_flush_depot_node(cache, i);
         }
         const unsigned held = node_count(cache, i);
-        if (!magazine->active && held > 1) {
+        magazine->active &= MAGAZINE_DECAYED;
+        if (at_rest && held > 1) {
             flush_node(cache, i, held / 2);
+            magazine->active = MAGAZINE_DECAYED;
         }
-        magazine->active = 0;
         magazine->depot_low = (uint16_t)parked(magazine);
     }
 }

@@ -122,8 +122,8 @@ uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) 
     return capacity == 0 ? 0 : change(bytes, class_index, 0, capacity);
 }
 
-bool capacity_could_start(uint64_t budget, uint64_t class_index) {
-    return first_capacity(0, budget, class_index) != 0;
+uint32_t capacity_alone(uint64_t budget, uint64_t class_index) {
+    return first_capacity(0, budget, class_index);
 }
 
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,

@@ -9,7 +9,7 @@
 // Most of many threads sleep, and nobody can take from a sleeping thread what it caches (see
 // docs/decisions/0004-cache-of-idle-threads.md); so the bounds hold while it runs:
 //
-// - where a share has no room for a block, its class is not cached, until classes that are not used any more make room for it
+// - where a share has no room for a block, its class is not cached, until classes that took no slow path of late make room for it
 //   (cache_decay);
 // - once the capacities of all caches have used up cache_total_bytes, because threads came when there
 //   were fewer, shares are a fraction of what they were;
@@ -87,8 +87,8 @@ uint64_t capacity_most_bytes(uint64_t budget);
 // The capacity of a class that had none; 0 when the thread's share has no room for one block.
 uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index);
 
-// Whether it would have room if the others had less.
-bool capacity_could_start(uint64_t budget, uint64_t class_index);
+// What it begins with where the others have nothing; 0 when the share has no room for one block in any case.
+uint32_t capacity_alone(uint64_t budget, uint64_t class_index);
 
 // Twice the capacity, or what the limits leave of it; 0 when it is at its limit.
 uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,

@@ -33,18 +33,24 @@ static size_t give_back_everything(struct heap *heap) {
     return heap_purge_slabs(heap, true);
 }
 
-// What was freed of the blocks of those without a cache: rare, and of no thread that could be asked how long it is idle.
-static bool wants_full_round(const struct heap *heap) {
-    return heap->put_since_purge || heap_round_goes_on(heap, false) || heap_may_purge_refused(heap);
+static bool wants_full_round(const struct heap *heap, uint64_t now_ms) {
+    return heap->put_since_purge || heap_round_goes_on(heap, false) ||
+           heap_may_purge_refused(heap, now_ms);
 }
 
-static void visit_late_heap(void) {
+static void do_full_round(struct heap *heap, uint64_t now_ms) {
+    heap_put_off_refused(heap, now_ms);
+    relief_give_back(heap, false);
+    heap_purge_slabs(heap, true);
+}
+
+// What was freed of the blocks of those without a cache: rare, and of no thread that could be asked how long it is idle.
+static void visit_late_heap(uint64_t now_ms) {
     struct heap *heap = late_heap();
     if (lock_try_acquire(&heap->lock)) {
-        if (heap->wants_visit || heap_has_remote(heap) || wants_full_round(heap)) {
+        if (heap->wants_visit || heap_has_remote(heap) || wants_full_round(heap, now_ms)) {
             heap->budget_bytes = HEAP_BUDGET_SELDOM;
-            relief_give_back(heap, false);
-            heap_purge_slabs(heap, true);
+            do_full_round(heap, now_ms);
             heap->wants_visit = heap_has_more(heap);
             heap->budget_bytes = HEAP_BUDGET_ALL;
         }
@@ -72,11 +78,10 @@ static bool visit(struct thread_cache *cache, uint64_t now_ms, size_t *budget_by
     }
     // With no budget left the next visit goes on where this one ended.
     const bool may_purge = heap->budget_bytes != 0;
-    const bool wants_all = may_purge && wants_full_round(heap);
+    const bool wants_all = may_purge && wants_full_round(heap, now_ms);
     const bool wants_early = may_purge && (heap->put_since_early || heap_round_goes_on(heap, true));
     if (wants_all && idle_ms >= option_live(slab_purge_delay_ms)) {
-        relief_give_back(heap, false);
-        heap_purge_slabs(heap, true);
+        do_full_round(heap, now_ms);
         cleaned = true;
     } else if (wants_early && idle_ms >= heap_purge_delay_ms(heap)) {
         relief_give_back(heap, false);
@@ -247,7 +252,7 @@ SLOW_PATH static void look_at_clock(struct thread_cache *cache, uint64_t passed_
     research_follow(cache);
     if (now_ms - cache->decay_ms >= option_live(decay_interval_ms)) {
         cache->decay_ms = now_ms;
-        visit_late_heap();
+        visit_late_heap(now_ms);
         cache_decay(cache);
         lock_acquire(&cache->heap.lock);
         heap_decay_spares(&cache->heap);

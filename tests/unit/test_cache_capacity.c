@@ -216,7 +216,8 @@ static void test_classes_at_rest_make_room(void **state) {
     give(SIZE_CLASS_49152, take(SIZE_CLASS_49152));
     assert_true(capacity(SIZE_CLASS_49152) >= 1);
     assert_true(capacity(SIZE_CLASS_64) >= before);
-    assert_int_equal(capacity(SIZE_CLASS_128), 0);
+    // One that lives on hits takes no slow path either: none goes without a node.
+    assert_in_range(capacity(SIZE_CLASS_128), 1, before - 1);
     check();
 }
 

@@ -335,6 +335,36 @@ static void test_what_the_system_refused_of_an_idle_heap_is_tried_again(void **s
     end_idle(&idle);
 }
 
+// One page of a buffer that the program has locked and freed: not at each tick, for ever.
+static void test_what_stays_locked_is_put_off(void **state) {
+    (void)state;
+    start();
+    options.slab_purge_delay_ms = 1000;
+    struct idle idle;
+    begin_idle(&idle);
+    const uintptr_t page = align_up((uintptr_t)idle.kept[1] + 8 * KIB, 4096);
+    fake_os_lock((void *)page, 4096);
+    for (unsigned i = 0; i < 3; i++) {
+        tick_after(1000);
+    }
+    assert_true(counted(COUNTER_slab_purged_bytes) > 500 * KIB);
+    assert_true(idle.cache->heap.refused_wait != 0);
+    const uint64_t calls = fake_os_calls(OS_MADVISE);
+    const uint64_t harvests = counted(COUNTER_harvests);
+    for (unsigned i = 0; i < 400; i++) {
+        tick_after(100);
+    }
+    const uint64_t tries = counted(COUNTER_harvests) - harvests;
+    assert_in_range(tries, 1, 6);
+    assert_true(fake_os_calls(OS_MADVISE) - calls <= tries * 64);
+    fake_os_lock((void *)page, 0);
+    for (unsigned i = 0; i < 700; i++) {
+        tick_after(1000);
+    }
+    assert_int_equal(idle.cache->heap.refused_wait, 0);
+    end_idle(&idle);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_idle_heap_is_cleaned_up),
@@ -348,6 +378,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_excess_of_an_idle_heap_goes_in_several_visits),
         cmocka_unit_test(test_what_waits_at_another_heap_is_bounded),
         cmocka_unit_test(test_what_the_system_refused_of_an_idle_heap_is_tried_again),
+        cmocka_unit_test(test_what_stays_locked_is_put_off),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
