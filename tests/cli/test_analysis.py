@@ -330,7 +330,8 @@ def test_own_operators_are_not_called_another_malloc() -> None:
     [
         ("fast", {}, "--mode lean for less memory, --json for every process; hakmem options for"),
         ("lean", {"wall_s": 60.0}, "every process; while it runs: hakmem top, inspect, report"),
-        ("fast", {"code": -11}, "hakmem inspect CORE shows the heap in the core file"),
+        ("fast", {"code": -11, "left_core": True}, "hakmem inspect CORE shows the heap in the"),
+        ("fast", {"code": -11}, "HAKMEM_SNAPSHOT_SIGNAL=11 leaves a snapshot for hakmem inspect"),
         ("fast", {"code": -9}, "hakmem options for more"),
     ],
 )

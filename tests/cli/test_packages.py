@@ -237,20 +237,21 @@ def test_a_reader_wants_no_more_than_its_list(tree: Path, monkeypatch: pytest.Mo
     assert not (tree / "build" / "venv" / "bin" / "python.log").exists()
 
 
-@pytest.mark.parametrize("what", ["moved", "another Python"])
-def test_packages_of_another_place_or_python_are_installed_anew(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, what: str
+def want_no_packages(tree: Path) -> None:
+    for name in environment.DEVELOPER:
+        (tree / "scripts" / name).write_text("# none\n", encoding="utf-8")
+        shutil.copy(tree / "scripts" / name, tree / "build" / "venv" / name)
+
+
+def test_packages_of_another_python_are_installed_anew(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executed: list[str] = []
     monkeypatch.setattr(os, "execve", lambda python, *_: executed.append(str(python)))
-    (tree / "scripts" / READER).write_text("# none\n", encoding="utf-8")
-    shutil.copy(tree / "scripts" / READER, tree / "build" / "venv" / READER)
-    if what == "moved":
-        tree = tree.rename(tree.with_name("moved"))
+    want_no_packages(tree)
     python = tree / "build" / "venv" / "bin" / "python"
-    if what == "another Python":
-        python.rename(python.with_name("python4"))
-        python.symlink_to("python4")
+    python.rename(python.with_name("python4"))
+    python.symlink_to("python4")
     environment.enter(Project(tree))
     assert executed == [str(python)]
     done = subprocess.run([python, "-m", "pip", "-V"], capture_output=True, text=True)
@@ -258,6 +259,25 @@ def test_packages_of_another_place_or_python_are_installed_anew(
     # The new one stays.
     made = python.lstat()
     environment.enter(Project(tree))
+    assert os.path.samestat(python.lstat(), made)
+
+
+def test_in_a_tree_that_was_moved_a_reader_has_what_it_needs(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was copied to a machine without network. The programs name their place."""
+    monkeypatch.setattr(os, "execve", lambda *_: None)
+    want_no_packages(tree)
+    tree = tree.rename(tree.with_name("moved"))
+    python = tree / "build" / "venv" / "bin" / "python"
+    made = python.lstat()
+    environment.enter(Project(tree))
+    subprocess.run([tree / "scripts" / "setup", "--reader"], check=True, timeout=HANG_SECONDS)
+    assert os.path.samestat(python.lstat(), made)
+    environment.enter(Project(tree), environment.DEVELOPER)
+    assert not os.path.samestat(python.lstat(), made)
+    made = python.lstat()
+    environment.enter(Project(tree), environment.DEVELOPER)
     assert os.path.samestat(python.lstat(), made)
 
 

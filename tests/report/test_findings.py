@@ -138,7 +138,7 @@ CASES: list[tuple[str, Callable[[Snapshot], Snapshot], str]] = [
     ("incomplete", lambda s: replace(s, notes=("Two pages could not be read.",)),
      "Two pages could not be read."),
     ("failures", lambda s: replace(s, counters={"failures": 12}), "for want of memory: 12."),
-    ("misuses", lambda s: replace(s, counters={"misuses": 1}), "reported and ignored: 1."),
+    ("misuses", lambda s: replace(s, counters={"misuses": 1}), "and the process went on: 1."),
     ("os_failures", lambda s: replace(s, counters={"os_failures": 3}), "that failed: 3."),
 ]  # fmt: skip
 

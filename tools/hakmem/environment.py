@@ -61,19 +61,28 @@ def _go_on_in_venv(project: Project, lists: Sequence[str]) -> None:
 def _is_installed(project: Project, folder: Path, name: str) -> bool:
     try:
         is_same = filecmp.cmp(project.root / "scripts" / name, folder / name, shallow=False)
-        return is_same and _is_whole(folder)
+        return is_same and _is_of_this_python(folder) and (name in READER or _is_in_place(folder))
     except OSError:
         return False
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether it is where it was made, and of the same Python, as scripts/setup looks."""
-    python = folder / "bin" / "python"
+def _noted(folder: Path) -> dict[str, str]:
     text = (folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="surrogateescape")
-    noted = dict(line.partition(" = ")[::2] for line in text.splitlines())
-    is_here = noted.get("command", "").endswith(f" -m venv {folder.resolve()}")
-    is_same = not python.is_symlink() or noted.get("executable") == str(python.resolve())
-    return is_here and is_same and python.exists()
+    return dict(line.partition(" = ")[::2] for line in text.splitlines())
+
+
+def _is_of_this_python(folder: Path) -> bool:
+    """Its packages lie below the version of its Python; scripts/setup looks as well."""
+    python = folder / "bin" / "python"
+    is_same = not python.is_symlink() or _noted(folder).get("executable") == str(python.resolve())
+    return is_same and python.exists()
+
+
+def _is_in_place(folder: Path) -> bool:
+    """Its programs, which a reader does not need, name the folder in which it was made."""
+    command = _noted(folder).get("command", "")
+    made = Path(command.rpartition(" -m venv ")[2])
+    return made.is_absolute() and made.exists() and made.samefile(folder)
 
 
 def _install(project: Project, folder: Path, lists: Sequence[str]) -> None:

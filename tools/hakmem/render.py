@@ -254,8 +254,10 @@ def _own_lines(process: ProcessFacts) -> Iterable[str]:
 def _hint(facts: RunFacts, ended: Ended) -> str:
     if facts.verdict is not Verdict.ACTIVE:
         return "hakmem doctor checks this machine; run --json lists every module and symbol"
-    if ended.signal_name in CORE_SIGNALS:
+    if ended.left_core:
         return "hakmem inspect CORE shows the heap in the core file, hakmem report CORE draws it"
+    if ended.signal_name in CORE_SIGNALS:
+        return f"HAKMEM_SNAPSHOT_SIGNAL={-ended.code} leaves a snapshot for hakmem inspect"
     mode = facts.processes[0].report.mode
     python = any(_program(process.report.exe).startswith("python") for process in facts.processes)
     if python and not os.environ.get("PYTHONMALLOC"):

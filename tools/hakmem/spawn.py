@@ -44,6 +44,7 @@ class Ended:
     user_s: float
     system_s: float
     peak_rss_bytes: int = 0
+    left_core: bool = False
 
     @property
     def exit_status(self) -> int:
@@ -148,4 +149,5 @@ class Running:
             user_s=usage.ru_utime,
             system_s=usage.ru_stime,
             peak_rss_bytes=peak_rss_bytes if peak_rss_bytes > watch.peak_rss_bytes("self") else 0,
+            left_core=os.WCOREDUMP(status),
         )

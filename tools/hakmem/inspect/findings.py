@@ -360,7 +360,7 @@ def failures(snapshot: Snapshot) -> Iterator[Finding]:
     rows = (
         ("failures", "Requests that ended in NULL for want of memory",
          "A limit of the process, of its control group or of the machine was reached."),
-        ("misuses", "Invalid or double frees that were reported and ignored",
+        ("misuses", "Misuses of malloc that were reported, and the process went on",
          "Each is a bug of the program: HAKMEM_MODE=hardened finds it where it happens."),
         ("os_failures", "System calls of hakmem that failed",
          "hakmem did without. A sandbox, a limit of mappings or of address space may be the "
