@@ -3,8 +3,10 @@ by file and offset."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import dropwhile
+from operator import attrgetter
 from typing import Any
 
 import numpy.typing as npt
@@ -39,17 +41,17 @@ class Callers:
         live = slots[slots["state"] == root.constant("guarded_state_live")]
         if not len(live):
             return ()
-        files = self.source.mapped_files()
-        own = self._own_files(files)
+        files = sorted(self.source.mapped_files(), key=attrgetter("start"))
         stacks = _stacks(live["allocated"])
-        inner = {each for each in set().union(*stacks) if area_at(own, each).is_file}
+        areas = {each: _area_at(files, each) for each in set().union(*stacks)}
+        inner = {each for each, area in areas.items() if self._is_own(area)}
         found: dict[Addresses, list[int]] = {}
         for stack, size in zip(stacks, live["bytes"].tolist(), strict=True):
             # Without the calls at the inner end that lie within hakmem.
             calls = tuple(dropwhile(inner.__contains__, stack))
             found.setdefault(calls, []).append(size)
         frames = {
-            address: self._frame(address, files)
+            address: self._frame(address, areas[address], files)
             for address in {address for calls in found for address in calls}
         }
         sites = [
@@ -58,23 +60,21 @@ class Callers:
         ]
         return tuple(sorted(sites, key=lambda site: -site.bytes))
 
-    def _own_files(self, files: Sequence[Area]) -> list[Area]:
-        """Where hakmem's file is mapped; nowhere where that is the program's, whose calls cannot be
+    def _is_own(self, area: Area) -> bool:
+        """Whether it is hakmem's file; none is where that is the program's, whose calls cannot be
         told from those within hakmem."""
-        path = self.layout.root.area.path
-        return [area for area in files if area.path == path != self._program]
+        return area.is_file and area.path == self.layout.root.area.path != self._program
 
-    def _frame(self, address: int, files: Sequence[Area]) -> Frame:
-        area = area_at(files, address)
+    def _frame(self, address: int, area: Area, files: Sequence[Area]) -> Frame:
         if not area.is_file:
             return Frame(address, "", 0, "")
-        first = _first_mapping(area, files)
-        if first not in self._modules:
-            self._modules[first] = (
+        if area not in self._modules:
+            first = _first_mapping(area, files)
+            self._modules[area] = (
                 0 if self._is_fixed(first) else first.start - first.offset,
                 facts.read_build_id(self.source, first, first.start),
             )
-        origin, build_id = self._modules[first]
+        origin, build_id = self._modules[area]
         return Frame(address, area.path, address - origin, build_id)
 
     def _is_fixed(self, first: Area) -> bool:
@@ -92,6 +92,12 @@ def _stacks(stacks: npt.NDArray[Any]) -> list[Addresses]:
     frames = stacks["frames"].reshape(len(stacks), -1).tolist()
     # What was written while it was read may have any count.
     return [tuple(row[:count]) for row, count in zip(frames, stacks["count"].tolist(), strict=True)]
+
+
+def _area_at(files: Sequence[Area], address: int) -> Area:
+    """Of those sorted by their start."""
+    before = bisect_right(files, address, key=attrgetter("start"))
+    return area_at(files[max(0, before - 1) : before], address)
 
 
 def _first_mapping(area: Area, files: Sequence[Area]) -> Area:
