@@ -8,6 +8,8 @@ from programs.postgres import BINARIES, CLUSTER, PLACE, server_words, wait_start
 
 # Work for the executor's memory contexts: sorts and hashes in memory, aggregates, JSON, workers.
 QUERIES = """
+-- A scan would begin where another one was last: VACUUM FULL and the dump then had another order.
+SET synchronize_seqscans = off;
 SET work_mem = '16MB';
 SET max_parallel_workers_per_gather = 2;
 SET min_parallel_table_scan_size = 0;
