@@ -356,9 +356,23 @@ static void check_is_as_before(const struct magazine *magazine) {
 static void test_a_trial_is_not_handed_on(void **state) {
     (void)state;
     const struct magazine *magazine = start_with_a_trial();
+    thread_cache->budget_bytes = 2 * option_live(cache_heap_bytes);
     end_thread();
     look(false);
     check_is_as_before(magazine);
+    assert_in_range(thread_cache->budget_bytes, 1, option_live(cache_heap_bytes));
+}
+
+// What a decay takes of a class whose turn is over is no use of it.
+static void test_a_decay_proves_no_raise(void **state) {
+    (void)state;
+    const struct magazine *magazine = start_with_a_trial();
+    for (unsigned i = 0; i < 12; i++) {
+        cache_decay(thread_cache);
+        look(false);
+    }
+    assert_int_equal(magazine->limit, 2);
+    assert_int_equal(decided(), 2);
 }
 
 static void test_a_child_of_fork_has_no_trial(void **state) {
@@ -756,6 +770,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_no_memory_for_a_window),
         cmocka_unit_test(test_the_clock_rests),
         cmocka_unit_test(test_a_trial_is_not_handed_on),
+        cmocka_unit_test(test_a_decay_proves_no_raise),
         cmocka_unit_test(test_a_child_of_fork_has_no_trial),
         cmocka_unit_test(test_a_closed_class_has_no_trial),
         cmocka_unit_test(test_a_class_that_was_idle_grows_again),
