@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/options.h"
 #include "fake_os.h"
+#include "heap/bins.h"
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/heap_purge.h"
@@ -199,6 +200,35 @@ static void test_what_the_system_refuses_is_tried_again(void **state) {
     check();
 }
 
+// A slab that comes from another heap amid a round, of a class that the round has passed, brings it along.
+static void test_what_the_system_refused_comes_with_a_slab(void **state) {
+    (void)state;
+    static struct heap to;
+    void *blocks[63];
+    half_a_slab(blocks);
+    heap_init(&to, 3);
+    fake_os_fail(OS_MADVISE, 1, true);
+    assert_int_equal(heap_purge_slabs(&heap, true), 0);
+    assert_true(heap.refused_wait != 0);
+    take_one(&to, SIZE_CLASS_64);
+    take_one(&to, SIZE_CLASS_16);
+    to.budget_bytes = 1;
+    heap_purge_slabs(&to, true);
+    assert_false(heap_round_is_over(&to));
+    assert_true(heap_move_slab(&heap, &to, SIZE_CLASS_4096));
+    to.budget_bytes = HEAP_BUDGET_SELDOM;
+    heap_purge_slabs(&to, true);
+    assert_true(heap_round_is_over(&to));
+    assert_true(to.refused_wait != 0);
+    assert_int_equal(heap_check(&to), 0);
+    // And goes with the first round that the system takes all of.
+    fake_os_mend();
+    to.budget_bytes = HEAP_BUDGET_ALL;
+    assert_true(heap_purge_slabs(&to, true) > 0);
+    assert_int_equal(to.refused_wait, 0);
+    check();
+}
+
 static void test_early_purges_tell_what_is_wanted_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -323,6 +353,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_was_given_back_before_does_not_count_again),
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_what_the_system_refuses_is_tried_again),
+        cmocka_unit_test(test_what_the_system_refused_comes_with_a_slab),
         cmocka_unit_test(test_a_round_that_is_too_early_is_not_held),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
         cmocka_unit_test(test_a_full_round_asks_too),
