@@ -62,6 +62,10 @@
 #define whole_load(field) __atomic_load_n((field), __ATOMIC_RELAXED)
 #define whole_store(field, value) __atomic_store_n((field), (value), __ATOMIC_RELAXED)
 
+// The same where the order counts: who reads the value with the first sees all that came before the second.
+#define whole_load_acquire(field) __atomic_load_n((field), __ATOMIC_ACQUIRE)
+#define whole_store_release(field, value) __atomic_store_n((field), (value), __ATOMIC_RELEASE)
+
 // The slots of an array of pointers that one thread writes and others may read with
 // atomic_load_relaxed(): aligned moves of one machine word, never torn on any processor we know.
 // Written without _Atomic accessors because those cost GCC an address computation that the malloc

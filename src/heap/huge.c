@@ -51,7 +51,7 @@ static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bo
         os_unmap(start, usable_bytes + guard);
         return false;
     }
-    whole_store(&huge->start, (uintptr_t)start);
+    whole_store_release(&huge->start, (uintptr_t)start);
     whole_store(&huge->usable_bytes, usable_bytes);
     huge->mapped_bytes = usable_bytes + guard;
     block_pages_map(huge, asks);
@@ -167,7 +167,7 @@ static void move_other_pieces(struct huge *huge, uintptr_t destination, size_t m
     for (unsigned i = 0; i < huge->seam_count; i++) {
         huge->seams[i] = huge->seams[i] - start + destination;
     }
-    whole_store(&huge->start, destination);
+    whole_store_release(&huge->start, destination);
 }
 
 // Address space for the first piece, and memory for the others, which may have to be copied. NULL when the system refuses.
@@ -223,7 +223,7 @@ SLOW_PATH static bool grow_anywhere(struct huge *huge, size_t usable_bytes) {
         os_write(2, line, sizeof line - 1);
         os_abort();
     }
-    whole_store(&huge->start, start);
+    whole_store_release(&huge->start, start);
     table.live_bytes -= huge->mapped_bytes;
     settle(huge, usable_bytes, 0);
     take_guard_along(huge, old_guard);
@@ -423,8 +423,9 @@ bool huge_free(struct huge *huge, uintptr_t address) {
     if (!page_map_claim(address, entry)) {
         return false;
     }
-    // Others may have taken what the first of two frees left: the descriptor then tells of a block that this page is within.
-    if (unlikely(whole_load(&huge->start) != address)) {
+    // Others may have taken what the first of two frees left: the descriptor then tells of a block that this page is within, or was
+    // within when the claim was made.
+    if (unlikely(whole_load_acquire(&huge->start) != address || !page_map_claim_stands(address))) {
         page_map_unclaim(address, entry);
         return false;
     }
@@ -544,7 +545,9 @@ void huge_totals(struct huge_totals *totals) {
 // The entry of a block's page: its own, or none while the block is being freed.
 static void check_entry(struct check *check, const struct huge *huge, uintptr_t address) {
     const uint64_t entry = page_map_get(address);
-    check_that(check, entry == page_entry(huge->number, PAGE_KIND_HUGE) || entry == PAGE_ENTRY_NONE,
+    check_that(check,
+               entry == page_entry(huge->number, PAGE_KIND_HUGE) ||
+                   page_entry_kind(entry) == PAGE_KIND_NONE,
                "a live block's pages carry its number", entry, huge->number);
 }
 

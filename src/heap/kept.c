@@ -39,7 +39,7 @@ static bool cut(struct huge *huge, size_t bytes) {
         return false;
     }
     block_pages_split(huge, huge->start + bytes);
-    whole_store(&rest->start, huge->start + bytes);
+    whole_store_release(&rest->start, huge->start + bytes);
     rest->mapped_bytes = huge->usable_bytes - bytes;
     whole_store(&rest->usable_bytes, rest->mapped_bytes);
     rest->freed_ms = huge->freed_ms;

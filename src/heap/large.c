@@ -61,9 +61,10 @@ bool large_free(struct run *run, uintptr_t address) {
         return false;
     }
     // Where two threads free the block at the same moment, and others take what it leaves, the descriptor may tell of
-    // another block by now, and the page be within one. The kind first: a descriptor moves while it is free.
+    // another block by now, and the page be within one, or have been when it was claimed. In this order: a descriptor moves while
+    // it is free, and to a block that begins here only after the claim fell.
     if (unlikely(atomic_load_acquire(&run->kind) != RUN_LARGE ||
-                 whole_load(&run->start) != address)) {
+                 whole_load_acquire(&run->start) != address || !page_map_claim_stands(address))) {
         page_map_unclaim(address, entry);
         return false;
     }

@@ -21,7 +21,7 @@ void leaving_add(struct huge *huge) {
 struct huge *leaving_add_part(uintptr_t start, size_t bytes) {
     struct huge *part = huge_unused();
     if (part != NULL) {
-        whole_store(&part->start, start);
+        whole_store_release(&part->start, start);
         whole_store(&part->usable_bytes, bytes);
         part->mapped_bytes = bytes;
         part->freed_ms = 0;

@@ -309,7 +309,7 @@ static enum misuse describe_run(struct text *text, enum misuse what, uintptr_t a
         return describe_slab(text, what, run, address);
     }
     // Between the moment of a free and that of the run's end only the entry tells.
-    const bool live = page_map_get(run->start) != PAGE_ENTRY_NONE;
+    const bool live = page_entry_kind(page_map_get(run->start)) != PAGE_KIND_NONE;
     describe_big(text, "large", large_bytes(run), address - run->start, run->start,
                  live ? "live" : "free");
     return address == run->start && !live ? of_freed(what) : what;

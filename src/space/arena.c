@@ -105,7 +105,7 @@ struct run *arena_take(unsigned page_count, size_t alignment, bool guard, uint64
     const uint64_t span_used = arena_claim_pages(superslab, bit_range(place, span)) >> place;
     *used = span_used & bit_range(0, page_count);
     arena_count_used(span, new_pages);
-    whole_store(&run->start, superslab->start + place * PAGE_BYTES);
+    whole_store_release(&run->start, superslab->start + place * PAGE_BYTES);
     run->page_count = (uint8_t)page_count;
     run->guarded = guard;
     arena_state.guard_count += guard;

@@ -119,23 +119,33 @@ SLOW_PATH void page_map_clear_long(uintptr_t start, size_t page_count) {
     page_map_set(whole_end << PAGE_SHIFT, end - whole_end, PAGE_ENTRY_NONE);
 }
 
+static page_entry_atomic *entry_of(uintptr_t address, struct window *window) {
+    return &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
+}
+
+// Of no kind, and the calling thread's alone: a claim that stands is told from that of another thread, and from a page that has
+// none because what it was within has ended.
+static uint64_t claim_entry(void) {
+    return page_entry(os_thread_pointer(), PAGE_KIND_NONE);
+}
+
 bool page_map_claim(uintptr_t address, uint64_t expected) {
-    struct window *window = page_map_window(address);
-    page_entry_atomic *entry = &window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES];
-    return atomic_cas_acquire(entry, &expected, PAGE_ENTRY_NONE);
+    return atomic_cas_acquire(entry_of(address, page_map_window(address)), &expected,
+                              claim_entry());
+}
+
+bool page_map_claim_stands(uintptr_t address) {
+    return page_map_get(address) == claim_entry();
 }
 
 void page_map_unclaim(uintptr_t address, uint64_t entry) {
-    struct window *window = page_map_window(address);
-    uint64_t none = PAGE_ENTRY_NONE;
-    atomic_cas_acquire(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES], &none, entry);
+    uint64_t claim = claim_entry();
+    atomic_cas_acquire(entry_of(address, page_map_window(address)), &claim, entry);
 }
 
 uint64_t page_map_get_unflat(uintptr_t address) {
     struct window *window = page_map_window(address);
-    return window == NULL
-               ? PAGE_ENTRY_NONE
-               : atomic_load_relaxed(&window->entries[(address >> PAGE_SHIFT) % WINDOW_PAGES]);
+    return window == NULL ? PAGE_ENTRY_NONE : atomic_load_relaxed(entry_of(address, window));
 }
 
 void page_map_set_superslab(uintptr_t address, struct superslab *superslab) {

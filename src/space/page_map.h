@@ -131,11 +131,15 @@ static inline void page_map_clear(uintptr_t start, size_t page_count) {
     }
 }
 
-// Sets one entry to PAGE_ENTRY_NONE if it is `expected`; false when it is not. Of two threads that
-// free one block, one succeeds. The range must be covered.
+// Sets one entry to the calling thread's claim, which is of PAGE_KIND_NONE, if it is `expected`; false when it is not. Of two
+// threads that free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint64_t expected);
 
-// Takes a claim back: sets the entry again, unless the page is somebody else's by now. Claim and this are
+// Whether the claim was not overwritten: then the block in which the page was has not ended since. What the descriptor says is
+// loaded before it (acquire), or may be younger.
+bool page_map_claim_stands(uintptr_t address);
+
+// Takes a claim back: sets the entry again, unless the page was given back, or is somebody else's, by now. Claim and this are
 // read-modify-writes, so who claims next still pairs with the release of the entry's writer.
 void page_map_unclaim(uintptr_t address, uint64_t entry);
 

@@ -26,8 +26,9 @@ enum run_kind { RUN_FREE, RUN_SLAB, RUN_LARGE };
 // may still be about to touch them after the run is gone. One that only large blocks had goes, when none has it, to
 // the next run of the superslab that starts where none ever did.
 struct run {
-    // Written by arena_take() and the owner; stable while a block of the run is in use.
-    uintptr_t start;     // written by whole_store(): a second free of a block reads it
+    // Written by arena_take() and the owner; stable while a block of the run is in use;
+    // `start` by whole_store_release(): a second free of a block reads it (acquire).
+    uintptr_t start;
     uint8_t page_count;  // without the guard page
     uint8_t guarded;     // 1: one more page behind, without access
     // Read by anyone who checks a doubtful pointer. Release where a large block begins, acquire where one is freed: who

@@ -1,6 +1,7 @@
 // The page map, flat and as the fallback. Addresses are plain numbers here: nothing is mapped there.
 #include "isolate.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -71,20 +72,43 @@ static void check_long_range(void) {
     assert_int_equal(page_map_get(start + page_count * PAGE_BYTES), PAGE_ENTRY_NONE);
 }
 
+// Sets its own claim; the main thread lives on, so that the two have different ones.
+static void *claim_place(void *place) {
+    require(page_map_claim((uintptr_t)place, 42) && page_map_claim_stands((uintptr_t)place));
+    return NULL;
+}
+
 static void check_claim(void) {
     const uintptr_t place = UINT64_C(0x7f0000000000);
     assert_true(page_map_cover(place, PAGE_BYTES));
     page_map_set(place, 1, 42);
     assert_false(page_map_claim(place, 41));
     assert_int_equal(page_map_get(place), 42);
+    assert_false(page_map_claim_stands(place));
     assert_true(page_map_claim(place, 42));
-    assert_int_equal(page_map_get(place), PAGE_ENTRY_NONE);
+    assert_int_equal(page_entry_kind(page_map_get(place)), PAGE_KIND_NONE);
+    assert_true(page_map_claim_stands(place));
     assert_false(page_map_claim(place, 42));
     // Taken back, but not from whoever has the page by now.
     page_map_unclaim(place, 42);
     assert_int_equal(page_map_get(place), 42);
     page_map_unclaim(place, 43);
     assert_int_equal(page_map_get(place), 42);
+    // Nor when the block that the page was within has ended, and the page is free.
+    assert_true(page_map_claim(place, 42));
+    page_map_set(place, 1, PAGE_ENTRY_NONE);
+    assert_false(page_map_claim_stands(place));
+    page_map_unclaim(place, 42);
+    assert_int_equal(page_map_get(place), PAGE_ENTRY_NONE);
+    // A claim of another thread, whose own look then tells it apart.
+    page_map_set(place, 1, 42);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, claim_place, (void *)place), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_int_equal(page_entry_kind(page_map_get(place)), PAGE_KIND_NONE);
+    assert_false(page_map_claim_stands(place));
+    page_map_unclaim(place, 42);
+    assert_int_equal(page_entry_kind(page_map_get(place)), PAGE_KIND_NONE);
     page_map_set(place, 1, PAGE_ENTRY_NONE);
 }
 

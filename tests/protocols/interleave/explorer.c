@@ -306,6 +306,16 @@ void explorer_wait(void *address, size_t bytes, uint64_t value) {
     self()->awaited_value = value;
 }
 
+unsigned explorer_choose(unsigned count) {
+    const unsigned chosen = choose(count);
+    self()->history = mix(self()->history, &chosen, sizeof chosen);
+    return chosen;
+}
+
+uintptr_t explorer_thread(void) {
+    return explorer.current + 1;
+}
+
 // ---- Search ----
 
 static void run_thread(void) {

@@ -54,6 +54,10 @@ void explorer_fresh(void *start, size_t bytes);
 void explorer_write(unsigned piece);
 // In a thread: waits until the field has this value.
 void explorer_wait(void *field, size_t bytes, uint64_t value);
+// In a thread: a number below `count`, each in a course of events of its own.
+unsigned explorer_choose(unsigned count);
+// In a thread: tells the threads of the program apart; not 0.
+uintptr_t explorer_thread(void);
 // Ends the search: something is wrong.
 void explorer_fail(const char *what);
 #define EXPECT(condition) ((condition) ? (void)0 : explorer_fail(#condition))

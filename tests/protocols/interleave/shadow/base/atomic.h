@@ -20,6 +20,10 @@
 #undef atomic_sub_relaxed
 #undef atomic_cas_acquire
 #undef atomic_cas_weak_release
+#undef whole_load
+#undef whole_store
+#undef whole_load_acquire
+#undef whole_store_release
 
 // What a field holds, without _Atomic.
 #define STEP_TYPE(field) __typeof__(((void)0, *(field)))
@@ -28,6 +32,10 @@
 
 #define atomic_load_relaxed(field) ((STEP_TYPE(field))step_load(STEP_FIELD(field), RELAXED))
 #define atomic_load_acquire(field) ((STEP_TYPE(field))step_load(STEP_FIELD(field), ACQUIRE))
+#define whole_load(field) atomic_load_relaxed(field)
+#define whole_store(field, value) atomic_store_relaxed(field, value)
+#define whole_load_acquire(field) atomic_load_acquire(field)
+#define whole_store_release(field, value) atomic_store_release(field, value)
 #define atomic_store_relaxed(field, value) \
     step_store(STEP_FIELD(field), STEP_VALUE(field, value), RELAXED)
 #define atomic_store_release(field, value) \
