@@ -424,7 +424,7 @@ bool huge_free(struct huge *huge, uintptr_t address) {
         return false;
     }
     // Others may have taken what the first of two frees left: the descriptor then tells of a block that this page is within, or was
-    // within when the claim was made.
+    // within when it was claimed. The entry names this descriptor, so it was a live block's at that moment.
     if (unlikely(whole_load_acquire(&huge->start) != address || !page_map_claim_stands(address))) {
         page_map_unclaim(address, entry);
         return false;
@@ -542,7 +542,7 @@ void huge_totals(struct huge_totals *totals) {
     lock_release(&table.lock);
 }
 
-// The entry of a block's page: its own, or none while the block is being freed.
+// The entry of a block's page: its own, or a claim while it is being freed, or while a free that came late looks.
 static void check_entry(struct check *check, const struct huge *huge, uintptr_t address) {
     const uint64_t entry = page_map_get(address);
     check_that(check,

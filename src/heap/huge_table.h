@@ -18,8 +18,7 @@
 #define HUGE_SEAMS_MAX 4096
 
 struct huge {
-    // A second free of a block reads both: written by whole_store_release(), which pairs with the acquire of huge_free(), and by
-    // whole_store().
+    // A second free of a block reads both: `start` is written by whole_store_release(), `usable_bytes` by whole_store().
     uintptr_t start;
     size_t usable_bytes;  // multiple of the machine's page
     size_t mapped_bytes;  // usable and the guard behind it

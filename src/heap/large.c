@@ -61,8 +61,8 @@ bool large_free(struct run *run, uintptr_t address) {
         return false;
     }
     // Where two threads free the block at the same moment, and others take what it leaves, the descriptor may tell of
-    // another block by now, and the page be within one, or have been when it was claimed. In this order: a descriptor moves while
-    // it is free, and to a block that begins here only after the claim fell.
+    // another block by now, and the page be within one. The kind before the start: a descriptor moves only while it is free. The
+    // claim last: if the descriptor came to a block that begins here since, the claim was overwritten before.
     if (unlikely(atomic_load_acquire(&run->kind) != RUN_LARGE ||
                  whole_load_acquire(&run->start) != address || !page_map_claim_stands(address))) {
         page_map_unclaim(address, entry);

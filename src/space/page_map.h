@@ -2,8 +2,8 @@
 //
 //   63                                8 7            0
 //  +-----------------------------------+--------------+
-//  | a slab's descriptor / 64,         | kind         |    0: not a page of this heap
-//  | or a huge block's number          |              |
+//  | a slab's descriptor / 64,         | kind         |    kind 0: not a page of this heap, or claimed
+//  | or a huge block's number          |              |    by a thread that frees the block
 //  +-----------------------------------+--------------+
 //
 // malloc's other half, free, reads one entry: of a slab's page the kind tells the size class, and with it
@@ -135,8 +135,8 @@ static inline void page_map_clear(uintptr_t start, size_t page_count) {
 // threads that free one block, one succeeds. The range must be covered.
 bool page_map_claim(uintptr_t address, uint64_t expected);
 
-// Whether the claim was not overwritten: then the block in which the page was has not ended since. What the descriptor says is
-// loaded before it (acquire), or may be younger.
+// Whether the claim still stands, as far as the caller can have seen. With the descriptor's fields loaded before (acquire): false
+// where they tell of a block that began after the claim fell.
 bool page_map_claim_stands(uintptr_t address);
 
 // Takes a claim back: sets the entry again, unless the page was given back, or is somebody else's, by now. Claim and this are

@@ -5,12 +5,17 @@
  * and leave the page free, have a slab take it, or a block of the first descriptor begin there: that one is freed once, by its
  * owner or, as nobody can tell, by who comes late with the second free.
  *
+ * HUGE: an entry names its descriptor, so that no other one covers the page, and the kind is not looked at; the unused
+ * descriptor may be given the old address without an entry, as those of kept and leaving mappings are.
+ *
+ * correct: HUGE
+ * planted with HUGE: BUG_NO_SECOND_LOOK BUG_NO_THIRD_LOOK BUG_CLAIM_IS_NONE
  * planted: BUG_TEST_THEN_SET BUG_CLAIM_AT_START BUG_NO_SECOND_LOOK BUG_RESTORE_BY_STORE BUG_CLAIM_IS_NONE
  * planted: BUG_CLAIMS_ALIKE BUG_NO_THIRD_LOOK BUG_KIND_UNSEEN
  */
 
 #define NONE 0
-#define BLOCK 1 /* the entry of large blocks, whatever their descriptors, and of the first one's if it is huge; its kind */
+#define BLOCK 1 /* the entry of large blocks, whatever their descriptors, or of the huge one; the kind */
 #define SLAB 2
 #ifdef BUG_CLAIM_IS_NONE
 #define CLAIM NONE
@@ -81,8 +86,10 @@ inline free_old(place, claimed, right) {
     :: claimed ->
         assert(place == OLD);
         right = true;
+#ifndef HUGE
 #ifndef BUG_KIND_UNSEEN
         right = (kind == BLOCK);
+#endif
 #endif
 #ifndef BUG_NO_SECOND_LOOK
         right = right && (start == OLD);
@@ -132,7 +139,9 @@ proctype allocator() {
     :: unused ->
         if
         :: true -> unused = false; start = NEW; kind = BLOCK; entry[NEW] = BLOCK; moved = true
+#ifndef HUGE
         :: true -> skip /* has another descriptor */
+#endif
         fi;
         if
         :: true -> skip
@@ -153,6 +162,9 @@ proctype allocator() {
                 :: else -> skip
                 fi;
                 if
+#ifdef HUGE
+                :: true -> start = OLD; left = true
+#endif
                 :: true -> left = true
                 :: true -> entry[OLD] = SLAB; slab = true
                 :: true ->

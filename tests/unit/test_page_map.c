@@ -100,7 +100,7 @@ static void check_claim(void) {
     assert_false(page_map_claim_stands(place));
     page_map_unclaim(place, 42);
     assert_int_equal(page_map_get(place), PAGE_ENTRY_NONE);
-    // A claim of another thread, whose own look then tells it apart.
+    // Another thread's claim is not taken for one's own, nor taken back.
     page_map_set(place, 1, 42);
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, claim_place, (void *)place), 0);

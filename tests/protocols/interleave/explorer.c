@@ -313,7 +313,7 @@ unsigned explorer_choose(unsigned count) {
 }
 
 uintptr_t explorer_thread(void) {
-    return explorer.current + 1;
+    return (explorer.current + 1) << 6;
 }
 
 // ---- Search ----

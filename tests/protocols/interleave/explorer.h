@@ -56,7 +56,7 @@ void explorer_write(unsigned piece);
 void explorer_wait(void *field, size_t bytes, uint64_t value);
 // In a thread: a number below `count`, each in a course of events of its own.
 unsigned explorer_choose(unsigned count);
-// In a thread: tells the threads of the program apart; not 0.
+// In a thread: tells the threads of the program apart; a multiple of 64, as a thread pointer.
 uintptr_t explorer_thread(void);
 // Ends the search: something is wrong.
 void explorer_fail(const char *what);
