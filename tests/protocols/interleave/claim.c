@@ -3,7 +3,6 @@
 // this program's, its release of `start` included, and one thread does all the reusing; what grows or shrinks in place is not in it.
 #include "heap/large.h"
 #include "main.h"
-#include "os/os.h"
 #include "space/arena.h"
 #include "space/page_map.h"
 #include "stubs.h"
@@ -19,17 +18,6 @@ static _Atomic(uint32_t) given;
 static struct run *next_run;
 static uintptr_t next_start;
 static bool freed[3];
-
-void *os_reserve(size_t bytes) {
-    (void)bytes;
-    return NULL;  // no flat map
-}
-
-bool os_commit(void *start, size_t bytes) {
-    (void)start;
-    (void)bytes;
-    return true;
-}
 
 // ---- The arena, as far as who frees sees it
 

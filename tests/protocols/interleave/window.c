@@ -2,7 +2,6 @@
 // one window is made, whoever finds it finds it complete, and no superslab is lost. This is the
 // fallback, in which the entries are a piece of metadata, too.
 #include "main.h"
-#include "os/os.h"
 #include "space/page_map.h"
 #include "stubs.h"
 
@@ -10,17 +9,6 @@
 
 // The superslabs, whose descriptors two threads make.
 static uint64_t descriptors[2];
-
-void *os_reserve(size_t bytes) {
-    (void)bytes;
-    return NULL;  // no flat map
-}
-
-bool os_commit(void *start, size_t bytes) {
-    (void)start;
-    (void)bytes;
-    return true;
-}
 
 static void enter(unsigned number) {
     const uintptr_t address = ADDRESS + number * SUPERSLAB_BYTES;
