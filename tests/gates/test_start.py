@@ -30,6 +30,22 @@ WORKS = (
     "other.join()\n"
     "print(open('/proc/self/smaps').read())\n",
 )
+# Comes and goes in waves, so that free memory is given back, and forks.
+GOES_ON = (
+    "/usr/bin/python3",
+    "-c",
+    "import os, time\n"
+    "for wave in range(20):\n"
+    "    held = [bytearray(size) for size in range(1, 200_000, 97)]\n"
+    "    del held\n"
+    "    time.sleep(0.04)\n"
+    "    held = [bytearray(64) for _ in range(20_000)]\n"
+    "    child = os.fork()\n"
+    "    if child == 0:\n"
+    "        os._exit(0)\n"
+    "    os.waitpid(child, 0)\n"
+    "print(open('/proc/self/smaps').read())\n",
+)
 # Asks for its own totals, as who measures a program from inside does.
 COUNTS = (
     "/usr/bin/python3",
@@ -87,8 +103,8 @@ def test_a_page_more_is_noticed(library: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [COPIES_A_FILE, WORKS, COUNTS, DOES_NOTHING],
-    ids=["copies", "works", "counts", "ends"],
+    [COPIES_A_FILE, WORKS, GOES_ON, COUNTS, DOES_NOTHING],
+    ids=["copies", "works", "goes_on", "counts", "ends"],
 )
 def test_what_is_seldom_needed_stays_away(library: Path, command: tuple[str, ...]) -> None:
     """Segments of their own (cmake/layout.ld.in): code of reports and options, constants of that
