@@ -161,11 +161,16 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
     note_wanted(step, class_index);
 }
 
+// Ends a raise that showed no gain. Where the class has not grown by it, what falls is its limit alone.
 static void take_back(struct step *step, uint64_t class_index, enum policy_signal signal,
-                      uint64_t value, uint16_t pause) {
+                      uint64_t value) {
     struct policy_class *class = &step->state->classes[class_index];
-    set_capacity(step, class_index, class->before, signal, value);
-    pause_more(&class->raise, pause);
+    const uint32_t limit = step->window->classes[class_index].limit;
+    if (step->capacity[class_index] > class->before) {
+        set_capacity(step, class_index, class->before, signal, value);
+    } else {
+        decide(step, POLICY_KNOB_cap, class_index, limit, class->before, signal, value);
+    }
     end_trial(class);
     step->in_vain++;
 }
@@ -185,16 +190,19 @@ static bool judge(struct step *step, uint64_t class_index) {
         return true;
     }
     const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
-    if (signals->capacity <= class->before) {
+    if (signals->limit <= class->before) {
+        // Somebody else took it.
         end_trial(class);
         return false;
     }
-    if (!signals->used) {
-        // No slow path came, for the class's turn is over: that is no gain.
-        if (class->idle < IDLE_WINDOWS) {
+    const bool is_taken_up = signals->capacity > class->before;
+    if (!signals->used || !is_taken_up) {
+        // No slow path came, or none that wanted more, for the class's turn is over: that is no gain, nor a raise in vain.
+        if (!signals->used && class->idle < IDLE_WINDOWS) {
             return true;
         }
-        take_back(step, class_index, POLICY_SIGNAL_idle, class->idle, CHANGED_WINDOWS);
+        take_back(step, class_index, POLICY_SIGNAL_idle, class->idle);
+        class->raise.left = (uint16_t)greatest_u64(CHANGED_WINDOWS, class->raise.length);
         return false;
     }
     if (percent <= GAIN_PERCENT_MAX) {
@@ -205,8 +213,8 @@ static bool judge(struct step *step, uint64_t class_index) {
     if (!has_changed && ++class->failures < FAILURES_MAX) {
         return true;
     }
-    take_back(step, class_index, POLICY_SIGNAL_gain, percent,
-              has_changed ? CHANGED_WINDOWS : PAUSE_WINDOWS);
+    take_back(step, class_index, POLICY_SIGNAL_gain, percent);
+    pause_more(&class->raise, has_changed ? CHANGED_WINDOWS : PAUSE_WINDOWS);
     return false;
 }
 

@@ -38,11 +38,11 @@ enum policy_knob {
 enum policy_signal {
     POLICY_SIGNAL_churn = 1,  // slow paths of the class for 1000 blocks that it moved
     POLICY_SIGNAL_gain,       // slow paths per processor time, after a raise: per cent of before
-    POLICY_SIGNAL_idle,       // windows in which the class was not used
-    POLICY_SIGNAL_demand,     // bytes wanted beyond the budget; 0: a raise was taken back
-    POLICY_SIGNAL_density,    // slow paths in a window for each MiB of the class's capacity
-    POLICY_SIGNAL_resident,   // of 1000 bytes in use in the newest memory without huge pages
-    POLICY_SIGNAL_refault,  // bytes that were given back and are wanted again; 0: none for a while
+    POLICY_SIGNAL_idle,  // windows in which the class was not used; 0: a raise that it did not grow by
+    POLICY_SIGNAL_demand,    // bytes wanted beyond the budget; 0: a raise was taken back
+    POLICY_SIGNAL_density,   // slow paths in a window for each MiB of the class's capacity
+    POLICY_SIGNAL_resident,  // of 1000 bytes in use in the newest memory without huge pages
+    POLICY_SIGNAL_refault,   // bytes that were given back and are wanted again; 0: none for a while
     POLICY_SIGNAL_successors,  // of 1000 threads that ended, those that had a successor soon
     POLICY_SIGNAL_touch,       // nanoseconds of the first touch of a huge page
 };

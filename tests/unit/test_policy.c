@@ -399,6 +399,46 @@ static void test_a_raise_that_nobody_uses_is_taken_back(void **state_of_test) {
     assert_true(state.is_settled);
 }
 
+// Nor is it against the raise: however often the class's turn ends, the pause is no longer the next time.
+static void test_turns_that_end_are_no_raises_in_vain(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    for (unsigned turn = 0; turn < 20; turn++) {
+        window.classes[SIZE_CLASS_16384].used = false;
+        set_events(SIZE_CLASS_16384, 64, 64);
+        assert_int_equal(steps(1, 1 << 20), 1);
+        assert_int_equal(capacity(SIZE_CLASS_16384), 32);
+        set_events(SIZE_CLASS_16384, 0, 0);
+        window.classes[SIZE_CLASS_16384].used = false;
+        assert_int_equal(steps(12, 1 << 20), 1);
+        assert_int_equal(capacity(SIZE_CLASS_16384), 16);
+    }
+}
+
+// A raise that the class has not grown by shows nothing either: its limit falls, so that it does not grow to it later, without a trial.
+static void test_a_raise_that_is_not_taken_up_goes(void **state_of_test) {
+    (void)state_of_test;
+    for (int is_used = 0; is_used <= 1; is_used++) {
+        memset(&state, 0, sizeof state);
+        memset(&window, 0, sizeof window);
+        start();
+        open_class(SIZE_CLASS_16384, 256 * KIB);
+        set_events(SIZE_CLASS_16384, 64, 64);
+        assert_int_equal(steps(1, 1 << 20), 1);
+        window.classes[SIZE_CLASS_16384].capacity = 16;
+        assert_int_equal(window.classes[SIZE_CLASS_16384].limit, 32);
+        set_events(SIZE_CLASS_16384, 0, 0);
+        window.classes[SIZE_CLASS_16384].used = is_used != 0;
+        assert_int_equal(steps(12, 1 << 20), 1);
+        assert_int_equal(decisions[0].signal, POLICY_SIGNAL_idle);
+        assert_int_equal(decisions[0].value, is_used ? 0 : 8);
+        assert_int_equal(decisions[0].from, 32);
+        assert_int_equal(decisions[0].to, 16);
+        assert_int_equal(window.classes[SIZE_CLASS_16384].limit, 16);
+    }
+}
+
 // A program that always works faster while a raise is on trial: pauses get longer as after raises that gain nothing.
 static void test_changes_without_end(void **state_of_test) {
     (void)state_of_test;
@@ -580,6 +620,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_two_classes_take_turns),
         cmocka_unit_test(test_a_turn_that_ends_is_no_gain),
         cmocka_unit_test(test_a_raise_that_nobody_uses_is_taken_back),
+        cmocka_unit_test(test_turns_that_end_are_no_raises_in_vain),
+        cmocka_unit_test(test_a_raise_that_is_not_taken_up_goes),
         cmocka_unit_test(test_changes_without_end),
         cmocka_unit_test(test_random_windows),
         cmocka_unit_test(test_extreme_figures),
