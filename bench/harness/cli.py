@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hakmem.interruption import like_ctrl_c
+
 from . import cargo, cases, peers, setup, store
 from .cases import Case
 from .errors import BenchError, MeasureError
-from .interruption import like_ctrl_c
 from .layout import display
 from .peers import Allocator
 from .session import Plan, Session, say

@@ -8,9 +8,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from hakmem.interruption import like_ctrl_c
+
 from . import identity, machine, peers, setup, soak, workshop
 from .errors import BenchError, MeasureError, RefusedError
-from .interruption import like_ctrl_c
 from .layout import display
 from .peers import Allocator
 from .report import markdown, plots

@@ -13,7 +13,7 @@ import pytest
 from programs.process import Program, ProgramFailedError, Running, Server, serving
 from programs.stage import Stage
 
-from harness.interruption import like_ctrl_c
+from hakmem.interruption import like_ctrl_c
 from harness.layout import PROGRAMS, TOP
 from tests.patience import HANG_SECONDS
 

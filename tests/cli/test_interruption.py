@@ -1,4 +1,5 @@
-"""Ctrl-C where a verb does nothing of its own about it: no traceback, and death by the signal."""
+"""Ctrl-C, SIGTERM and SIGHUP where a verb does nothing of its own about them: no traceback, nothing
+left behind, and death by the signal."""
 
 from __future__ import annotations
 
@@ -51,6 +52,29 @@ def test_at_work(command: tuple[str, ...], tmp_path: Path) -> None:
     path = f"{tmp_path}:/usr/bin:/bin"
     environment = clean_environment(PATH=path, PYTHONPATH=str(ROOT / "tools"))
     assert call([*command, "doctor"], environment=environment) == KILLED
+
+
+# Imported by every Python: the trial run of `hakmem doctor` interrupts the one that started it,
+# twice as timeout(1) does, and would go on for a while.
+INTERRUPTING = """\
+import os, sys, time
+if "--summary-file" in sys.orig_argv:
+    os.kill(os.getppid(), {0})
+    os.kill(os.getppid(), {0})
+    time.sleep(5)
+    os.mkdir(os.path.join(os.environ["TMPDIR"], "went on"))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_doctor_leaves_no_folder(tmp_path: Path, number: signal.Signals) -> None:
+    text = INTERRUPTING.format(int(number))
+    environment = imported(tmp_path, "sitecustomize", text)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    done = call([*HAKMEM, "doctor"], environment={**environment, "TMPDIR": str(folder)})
+    assert done == Outcome(-number, b"", "")
+    assert list(folder.iterdir()) == []
 
 
 def test_that_is_ignored(tmp_path: Path) -> None:

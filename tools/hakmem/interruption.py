@@ -1,13 +1,15 @@
-"""Ctrl-C where a verb does nothing of its own about it: the command ends by the signal, as most
-programs do, and the shell that waits for it sees that."""
+"""Ctrl-C, SIGTERM and SIGHUP. Where a verb does nothing of its own about them the command ends by
+the signal, as most programs do, and the shell that waits for it sees that."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from hakmem.errors import EXIT_SIGNAL
@@ -34,3 +36,42 @@ def at_once() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def like_ctrl_c() -> Iterator[list[int]]:
+    """Inside, the first SIGTERM or SIGHUP raises KeyboardInterrupt in the main thread: what is
+    under way is ended, what is finished is kept. Not one that the caller wanted ignored, as nohup
+    does. Yields the list of those that came."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP)
+             if signal.getsignal(number) is signal.SIG_DFL]  # fmt: skip
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        # Those that follow would interrupt what ends the work: timeout(1) sends its signal twice.
+        came.append(number)
+        if len(came) == 1:
+            raise KeyboardInterrupt
+
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield came
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def tidily() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP end the command as they do anyway, after what cleans up."""
+    came: list[int] = []
+    try:
+        with like_ctrl_c() as came:
+            yield
+    finally:
+        if came:
+            os.kill(os.getpid(), came[0])

@@ -8,9 +8,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from hakmem import build, render
+from hakmem import build, interruption, render
 from hakmem.diagnosis import command, machine
 from hakmem.diagnosis.finding import Finding
 from hakmem.diagnosis.variables import variable_findings
@@ -95,6 +96,23 @@ def _library(project: Project) -> Finding:
     return Finding("library", True, str(project.library))
 
 
+def _answer(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Of a trial run, which cleans up after itself when this command is interrupted."""
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as trial:
+        try:
+            stdout, stderr = trial.communicate(timeout=PROBE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            trial.kill()
+            raise
+        except KeyboardInterrupt:
+            trial.terminate()
+            trial.wait()
+            raise
+    return subprocess.CompletedProcess(words, trial.returncode, stdout, stderr)
+
+
 def _active(project: Project) -> Finding:
     """Runs the whole route on a program that allocates: this interpreter's dynamic parent, sh."""
     with temporary_folder("hakmem-doctor-") as directory:
@@ -104,9 +122,7 @@ def _active(project: Project) -> Finding:
         command = [sys.executable, *itself, "run", "--json"]
         probe = ["--summary-file", str(summary), "--", "/bin/sh", "-c", ":"]
         try:
-            answer = subprocess.run(
-                [*command, *probe], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
-            )
+            answer = _answer([*command, *probe])
             facts = json.loads(summary.read_text(encoding="utf-8"))
         except (OSError, ValueError, subprocess.SubprocessError):
             said = answer.stderr.strip().splitlines()[-1:] if "answer" in locals() else []
@@ -160,7 +176,8 @@ def _findings(options: argparse.Namespace) -> list[Finding]:
 
 
 def run(options: argparse.Namespace) -> int:
-    findings = _findings(options)
+    with interruption.tidily():
+        findings = _findings(options)
     healthy = all(finding.ok is not False for finding in findings)
     if options.json:
         facts = {

@@ -14,6 +14,7 @@ from hakmem import render
 from hakmem.build import ensure_library
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, HakmemError, UsageError
+from hakmem.interruption import like_ctrl_c
 from hakmem.output import write_whole
 from hakmem.project import Project, find_project, require_tree
 from hakmem.report.durations import seconds
@@ -154,7 +155,6 @@ def run(options: argparse.Namespace) -> int:
     require_tree(project, "tune")
     enter(project)
     sys.path.insert(0, str(project.root / "bench"))
-    from harness.interruption import like_ctrl_c
 
     _require_sense(options)
     try:
