@@ -25,7 +25,12 @@ fresh = $$(tree=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMak
     [ -z "$$tree" ] || [ "$$tree" -ef . ] || echo --fresh)
 configure = cmake --preset $(1) $(fresh) $(2) >build/$(1).configure.log || { cat build/$(1).configure.log; \
     echo "make: scripts/setup installs what building needs (Debian packages in scripts/packages.txt)" >&2; exit 1; }
-build = cmake --build build/$(1) --parallel $(JOBS) $(2)
+# What is changed while a build runs may be in the objects that are made then or not, and they are newer: they are made again.
+# The time of .built is when the last build that succeeded began: `hakmem run` goes by it (tools/hakmem/build.py).
+build = { [ ! -e build/$(1).began ] || find src include -name '[a-z]*' -type f -newer build/$(1).began \
+        -exec find build/$(1) -name '*.o' -newer {} -delete \; ; \
+    touch build/$(1).began && cmake --build build/$(1) --parallel $(JOBS) $(2) && \
+    touch -r build/$(1).began build/$(1).built; }
 ctest = ctest --test-dir build/$(1) --output-on-failure --no-tests=error $(2)
 
 .DEFAULT_GOAL := lib

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.cli.support import ROOT, Outcome, call, clean_environment, library
 
-BUILT = "built.log"
+BUILT, OBJECTS = "built.log", "objects.log"
 
 
 def copy_tree(destination: Path, *extra: str) -> Path:
@@ -27,17 +28,34 @@ def copy_tree(destination: Path, *extra: str) -> Path:
     return destination
 
 
+# Installs the library under test, and makes one object where there is none. A source may be changed
+# while it is compiled.
+CMAKE = """#!/bin/sh
+set -e
+cd "$(dirname "$0")/.."
+mkdir -p build/release
+[ "$1" = --build ] || exit 0
+echo "[ 50%] Building"
+sleep 0.5
+[ ! -e edit ] || {{ rm edit; touch src/base/base.h; sleep 0.02; }}
+[ -e build/release/base.o ] || {{ touch build/release/base.o; echo . >>{objects}; }}
+cp {library} build/release/libhakmem.so.new
+mv build/release/libhakmem.so.new build/release/libhakmem.so
+echo . >>{built}
+"""
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A tree whose `make lib` takes a moment, notes that it ran, and installs the library under
-    test: what is looked at is when the command builds, not the compiler."""
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with a cmake of its own that takes a moment, and notes that it ran: what is looked at
+    is when the command builds, not the compiler."""
     root = copy_tree(tmp_path / "tree")
-    (root / "Makefile").write_text(
-        f"lib:\n\t@echo '[ 50%] Building'; sleep 0.5; echo . >>{BUILT}; mkdir -p build/release; "
-        f"cp {library()} build/release/libhakmem.so.new; "
-        "mv build/release/libhakmem.so.new build/release/libhakmem.so\n",
-        encoding="utf-8",
-    )
+    cmake = root / "bin" / "cmake"
+    cmake.parent.mkdir()
+    text = CMAKE.format(library=library(), built=BUILT, objects=OBJECTS)
+    cmake.write_text(text, encoding="utf-8")
+    cmake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cmake.parent}:{os.environ['PATH']}")
     return root
 
 
@@ -46,8 +64,8 @@ def run_in(root: Path, *words: str, **environment: str) -> Outcome:
     return call(command, environment=clean_environment(**environment))
 
 
-def build_count(root: Path) -> int:
-    log = root / BUILT
+def build_count(root: Path, name: str = BUILT) -> int:
+    log = root / name
     return len(log.read_text(encoding="ascii").splitlines()) if log.exists() else 0
 
 
@@ -86,13 +104,38 @@ def test_builds_again_when_a_source_appears_or_goes(tree: Path) -> None:
     assert build_count(tree) == 3
 
 
-def test_builds_again_what_was_changed_while_it_was_built(tree: Path) -> None:
-    makefile = (tree / "Makefile").read_text(encoding="utf-8")
-    edited = makefile.replace("echo .", "mkdir edited && touch src/base/base.h; echo .")
-    assert edited != makefile
-    (tree / "Makefile").write_text(edited, encoding="utf-8")
-    run_in(tree, "--", "true")
-    assert "building" in run_in(tree, "--", "true").stderr
+def make_lib(tree: Path) -> Outcome:
+    return call(["make", "-C", tree, "lib"])
+
+
+def run_true(tree: Path) -> Outcome:
+    return run_in(tree, "--", "true")
+
+
+@pytest.mark.parametrize("build", [run_true, make_lib])
+def test_builds_again_what_was_changed_while_it_was_built(
+    tree: Path, build: Callable[[Path], Outcome]
+) -> None:
+    """And compiles it again, though its object is newer; of what was changed afterwards make knows
+    which objects are older."""
+    (tree / "edit").touch()
+    assert build(tree).status == 0
+    assert build_count(tree, OBJECTS) == 1
+    assert "building" in run_true(tree).stderr
+    assert build_count(tree, OBJECTS) == 2
+    assert run_in(tree, "--quiet", "--", "true").stderr == ""
+    time.sleep(0.02)
+    (tree / "src" / "base" / "base.h").touch()
+    assert "building" in run_true(tree).stderr
+    assert (build_count(tree), build_count(tree, OBJECTS)) == (3, 2)
+
+
+def test_a_library_that_make_did_not_build_is_as_old_as_it_is(tree: Path) -> None:
+    """By `cmake --build`, where nothing notes when it began."""
+    run_true(tree)
+    time.sleep(0.02)
+    (tree / "src" / "base" / "base.h").touch()
+    assert call([tree / "bin" / "cmake", "--build", "build/release"]).status == 0
     assert run_in(tree, "--quiet", "--", "true").stderr == ""
     assert build_count(tree) == 2
 
@@ -101,7 +144,7 @@ def test_what_make_has_built_since_is_not_built_again(tree: Path) -> None:
     run_in(tree, "--", "true")
     time.sleep(0.01)
     (tree / "src" / "base" / "base.h").touch()
-    assert call(["make", "-C", tree, "lib"]).status == 0
+    assert make_lib(tree).status == 0
     assert run_in(tree, "--quiet", "--", "true").stderr == ""
     assert build_count(tree) == 2
 

@@ -77,31 +77,20 @@ def newest_source(project: Project) -> float:
     return newest
 
 
-def _stamp(project: Project) -> Path:
-    """Made with the library that it tells of; its own time is when that build began.
-
-    The library alone does not tell: a source it does not depend on leaves it as it is, and one
-    that was changed while it was built is not in it.
-    """
-    return project.build / "hakmem-run.stamp"
-
-
-def _write_stamp(project: Project, started: float) -> None:
-    stamp = _stamp(project)
-    stamp.write_text(str(project.library.stat().st_mtime_ns), encoding="ascii")
-    os.utime(stamp, (started, started))
-
-
 def is_current(project: Project) -> bool:
+    """Whether no source was changed since the build of the library began: what was changed while it
+    ran need not be in it. Of a library that make did not build only its own time is known."""
     try:
         library = project.library.stat()
     except OSError:
         return False
     built = library.st_mtime
     with suppress(OSError):
-        # Another one was built since by something else, as `make lib`.
-        if _stamp(project).read_text(encoding="ascii") == str(library.st_mtime_ns):
-            built = _stamp(project).stat().st_mtime
+        # By the Makefile: its time is when the build began, and it was made when that ended. A
+        # later library is of something else, as `cmake --build`.
+        noted = (project.build / "release.built").stat()
+        if library.st_mtime <= noted.st_ctime:
+            built = noted.st_mtime
     return built >= newest_source(project)
 
 
@@ -127,9 +116,7 @@ def ensure_library(project: Project) -> Path:
     require_tools()
     with _locked(project):
         if not is_current(project):
-            started = time.time()
             _build(project)
-            _write_stamp(project, started)
     return project.library
 
 
