@@ -173,21 +173,25 @@ bench-programs: setup | build ## Test the benchmark's real programs, also those 
 
 # By the environment, so that no character in a directory's name means anything to the shell.
 install uninstall: export install_prefix = $(or $(prefix),/)
-uninstall: export install_destination = $(DESTDIR)
+install uninstall: export install_destination = $(DESTDIR)
+# What install put below that prefix: which directories it took for the rest is known to the build alone, which may be gone.
+install_list = "$$install_destination$$install_prefix/share/hakmem/install_manifest.txt"
 
 .PHONY: install
 install: lib ## Install the release (prefix=, DESTDIR=)
-	@umask 022; cmake --install build/release --prefix "$$install_prefix"
+	@umask 022; cmake --install build/release --prefix "$$install_prefix" && \
+	mkdir -p "$$install_destination$$install_prefix/share/hakmem" && touch $(install_list) && \
+	sort -u -o $(install_list) $(install_list) build/release/install_manifest.txt
 
 .PHONY: uninstall
 uninstall: ## Remove what install put there (prefix=, DESTDIR=)
-	@lib=$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' build/release/CMakeCache.txt 2>/dev/null); \
-	case $${lib:=lib} in /*) lib=$$install_destination$$lib ;; *) lib=$$install_destination$$install_prefix/$$lib ;; esac; \
-	rm -rf "$$lib"/libhakmem.* "$$lib/cmake/hakmem" "$$lib/pkgconfig/hakmem.pc"; \
-	for name in include/hakmem.h include/hakmem_inspect.h \
-	    share/hakmem share/doc/hakmem share/man/man1/hakmem.1 share/man/man3/hakmem.3; do \
-	    rm -rf "$$install_destination$$install_prefix/$$name"; \
-	done
+	@[ -e $(install_list) ] || { printf 'make: there is no %s, which tells what was installed: %s\n' $(install_list) \
+	    'where something was, "make install" with the same prefix and DESTDIR makes it anew' >&2; exit 1; }
+	@while IFS= read -r file; do rm -f "$$install_destination$$file" || exit; done <$(install_list); \
+	sed -n 's,/[^/]*$$,,p' $(install_list) | sort -ru | while IFS= read -r folder; do \
+	    case $$folder in */hakmem|*/hakmem/profiles) rmdir "$$install_destination$$folder" 2>/dev/null ;; esac; \
+	done; \
+	rm $(install_list) && { rmdir "$$install_destination$$install_prefix/share/hakmem" 2>/dev/null || true; }
 
 # The rest that it keeps is of scripts/setup: the lock, and what the next one ends for one that was killed.
 .PHONY: clean

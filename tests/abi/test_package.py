@@ -6,11 +6,14 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.abi.support import CC, CXX, ROOT, run
+
+INSTALL_LIST = "usr/local/share/hakmem/install_manifest.txt"
 
 # Allocates itself and inside libc, and checks that hakmem's own books moved by what was allocated.
 CONSUMER_C = """
@@ -248,13 +251,15 @@ def test_uninstall_removes_what_install_brought_and_nothing_else(
 def test_others_can_read_what_is_installed_and_it_goes_from_any_directory(
     build: Path, tmp_path: Path, libdir: str
 ) -> None:
-    """Also by a root whose files nobody else may read; Fedora's libraries are in lib64."""
+    """Also by a root whose files nobody else may read, and after `make clean`. Fedora's libraries
+    are in lib64."""
     other, stage = tmp_path / "other", tmp_path / "stage"
     run("cmake", "-S", ROOT, "-B", other, f"-DCMAKE_C_COMPILER={CC}",
         f"-DCMAKE_CXX_COMPILER={CXX}", f"-DCMAKE_INSTALL_LIBDIR={libdir}")  # fmt: skip
     for built in build.glob("libhakmem.*"):
         shutil.copy(built, other, follow_symlinks=False)
-    make = ("make", "-C", tree_of(other, tmp_path), "-o", "lib", f"DESTDIR={stage}")
+    tree = tree_of(other, tmp_path)
+    make = ("make", "-C", tree, "-o", "lib", f"DESTDIR={stage}")
     umask = os.umask(0o077)
     try:
         run(*make, "install")
@@ -263,8 +268,33 @@ def test_others_can_read_what_is_installed_and_it_goes_from_any_directory(
     folder = stage / "usr/local" / libdir if libdir == "lib64" else stage / libdir.strip("/")
     assert (folder / "libhakmem.so.0").exists()
     assert all(path.stat().st_mode & 0o055 == 0o055 for path in stage.rglob("*") if path.is_dir())
+    run("make", "-C", tree, "clean")
+    run(*make, "uninstall")
+    assert not [path for path in stage.rglob("*") if not path.is_dir() or path.name == "hakmem"]
+
+
+def test_uninstall_takes_what_an_earlier_version_brought(build: Path, tmp_path: Path) -> None:
+    tree, stage = tree_of(build, tmp_path), tmp_path / "stage"
+    make = ("make", "-C", tree, "-o", "lib", f"DESTDIR={stage}")
+    run(*make, "install")
+    earlier, names = stage / "usr/local/lib/libhakmem.so.0.0.9", stage / INSTALL_LIST
+    earlier.touch()
+    names.write_text(names.read_text() + "/usr/local/lib/libhakmem.so.0.0.9\n")
+    run(*make, "install")
     run(*make, "uninstall")
     assert not [path for path in stage.rglob("*") if not path.is_dir()]
+
+
+def test_uninstall_says_where_it_does_not_know_what_was_installed(tmp_path: Path) -> None:
+    stage = tmp_path / "stage"
+    kept = stage / "usr/local/lib64/libhakmem.so.0"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    make = ("make", "-C", tree_of(tmp_path, tmp_path), f"DESTDIR={stage}", "uninstall")
+    done = subprocess.run(make, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"make: there is no {stage / INSTALL_LIST}, which tells" in done.stderr
+    assert kept.exists()
 
 
 def test_clean_leaves_what_a_killed_setup_has_to_end(tmp_path: Path) -> None:
