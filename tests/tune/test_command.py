@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -206,6 +207,33 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
     assert not is_alive(int(shell)) and not is_alive(int(child))
     assert not Path(reports).exists() and list(folder.iterdir()) == []
     assert (tuning.returncode, errors) == (2, "hakmem: interrupted; nothing was written\n")
+
+
+def test_a_killed_tune_leaves_no_program(tmp_path: Path) -> None:
+    """Nor what the program started: one that tells nothing of its run, one in another group."""
+    said = tmp_path / "said"
+    script = (
+        "env -i sleep 1000 & bare=$!; setsid sleep 1000 & "
+        'echo "$$ $bare $! $HAKMEM_REPORT" > "$0.new"; mv "$0.new" "$0"; wait'
+    )
+    words = [*HAKMEM, "tune", "--library", str(library()), "--", "sh", "-c", script, str(said)]
+    environment = clean_environment(TMPDIR=str(tmp_path))
+    tuning = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + HANG_SECONDS
+    while not said.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    *pids, reports = said.read_text().split()
+    tuning.kill()
+    tuning.communicate(timeout=HANG_SECONDS)
+    try:
+        while any(is_alive(int(pid)) for pid in pids) or Path(reports).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    except AssertionError:
+        for pid in filter(is_alive, map(int, pids)):
+            os.kill(pid, signal.SIGKILL)
+        raise
 
 
 @pytest.mark.parametrize(

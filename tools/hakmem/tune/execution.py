@@ -22,6 +22,7 @@ from hakmem import preload, schema
 from hakmem.analysis import UNWRITTEN
 from hakmem.errors import HakmemError, UsageError
 from hakmem.folders import report_folder
+from hakmem.tune.guard import guarded
 from hakmem.watch import Watch, children_of, file_name
 
 LAST_WORDS = 300  # characters of standard error that a message repeats
@@ -241,6 +242,7 @@ def run(
     with (
         report_folder("hakmem-tune-") as directory,
         tempfile.TemporaryFile() as errors,
+        guarded(directory) as guard,
         _adoption() as adopted,
     ):
         started = time.monotonic()
@@ -253,6 +255,7 @@ def run(
             stderr=errors,
             start_new_session=True,
         )
+        guard(process.pid)
         observer = _Observer(process.pid, companion, adopted)
         try:
             status, cpu_s, minor_faults = _wait(process, timeout_s)
