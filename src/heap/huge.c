@@ -328,13 +328,37 @@ static bool grow(struct huge *huge, size_t usable_bytes, void **first) {
     return true;
 }
 
+// A kept mapping whose end the system unmapped, and refused the rest, has lost its guard: what is its end now becomes one. False where a
+// seam lies there: a guard that goes across two pieces could not be lengthened with the block.
+SLOW_PATH static bool renew_guard(struct huge *huge) {
+    const size_t guard = guard_bytes();
+    const uintptr_t end = huge->start + huge->usable_bytes - guard;
+    if (huge_last_piece(huge) >= end) {
+        return false;
+    }
+    block_pages_split(huge, end);
+    // What it held would stay in memory as long as it is a guard.
+    leaving_purge(end, guard);
+    whole_store(&huge->usable_bytes, huge->usable_bytes - guard);
+    return true;
+}
+
 static struct huge *take_kept(size_t usable_bytes, size_t alignment, bool clean) {
     struct huge *huge = kept_take(usable_bytes + guard_bytes(), alignment);
-    if (huge != NULL) {
-        block_pages_reuse(huge, clean);
-        make_live(huge, 0);
-        count_event(COUNTER_huge_reuses, 1);
+    if (huge == NULL) {
+        return NULL;
     }
+    const bool lacks_guard = huge_guard_bytes(huge) < guard_bytes();
+    if (unlikely(lacks_guard) && !renew_guard(huge)) {
+        huge_count_kept(huge, (int64_t)huge->mapped_bytes);  // still on its list
+        return NULL;
+    }
+    block_pages_reuse(huge, clean);
+    make_live(huge, 0);
+    if (unlikely(lacks_guard)) {
+        set_guard(huge);
+    }
+    count_event(COUNTER_huge_reuses, 1);
     return huge;
 }
 

@@ -99,6 +99,68 @@ static void test_refused_unmap_and_purge(void **state) {
     assert_int_equal(fake_os_state(block), FAKE_UNMAPPED);
 }
 
+// Frees a block of which the system takes the last 32 MiB, the guard with them, and refuses the rest.
+static void drop_but_for_its_start(char *block) {
+    fake_os_fail(OS_MUNMAP, 2, true);
+    drop(block);
+    fake_os_mend();
+}
+
+static void check_guarded(const char *block, size_t usable_bytes) {
+    assert_int_equal(huge_of(block)->usable_bytes, usable_bytes);
+    assert_int_equal(fake_os_state(block + usable_bytes - 1), FAKE_WRITABLE);
+    assert_int_equal(fake_os_state(block + usable_bytes), FAKE_INACCESSIBLE);
+}
+
+// What is left of a mapping whose guard went serves with another one, as a whole or in part.
+static void test_what_has_lost_its_guard_serves_with_another(void **state) {
+    (void)state;
+    page_map_init();
+    options.guard_gaps = 1;
+    options.huge_cache_bytes = 0;
+    for (unsigned cut = 0; cut <= 1; cut++) {
+        char *block = make(100 * MIB);
+        drop_but_for_its_start(block);
+        assert_int_equal(totals().kept_bytes, 68 * MIB + PAGE_BYTES);
+        mark(block, 68 * MIB + PAGE_BYTES, 1);
+        const uint64_t purged = fake_os_purged_bytes();
+        const size_t bytes = (cut ? 40 : 68) * MIB;
+        assert_ptr_equal(make(bytes), block);
+        check_guarded(block, bytes);
+        assert_int_equal(fake_os_purged_bytes() - purged, PAGE_BYTES);
+        check_marked(block, bytes, 1);
+        assert_int_equal(totals().usable_bytes, bytes);
+        assert_int_equal(totals().live_bytes, bytes + PAGE_BYTES);
+        struct huge *huge = huge_of(block);
+        assert_true(huge_resize(huge, 110 * MIB));
+        block = (char *)huge->start;
+        check_guarded(block, 110 * MIB);
+        drop(block);
+        huge_purge(0, true);
+        assert_int_equal(totals().kept_bytes, 0);
+        assert_int_equal(fake_os_bytes(FAKE_INACCESSIBLE), 0);
+    }
+}
+
+// Unless a guard would go across two pieces: then its pages are moved, behind which there is one.
+static void test_no_guard_goes_across_two_pieces(void **state) {
+    (void)state;
+    page_map_init();
+    options.guard_gaps = 1;
+    options.huge_cache_bytes = 0;
+    drop_but_for_its_start(make(64 * MIB - PAGE_BYTES / 2));
+    char *block = make(64 * MIB);
+    assert_int_equal(huge_of(block)->seam_count, 1);
+    drop_but_for_its_start(block);
+    assert_int_equal(totals().kept_bytes, 32 * MIB + PAGE_BYTES);
+    block = make(32 * MIB);
+    check_guarded(block, 32 * MIB);
+    assert_int_equal(totals().usable_bytes, 32 * MIB);
+    drop(block);
+    huge_purge(0, true);
+    assert_int_equal(totals().kept_bytes, 0);
+}
+
 // Each call of growing fails: in place, then the reservation, then the move.
 static void test_refused_growth_leaves_the_block_intact(void **state) {
     (void)state;
@@ -419,6 +481,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_growth_where_no_entry_can_be_written),
         cmocka_unit_test(test_a_place_lost_to_another_is_left_alone),
         cmocka_unit_test(test_refused_unmap_gives_the_memory_back),
+        cmocka_unit_test(test_what_has_lost_its_guard_serves_with_another),
+        cmocka_unit_test(test_no_guard_goes_across_two_pieces),
         cmocka_unit_test(test_refused_unmap_and_purge),
         cmocka_unit_test(test_refused_unmap_is_tried_again),
         cmocka_unit_test(test_refused_unmap_is_not_tried_at_each_tick),
