@@ -348,6 +348,13 @@ static char *lengthen(void *start, size_t old_bytes, size_t new_bytes) {
     return system_call_failed(result) ? NULL : (char *)result;
 }
 
+// Where the system has no mapping left to divide one into, addresses alone stay, not what is there.
+static void trim(char *start, size_t bytes) {
+    if (!os_unmap(start, bytes)) {
+        os_purge(start, bytes);
+    }
+}
+
 // The system alone knows where there is room, and does not ask for a multiple: so much more is taken that one lies within.
 void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t alignment) {
     size_t wide_bytes = new_bytes + alignment - os_page_bytes();
@@ -366,10 +373,10 @@ void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t a
     char *aligned = (char *)align_up((uintptr_t)wide, alignment);
     if (aligned != wide) {
         __builtin_memmove(aligned, wide, old_bytes);
-        os_unmap(wide, (size_t)(aligned - wide));
+        trim(wide, (size_t)(aligned - wide));
     }
     if (aligned + new_bytes != wide + wide_bytes) {
-        os_unmap(aligned + new_bytes, (size_t)(wide + wide_bytes - (aligned + new_bytes)));
+        trim(aligned + new_bytes, (size_t)(wide + wide_bytes - (aligned + new_bytes)));
     }
     return aligned;
 }

@@ -104,7 +104,8 @@ enum os_moved os_move(void *start, size_t old_bytes, void *destination, size_t n
 
 // Lengthens a mapping of one piece and moves it to wherever the system has room at a multiple of `alignment`: of a limited address
 // space this takes what is new and two alignments, where os_move() wants a place for the whole beside it. May copy. What is
-// behind old_bytes reads as zero. Returns the new start; NULL, and the mapping is as it was, when the system refuses.
+// behind old_bytes reads as zero. Returns the new start; NULL, and the mapping is as it was, when the system refuses. Less than two
+// alignments beside it may stay mapped, and empty, where it refuses to cut them off.
 void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t alignment);
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.

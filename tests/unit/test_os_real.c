@@ -209,6 +209,43 @@ static void test_move_anywhere(void **state) {
     assert_int_equal(start[4 * page - 1], 5);
 }
 
+// Nor is a mapping lengthened beyond so much.
+static bool refuse_to_unmap(uint32_t bytes_max) {
+    const struct filter_instruction code[] = {
+        {LOAD_WORD, 0, 0, NUMBER_AT},
+        {JUMP_IF_EQUAL, 3, 0, SYS_munmap},
+        {JUMP_IF_EQUAL, 0, 3, SYS_mremap},
+        {LOAD_WORD, 0, 0, THIRD_ARGUMENT_AT},
+        {JUMP_IF_GREATER, 0, 1, bytes_max},
+        {RETURN, 0, 0, FAIL_WITH_ENOMEM},
+        {RETURN, 0, 0, ALLOW},
+    };
+    return refuse(code, ARRAY_COUNT(code));
+}
+
+// What the system does not cut off holds no second copy of what has moved.
+static void test_move_anywhere_leaves_no_copy(void **state) {
+    (void)state;
+    const size_t page = os_page_bytes();
+    const size_t bytes = 100 * page;
+    const size_t alignment = 1024 * page;
+    char *start = os_map(bytes, page);
+    memset(start, 3, bytes);
+    if (!refuse_to_unmap((uint32_t)(2 * bytes + alignment - page))) {
+        return;
+    }
+    const char *moved = os_move_anywhere(start, bytes, 2 * bytes, alignment);
+    assert_non_null(moved);
+    assert_int_equal((uintptr_t)moved % alignment, 0);
+    assert_int_equal(moved[bytes - 1], 3);
+    char line[64];
+    assert_int_equal(os_describe_mapping((uintptr_t)moved, line, sizeof line), OS_MAPPING_FOUND);
+    const uintptr_t first = greatest_u64(strtoull(line, NULL, 16), (uintptr_t)moved - alignment);
+    for (const char *at = (const char *)first; at < moved; at += page) {
+        assert_int_not_equal(*at, 3);
+    }
+}
+
 // What became of the place that a block was to move to, when the system refuses.
 static void test_place_of_a_refused_move(void **state) {
     (void)state;
@@ -428,6 +465,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_move_of_a_divided_mapping_is_refused),
         cmocka_unit_test(test_pieces_are_told_apart_without_a_large_request),
         cmocka_unit_test(test_move_anywhere),
+        cmocka_unit_test(test_move_anywhere_leaves_no_copy),
         cmocka_unit_test(test_place_of_a_refused_move),
         cmocka_unit_test(test_processor_time),
         cmocka_unit_test(test_processors_are_those_of_the_process),
