@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from hakmem.inspect.errors import GoneError, InspectError
-from hakmem.inspect.freeze import Freeze
-from hakmem.inspect.targets import take
+from hakmem.inspect.freeze import STOP_SECONDS, Freeze
+from hakmem.inspect.targets import SHARED, take
+from hakmem.watch import state_of
 from tests.cli.support import clean_environment
 from tests.inspect.support.targets import (
     ROOT,
@@ -23,6 +25,7 @@ from tests.inspect.support.targets import (
     await_line,
     compile_program,
     go_on,
+    pid_of_child,
     running,
 )
 from tests.patience import HANG_SECONDS
@@ -182,9 +185,7 @@ def test_a_freeze_that_fails_lets_go_of_what_it_had(
         take(str(process.pid), freeze=True)
     assert len(seized) == 2
     deadline = time.monotonic() + HANG_SECONDS
-    while any(tracer != 0 for tracer in tracers(process.pid)):
-        assert time.monotonic() < deadline, tracers(process.pid)
-        time.sleep(0.01)
+    await_no_tracer(process.pid)
     before = progress(process)[1]
     os.kill(process.pid, signal.SIGUSR1)
     while progress(process)[1] == before:
@@ -237,11 +238,99 @@ def test_main_thread_that_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
         assert process.returncode == 0
 
 
+@pytest.fixture(scope="module")
+def vforked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program("vforked.c", tmp_path_factory.mktemp("programs") / "vforked")
+
+
+@contextmanager
+def waiting_in_vfork(
+    program: Path, way: str, folder: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], None]]]:
+    """A process whose main thread waits for its child; and what lets the child go on."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+
+    def let_go() -> None:
+        # Refused until the child is about to open it.
+        deadline = time.monotonic() + HANG_SECONDS
+        while True:
+            with suppress(OSError):
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+                return
+            assert time.monotonic() < deadline
+
+    with running([program, way, pipe]) as process:
+        await_line(process, "ready")
+        main = Path(f"/proc/{process.pid}/task/{process.pid}")
+        deadline = time.monotonic() + HANG_SECONDS
+        while state_of(main) != b"D" or not (main / "children").read_text(encoding="ascii"):
+            assert time.monotonic() < deadline
+        child = pid_of_child(process.pid)
+        try:
+            yield process, let_go
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", ["vfork", "clone", "spawn"])
+def test_one_that_waits_in_vfork(vforked: Path, tmp_path: Path, way: str) -> None:
+    """It cannot be stopped, nor does it move: its child alone may."""
+    with waiting_in_vfork(vforked, way, tmp_path) as (process, let_go):
+        before = time.monotonic()
+        snapshot = take(str(process.pid), freeze=True, residency=False)
+        assert time.monotonic() - before < STOP_SECONDS / 2
+        assert not snapshot.frozen
+        assert snapshot.notes[-1] == SHARED
+        await_no_tracer(process.pid)
+        let_go()
+        await_line(process, "back")
+
+
+def test_one_whose_child_lets_go_stops_then(vforked: Path, tmp_path: Path) -> None:
+    with waiting_in_vfork(vforked, "vfork", tmp_path) as (process, let_go):
+        with Freeze(process.pid, [], lambda: False) as freeze:
+            assert freeze.is_shared and not freeze.exact
+            assert sorted(states(process.pid)) == ["D", "t"]
+            let_go()
+            deadline = time.monotonic() + HANG_SECONDS
+            while states(process.pid) != "tt":
+                assert time.monotonic() < deadline, states(process.pid)
+        await_line(process, "back")
+        with Freeze(process.pid, [], lambda: False) as freeze:
+            assert freeze.exact and not freeze.is_shared
+
+
+def test_lock_that_the_child_of_a_vfork_lets_go(vforked: Path, tmp_path: Path) -> None:
+    with waiting_in_vfork(vforked, "vfork", tmp_path) as (process, let_go):
+        looks = [""]
+
+        def holds_lock() -> bool:
+            looks.append(states(process.pid))
+            if len(looks) == 4:
+                let_go()
+            return looks[-2:] != ["tt", "tt"]
+
+        with Freeze(process.pid, [], holds_lock) as freeze:
+            assert freeze.exact and not freeze.is_shared
+            assert states(process.pid) == "tt"
+        await_line(process, "back")
+
+
 def tracers(pid: int) -> list[int]:
     """Who traces each thread; 0: nobody."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     texts = [(task / "status").read_text(encoding="ascii") for task in tasks]
     return [int(text.partition("TracerPid:")[2].split()[0]) for text in texts]
+
+
+def await_no_tracer(pid: int) -> None:
+    """The thread that traced can be joined a moment before it is gone."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while any(tracer != 0 for tracer in tracers(pid)):
+        assert time.monotonic() < deadline, tracers(pid)
+        time.sleep(0.01)
 
 
 def test_one_that_a_debugger_has_is_refused(process: subprocess.Popen[bytes]) -> None:

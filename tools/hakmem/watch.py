@@ -204,11 +204,16 @@ def _stat(place: Path) -> list[bytes]:
     return (place / "stat").read_bytes().rpartition(b")")[2].split()
 
 
+def state_of(place: Path) -> bytes:
+    """One letter, of the folder of a thread, or of a process: its main thread."""
+    return _stat(place)[0]
+
+
 def has_ended(place: Path) -> bool:
     """Of the folder of a thread, or of a process: its main thread. What may not be looked into
     (/proc mounted with hidepid=1) is there."""
     try:
-        return _stat(place)[0] in ENDED
+        return state_of(place) in ENDED
     except PermissionError:
         return False
     except (OSError, IndexError):

@@ -6,6 +6,10 @@ however it ends, or the thread that traced, the kernel lets go, and the target g
 A thread may have been stopped in the middle of hakmem: while it moves blocks under a lock, or
 between the heap and its magazine. So threads that are inside hakmem's code, or in a function of the
 C library that it called, go on for a moment, and all of them while a lock is held, until none is.
+
+A thread that waits in vfork until its child has ended, or runs another program, cannot be stopped
+before. It stands still as well: the kernel stops it where it would go on. But the child runs in the
+same memory, and may change it.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import os
 import platform
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hakmem.inspect.errors import GoneError, InspectError
-from hakmem.watch import has_ended
+from hakmem.watch import has_ended, state_of
 
 PROC = Path("/proc")
 PTRACE_CONT, PTRACE_DETACH = 7, 17
@@ -35,6 +40,12 @@ WAIT_ALL = 0x40000000  # __WALL: threads as well
 SETTLE_SECONDS = 2.0
 PAUSE_SECONDS = 0.0005
 STOP_SECONDS = 10.0
+# The child of a vfork usually runs another program within a few milliseconds.
+VFORK_SECONDS = 0.1
+# The numbers of vfork, clone and clone3. First comes what clone is to do, or where clone3 has it.
+VFORK_CALLS = {"x86_64": (58, 56, 435), "aarch64": (None, 220, 435)}
+CLONE_VFORK = 0x4000
+UNINTERRUPTIBLE = b"D"
 # How much of a stack is searched for who called: memmove and memset have nothing there but where
 # they return to, and clock_gettime has two frames of a few words.
 CALLERS_BYTES = 64
@@ -45,11 +56,12 @@ AARCH64_LINK = 30
 @dataclass
 class _Thread:
     """`pending` is a signal that arrived as it was stopped; it gets it when it goes on. `grouped`:
-    stopped by job control anyway."""
+    stopped by job control anyway. `vforked`: not stopped, but before it goes on, see above."""
 
     stopped: bool = False
     pending: int = 0
     grouped: bool = False
+    vforked: bool = False
 
 
 class _Piece(ctypes.Structure):
@@ -61,7 +73,7 @@ class _Piece(ctypes.Structure):
 class Freeze:
     """A context in which process `pid` does not move. `code`: address ranges of hakmem's code;
     `holds_lock` says whether a lock of the heap is held, and may raise InspectError. `exact` is
-    False when some thread did not leave hakmem in time."""
+    False when some thread did not leave hakmem in time, or the child of a vfork runs."""
 
     def __init__(
         self,
@@ -96,6 +108,11 @@ class Freeze:
     ) -> None:
         self._release()
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the child of a vfork may run in the memory of the process."""
+        return any(thread.vforked for thread in self._threads.values())
+
     def _ptrace(self, request: int, thread: int, data: int = 0) -> int:
         """0, or the number of the error."""
         ctypes.set_errno(0)
@@ -115,7 +132,8 @@ class Freeze:
         while True:
             known = self._threads.keys() | self._ended
             fresh = [number for number in self._task_numbers() if number not in known]
-            if not fresh and all(thread.stopped for thread in self._threads.values()):
+            threads = self._threads.values()
+            if not fresh and all(thread.stopped or thread.vforked for thread in threads):
                 if not self._threads:
                     raise GoneError(f"process {self.pid} has ended")
                 return
@@ -143,52 +161,83 @@ class Freeze:
     def _interrupt(self, numbers: Sequence[int], deadline: float) -> None:
         for number in numbers:
             self._ptrace(PTRACE_INTERRUPT, number)
+        patience = time.monotonic() + VFORK_SECONDS
         for number in numbers:
-            self._await_stop(number, deadline)
+            self._await_stop(number, patience, deadline)
 
-    def _await_stop(self, number: int, deadline: float) -> None:
-        thread = self._threads[number]
-        while not thread.stopped:
-            try:
-                waited, status = os.waitpid(number, WAIT_ALL | os.WNOHANG)
-            except ChildProcessError:
-                del self._threads[number]
+    def _await_stop(self, number: int, patience: float, deadline: float) -> None:
+        while not self._is_known(number):
+            now = time.monotonic()
+            if now > patience and self._waits_in_vfork(number):
+                self._threads[number].vforked = True
                 return
-            if waited == 0:
-                if number == self.pid and has_ended(self._place(number)):
-                    # A main thread is told of last of all, when what we have of the others is too.
-                    self._ended.add(number)
-                    del self._threads[number]
-                    return
-                if time.monotonic() > deadline:
-                    raise InspectError(
-                        f"process {self.pid} cannot be stopped: thread {number} waits in the "
-                        "kernel and does not react"
-                    )
-                time.sleep(PAUSE_SECONDS)
-                continue
-            if not os.WIFSTOPPED(status):
+            if now > deadline:
+                raise InspectError(
+                    f"process {self.pid} cannot be stopped: thread {number} waits in the "
+                    "kernel and does not react"
+                )
+            time.sleep(PAUSE_SECONDS)
+
+    def _is_known(self, number: int) -> bool:
+        """Whether a thread that was interrupted has stopped, or is no more."""
+        try:
+            waited, status = os.waitpid(number, WAIT_ALL | os.WNOHANG)
+        except ChildProcessError:
+            del self._threads[number]
+            return True
+        if waited == 0:
+            if number == self.pid and has_ended(self._place(number)):
+                # A main thread is told of last of all, when what we have of the others is too.
+                self._ended.add(number)
                 del self._threads[number]
-                return
-            thread.stopped = True
-            is_event = status >> 16 == EVENT_STOP
-            reason = os.WSTOPSIG(status)
-            thread.grouped = is_event and reason != signal.SIGTRAP
-            thread.pending = 0 if is_event else reason
+                return True
+            return False
+        if not os.WIFSTOPPED(status):
+            del self._threads[number]
+            return True
+        is_event = status >> 16 == EVENT_STOP
+        reason = os.WSTOPSIG(status)
+        self._threads[number] = _Thread(
+            stopped=True,
+            pending=0 if is_event else reason,
+            grouped=is_event and reason != signal.SIGTRAP,
+        )
+        return True
+
+    def _waits_in_vfork(self, number: int) -> bool:
+        try:
+            words = (self._place(number) / "syscall").read_text(encoding="ascii").split()
+            call, argument = int(words[0]), int(words[1], 16)
+            if state_of(self._place(number)) != UNINTERRUPTIBLE:
+                return False
+            vfork, clone, clone3 = VFORK_CALLS[platform.machine()]
+            if call == clone3:
+                with (self._place(number) / "mem").open("rb", buffering=0) as memory:
+                    memory.seek(argument)
+                    argument = int.from_bytes(memory.read(8), sys.byteorder)
+        except (OSError, OverflowError, ValueError, LookupError):
+            return False
+        return call == vfork or (call in {clone, clone3} and argument & CLONE_VFORK != 0)
 
     def _leave_hakmem(self) -> None:
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
+            for number in [number for number, thread in self._threads.items() if thread.vforked]:
+                self._is_known(number)
             inside = (
                 list(self._threads)
                 if self._holds_lock()
                 else [number for number in self._threads if self._is_inside(number)]
             )
             if not inside:
-                self.exact = True
+                self.exact = not self.is_shared
                 return
-            moving = [number for number in inside if not self._threads[number].grouped]
-            if not moving:
+            moving = [
+                number
+                for number in inside
+                if self._threads[number].stopped and not self._threads[number].grouped
+            ]
+            if not moving and not self.is_shared:
                 return
             for number in moving:
                 self._go_on(number, PTRACE_CONT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from hakmem.inspect import corefile, files, jsonform, snapshotfile
@@ -19,6 +20,8 @@ JSON_BYTES_MAX = 1 << 30
 HEAD_BYTES = 16
 # zstd, lz4, xz, gzip: systemd-coredump keeps core files so.
 PACKED = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xfd7zXZ\0", b"\x1f\x8b")
+
+SHARED = "a thread waits for the child of its vfork, which shares the memory and was not stopped"
 
 
 def is_process(target: str) -> bool:
@@ -69,9 +72,12 @@ def take_frozen(
 
     def take_held() -> Snapshot:
         with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
-            return session.take(
+            snapshot = session.take(
                 events=events, decisions=decisions, frozen=freeze.exact, residency=residency
             )
+            if freeze.is_shared:
+                return replace(snapshot, notes=(*snapshot.notes, SHARED))
+            return snapshot
 
     # In a thread that ends with it: of one that does not react, or whose sibling another debugger
     # has, only the end of the thread that traces it lets go.
