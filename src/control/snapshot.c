@@ -276,23 +276,24 @@ static void say(const char *path, int error) {
 }
 
 // The descriptor of a new file, or an error number with a minus; `path` is then the last one tried.
-static int create_file(struct text *path) {
+static int create_file(struct text *path, unsigned files_max) {
     int file = -EEXIST;
-    for (unsigned number = 1; file == -EEXIST && number <= FILES_MAX; number++) {
+    for (unsigned number = 1; file == -EEXIST && number <= files_max; number++) {
         text_path(path, number);
         file = path->cut ? -ENAMETOOLONG : os_file_create(path->bytes);
     }
     return file;
 }
 
-static void write_file(void) {
+// `is_spare`: not where the process has written one already.
+static void write_file(bool is_spare) {
     struct text path;
     if (!begin()) {
         // No file, which would stay empty.
         say("none, another one is being written", 0);
         return;
     }
-    const int file = create_file(&path);
+    const int file = create_file(&path, is_spare ? 1 : FILES_MAX);
     int error = -file;
     if (file >= 0) {
         error = write_all(file);
@@ -300,7 +301,15 @@ static void write_file(void) {
     }
     end();
     path.bytes[sizeof path.bytes - 1] = '\0';
-    say(path.bytes, error);
+    if (!is_spare || error != EEXIST) {
+        say(path.bytes, error);
+    }
+}
+
+// Whether nobody ever allocated from this copy of the library. Of one that is preloaded beside a program that has the archive in itself
+// the handler was there first, so it comes behind the program's, whose snapshot tells of the heap that serves.
+static bool is_idle(void) {
+    return lifecycle_caches() == NULL;
 }
 
 // What was installed before, the handler of faults of sampled blocks for one. Written before the handler is.
@@ -333,7 +342,7 @@ static void put_back_earlier(int signal, uint32_t self) {
 static void on_crash(int signal, const siginfo_t *info) {
     const uint32_t self = (uint32_t)os_process_id();
     if (atomic_exchange_acquire(&crashing, self) != self) {
-        write_file();
+        write_file(is_idle());
         put_back_earlier(signal, self);
     }
     // Not where the child of a vfork, which crashes as well, has put its own number over this one.
@@ -351,7 +360,7 @@ static void on_signal(int signal, siginfo_t *info, void *context) {
     if (is_crash(signal, info)) {
         on_crash(signal, info);
     } else {
-        write_file();
+        write_file(false);
     }
 }
 

@@ -11,6 +11,6 @@ int snapshot_write(int descriptor);
 void snapshot_fork_child(void);
 
 // Writes one at each signal of the option snapshot_signal from now on. Of a crash of the process's own (SIGSEGV, SIGBUS, SIGILL,
-// SIGFPE, SIGTRAP, SIGSYS that nobody sent) one, before it ends as without. A line on
-// standard error names the file, as long as descriptor 2 leads to what it led to at the start. Once, at start-up, behind what else catches faults.
+// SIGFPE, SIGTRAP, SIGSYS that nobody sent) one, before it ends as without, also where a second copy of the library is preloaded beside a program that has
+// one in itself. A line on standard error names the file, as long as descriptor 2 leads to what it led to at the start. Once, at start-up, behind what else catches faults.
 void snapshot_start(void);

@@ -1,0 +1,12 @@
+// Crashes with so many blocks of 1,000 bytes: crash COUNT
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+    for (int i = argc > 1 ? atoi(argv[1]) : 0; i > 0; i--) {
+        memset(malloc(1000), 1, 1000);
+    }
+    // Not null, which a compiler makes something else of.
+    *(volatile int *)8 = 1;
+    return 0;
+}
