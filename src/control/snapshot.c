@@ -350,8 +350,9 @@ static void on_crash(int signal, const siginfo_t *info) {
         os_yield();
     }
     if (!comes_again(signal, info)) {
-        // Sent instead, to be delivered when this handler returns.
-        os_signal_thread(signal);
+        // Sent instead, to be delivered when this handler returns. What was installed before may be another copy's, which ends the process
+        // by a crash alone.
+        os_signal_again(signal, info);
     }
 }
 

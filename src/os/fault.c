@@ -31,8 +31,16 @@ static void set_default(int signal) {
     sigaction(signal, &action, NULL);
 }
 
-void os_signal_thread(int signal) {
+static void signal_thread(int signal) {
     SYSTEM_CALL(SYS_tgkill, SYSTEM_CALL(SYS_getpid), SYSTEM_CALL(SYS_gettid), signal);
+}
+
+// A process may tell itself what only the system may tell others. Emulators and filters know less.
+void os_signal_again(int signal, const siginfo_t *info) {
+    if (SYSTEM_CALL(SYS_rt_tgsigqueueinfo, SYSTEM_CALL(SYS_getpid), SYSTEM_CALL(SYS_gettid), signal,
+                    info) != 0) {
+        signal_thread(signal);
+    }
 }
 
 // Ends as without this handler: a fault happens again when the instruction does, and a signal that was
@@ -40,7 +48,7 @@ void os_signal_thread(int signal) {
 static void do_default(int signal, bool is_fault) {
     set_default(signal);
     if (!is_fault) {
-        os_signal_thread(signal);
+        signal_thread(signal);
     }
 }
 

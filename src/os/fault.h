@@ -1,6 +1,8 @@
 // Faults: memory accesses of the program that the processor refuses (SIGSEGV, SIGBUS).
 #pragma once
 
+#include <signal.h>
+
 #include "base/base.h"
 
 enum os_access { OS_ACCESS_UNKNOWN, OS_ACCESS_READ, OS_ACCESS_WRITE, OS_ACCESS_EXECUTE };
@@ -17,5 +19,6 @@ struct os_fault {
 // Once per process, before it has many threads. False when the system refuses.
 bool os_fault_catch(bool (*handler)(const struct os_fault *fault));
 
-// Sends a signal to the calling thread. Where it is blocked, as in its own handler, it comes later.
-void os_signal_thread(int signal);
+// Sends a signal that was raised to the calling thread once more, as what it was. Where it is blocked, as in its own handler, it comes
+// later.
+void os_signal_again(int signal, const siginfo_t *info);

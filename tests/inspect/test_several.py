@@ -53,15 +53,18 @@ def test_the_library_that_serves_is_shown(how: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("blocks", [BLOCKS, 0])
 @pytest.mark.parametrize("is_linked", [False, True])
-def test_a_crash_leaves_one_snapshot(is_linked: bool, blocks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGTRAP])
+def test_a_crash_leaves_one_snapshot(
+    number: signal.Signals, is_linked: bool, blocks: int, tmp_path: Path
+) -> None:
     """Of the library that serves, where another one is idle; also before anything is allocated."""
     program = compile_program("crash.c", tmp_path / "crash", *([archive()] if is_linked else []))
     environment = preloaded(
-        HAKMEM_SNAPSHOT_SIGNAL=str(int(signal.SIGSEGV)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
+        HAKMEM_SNAPSHOT_SIGNAL=str(int(number)), HAKMEM_SNAPSHOT_DIRECTORY=str(tmp_path)
     )
-    words = [str(program), str(blocks)]
+    words = [str(program), str(blocks), *(["breakpoint"] if number == signal.SIGTRAP else [])]
     done = subprocess.run(words, capture_output=True, timeout=HANG_SECONDS, env=environment)
-    assert done.returncode == -signal.SIGSEGV
+    assert done.returncode == -number
     files = list(tmp_path.glob("*.snapshot"))
     assert len(files) == 1
     assert done.stderr.decode() == f"hakmem: snapshot: {files[0]}\n"
