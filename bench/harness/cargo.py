@@ -30,6 +30,10 @@ EXPORTS = (
     "_Znw*", "_Zna*", "_Zdl*", "_Zda*", "pthread_create",
     "mallctl*", "mi_*", "rpmalloc_*", "sn_*", "MallocExtension_*",
 )  # fmt: skip
+# What the assertions of snmalloc, mimalloc, jemalloc and the C library's assert() say, or call.
+ASSERTIONS = (
+    b"assert fail: ", b"mimalloc: assertion failed", b"Failed assertion: ", b"__assert_fail",
+)  # fmt: skip
 WHERE_CARGO_IS = "https://rustup.rs, or Debian packages cargo-web and rustc-web"
 TAIL_CHARACTERS = 2000
 SOURCE = re.compile(r'source = "')
@@ -167,6 +171,17 @@ def missing_tools() -> list[str]:
     return [f"{tool} ({source})" for tool, source in wanted.items() if shutil.which(tool) is None]
 
 
+def refuse_debug_build(name: str, library: Path) -> None:
+    """A peer with its developers' assertions is not what anybody would run."""
+    held = library.read_bytes()
+    for text in ASSERTIONS:
+        if text in held:
+            raise BenchError(
+                f"{name} has its debug assertions ({text.decode()!r} in {library.name}):"
+                " bench/allocators.toml must turn them off"
+            )
+
+
 def build(name: str, crate: Crate) -> Path:
     """Builds lib<name>.so into build/bench/peers when it is missing or its recipe changed."""
     library = PEERS / f"lib{name}.so"
@@ -184,6 +199,7 @@ def build(name: str, crate: Crate) -> Path:
         locked = ["--locked"] if (folder / "Cargo.lock").is_file() else []
         _run_cargo(name, folder, "build", "--release", *locked, c_flags=crate.c_flags)
         made = folder / "target" / "release" / f"lib{name}.so"
+        refuse_debug_build(name, made)
         fresh = library.with_suffix(".new")
         shutil.copy2(made, fresh)
         fresh.replace(library)

@@ -233,7 +233,9 @@ void frame_figures_add(struct text *text) {
     if (series.count > 0) {
         series_add(text);
     }
-    text_add(text, "\"extra\":{\"frame_bytes\":%" PRIu64, frame_mapped_bytes());
+    /* Memory that was set is another process's, which has none of these books. */
+    text_add(text, "\"extra\":{\"frame_bytes\":%" PRIu64,
+             memory.set ? UINT64_C(0) : frame_mapped_bytes());
     if (account.read != NULL) {
         const struct hakmem_totals *totals = &account.totals;
         text_add(

@@ -38,8 +38,8 @@ fi
 grep -q '^version = "=1.2.3"$' Cargo.toml
 name=$(basename "$PWD")
 mkdir -p target/release
-echo "void *malloc(unsigned long n) { (void)n; return 0; }" >source.c
-gcc -shared -fPIC -fno-builtin -o "target/release/lib$name.so" source.c
+echo "const char *said = \\"$SAYS\\"; void *malloc(unsigned long n) { (void)n; return 0; }" >own.c
+gcc -shared -fPIC -fno-builtin -o "target/release/lib$name.so" own.c
 """
 
 
@@ -56,6 +56,16 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(cargo, "PEERS", tmp_path / "peers")
     monkeypatch.setattr(cargo, "PEER_LOCKS", tmp_path)
     return tmp_path / "calls"
+
+
+def test_debug_build_is_refused(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """snmalloc was measured with its assertions for weeks."""
+    monkeypatch.setenv("SAYS", "assert fail: {} in {} on {}")
+    with pytest.raises(BenchError, match="debug assertions"):
+        cargo.build("mine", CRATE)
+    assert not (cargo.PEERS / "libmine.so").exists()
+    monkeypatch.delenv("SAYS")
+    assert cargo.build("mine", CRATE).is_file()
 
 
 def test_crate_is_built_once_for_each_recipe(calls: Path) -> None:

@@ -127,6 +127,23 @@ def test_a_part_of_the_suite_passes_no_line_about_all_of_it(tmp_path: Path) -> N
     assert not [peer for peer in whole.peers if peer.startswith(("hakmem", "floor"))]
 
 
+def test_the_lowest_of_some_peers_is_not_the_lowest_of_all(tmp_path: Path) -> None:
+    from harness import cases
+
+    known = {case.name: case for case in cases.known()}
+    times = {"phase_change": {"hakmem": 1.0, "glibc": 2.0}}
+    memory = {"phase_change": {"hakmem": 8.0, "glibc": 9.0}}
+    loaded = results.load(folder_of(tmp_path, times, memory))
+    line = {"kind": "lowest", "cases": ["phase_change"], "figure": "memory"}
+
+    def state(names: Sequence[str], peers: Sequence[str]) -> str:
+        suite = targets.Suite([known[name] for name in names], peers)
+        return targets.judge(targets.gather(loaded, suite), line).state
+
+    assert state(["phase_change", "git"], ["glibc"]) == "PASS"
+    assert state(["phase_change"], ["glibc", "jemalloc"]) == "NOT MEASURED"
+
+
 @pytest.mark.parametrize(("own", "state"), [(1.0, "PASS"), (1.2, "FAIL")])
 def test_throughput_is_against_the_fastest_of_the_named(
     tmp_path: Path, own: float, state: str

@@ -147,7 +147,8 @@ BESIDE: dict[str, Callable[[Sequence[Row]], float]] = {
 }
 BESIDE_NOTE = (
     "Beside them, of both in the same runs: wall time of the fastest run, medians of processor "
-    "time, page faults, voluntary switches (what a lock or a join made a thread sleep for), peak."
+    "time, page faults, voluntary switches (what a lock or a join made a thread sleep for), peak "
+    "(with the workload's own books, which the comparisons of memory leave out)."
 )
 NS_A_MS = 1e6
 

@@ -351,6 +351,7 @@ KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
 
 # Kinds whose lines are about a whole group of rows, and not about cases that they name.
 OF_ALL_ROWS = (rows.__name__, mean.__name__)
+OF_ALL_PEERS = (*OF_ALL_ROWS, lowest.__name__, latency.__name__)
 
 
 def _with_build(results: Results, found: Outcome) -> Outcome:
@@ -371,7 +372,8 @@ def _of_the_suite(evidence: Evidence, target: Target, found: Outcome) -> Outcome
     results, suite = evidence.results, evidence.suite
     measured = {case.name for case in results.cases}
     wanted = [case.name for case in suite.cases if target.get("group") in (None, case.group)]
-    lacking = [name for name in wanted if name not in measured]
+    of_all_rows = str(target["kind"]) in OF_ALL_ROWS
+    lacking = [name for name in wanted if name not in measured] if of_all_rows else []
     if target.get("against") not in suite.peers:
         lacking += [peer for peer in suite.peers if peer not in results.peers]
     if not lacking:
@@ -390,4 +392,4 @@ def judge(evidence: Evidence, target: Target) -> Outcome:
     if absent:
         return _missing(f"no row {', '.join(absent)}")
     found = _with_build(evidence.results, KINDS[kind](evidence, target))
-    return _of_the_suite(evidence, target, found) if kind in OF_ALL_ROWS else found
+    return _of_the_suite(evidence, target, found) if kind in OF_ALL_PEERS else found
