@@ -135,7 +135,9 @@ static void collect(struct thread_cache *cache, struct policy_window *window, ui
         const uint16_t seen = (uint16_t)((uintptr_t)top / sizeof *top);
         const bool has_moved =
             seen != learner->top_seen[i] && (magazine->active & MAGAZINE_DECAYED) == 0;
-        const bool used = has_moved || signals.refills + signals.flushes != 0;
+        // What comes and goes in bulk may be where it was at each look, but goes through the depot.
+        const bool used = has_moved || signals.refills + signals.flushes != 0 ||
+                          (magazine->active & MAGAZINE_TOUCHED) != 0;
         learner->top_seen[i] = seen;
         magazine->active &= MAGAZINE_ACTIVE;
         magazine->signals = (struct class_signals){0};

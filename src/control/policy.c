@@ -16,6 +16,8 @@
 // says nothing of the raise. The next one begins once two whole windows have shown what it is compared with.
 #define CHANGED_PERCENT 120
 #define CHANGED_WINDOWS 3
+// After the end of a turn, which says nothing against the raise: as long at most, so that turns without end make few decisions.
+#define TURN_PAUSE_WINDOWS_MAX 256
 #define PAUSE_WINDOWS_MAX 16384
 // Not in use for so long, a class's capacity is for others.
 #define IDLE_WINDOWS 8
@@ -202,7 +204,7 @@ static bool judge(struct step *step, uint64_t class_index) {
             return true;
         }
         take_back(step, class_index, POLICY_SIGNAL_idle, class->idle);
-        class->raise.left = (uint16_t)greatest_u64(CHANGED_WINDOWS, class->raise.length);
+        policy_pause_more(&class->raise, CHANGED_WINDOWS, TURN_PAUSE_WINDOWS_MAX);
         return false;
     }
     if (percent <= GAIN_PERCENT_MAX) {

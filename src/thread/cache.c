@@ -237,7 +237,7 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     }
     cache_give_node(cache, magazine->node);
     install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
-    magazine->active = MAGAZINE_ACTIVE;
+    magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
     return full[NODE_BLOCKS_MAX];
 }
@@ -339,7 +339,7 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
     if (likely(parked_node)) {
         magazine->node[1] = block;
         set_top(cache, class_index, magazine->node + 2);
-        magazine->active = MAGAZINE_ACTIVE;
+        magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
     }
     cache_leave(cache, was_entered);
     return parked_node;
@@ -454,7 +454,7 @@ static void make_room(struct thread_cache *cache, uint64_t class_index) {
 }
 
 static void note_slow_path(struct thread_cache *cache, struct magazine *magazine) {
-    magazine->active = MAGAZINE_ACTIVE;
+    magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
     atomic_bump_owned(&cache->activity, 1);
 }
 

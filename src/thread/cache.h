@@ -34,9 +34,11 @@
 // threads (docs/decisions/0068-what-threads-share.md).
 #define EMPTY_NODES_MOST (2 * METADATA_ALIGNED_BATCH)
 
-// Bits of `active`: the class took the slow path since the last decay; a decay took blocks since the learner looked.
+// Bits of `active`: the class took the slow path, or a node of its depot, since the last decay; a decay took blocks since the learner
+// looked; the first since the learner looked.
 #define MAGAZINE_ACTIVE 1
 #define MAGAZINE_DECAYED 2
+#define MAGAZINE_TOUCHED 4
 
 // Invariants (cache_check): floor + capacity of the node == 63; top is between floor + 1 and the
 // end; the depot has depot_count nodes of 63 blocks each, and is empty while floor > 0.
@@ -53,7 +55,7 @@ struct magazine {
     uint16_t depot_low;   // lowest depot_count since the last decay
     uint16_t watched;     // operations of the class while it had no node, up to watched_operations
     uint8_t refilled;     // 1: refilled since it last overflowed: the capacity was too small
-    uint8_t active;       // MAGAZINE_ACTIVE, MAGAZINE_DECAYED
+    uint8_t active;       // MAGAZINE_ bits
     uint8_t flush_count;  // blocks that the last flush of a full node gave back; 0: none
     uint8_t brought;      // blocks since the magazine began empty; REFILLS_ARE_WHOLE
     uint32_t flush_mark;  // mark_of() the block that was freed then

@@ -147,10 +147,10 @@ void cache_decay(struct thread_cache *cache) {
             cache_flush_depot_node(cache, i);
         }
         const unsigned held = node_count(cache, i);
-        magazine->active &= MAGAZINE_DECAYED;
+        magazine->active &= MAGAZINE_DECAYED | MAGAZINE_TOUCHED;
         if (at_rest && held > 1) {
             flush_node(cache, i, held / 2);
-            magazine->active = MAGAZINE_DECAYED;
+            magazine->active |= MAGAZINE_DECAYED;
         }
         magazine->depot_low = (uint16_t)parked(magazine);
     }

@@ -602,6 +602,33 @@ static void test_depot_nodes_not_needed_go(void **state) {
     check();
 }
 
+// What goes through the depot is use, though the magazine is where it was before; a decay neither is use nor hides it.
+static void test_the_learner_is_told_of_the_depot(void **state) {
+    (void)state;
+    options.cache_start_bytes = 256 * KIB;
+    start();
+    static void *blocks[1000];
+    struct magazine *magazine = &cache->magazines[SIZE_CLASS_16];
+    for (unsigned round = 0; round < 2; round++) {
+        for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+            blocks[i] = take(SIZE_CLASS_16);
+        }
+        for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+            give(SIZE_CLASS_16, blocks[i]);
+        }
+        if (round == 0) {
+            magazine->active &= MAGAZINE_ACTIVE;  // it looked
+        }
+    }
+    assert_int_not_equal(magazine->active & MAGAZINE_TOUCHED, 0);
+    cache_decay(cache);
+    cache_decay(cache);
+    assert_int_equal(magazine->active, MAGAZINE_TOUCHED | MAGAZINE_DECAYED);
+    magazine->active &= MAGAZINE_ACTIVE;
+    cache_decay(cache);
+    assert_int_equal(magazine->active & MAGAZINE_TOUCHED, 0);
+}
+
 // ---- The learner's limit of a class ----
 
 static void fill(uint64_t class_index, unsigned count) {
@@ -678,6 +705,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_idle_magazine_shrinks),
         cmocka_unit_test(test_empty_nodes_are_kept),
         cmocka_unit_test(test_depot_nodes_not_needed_go),
+        cmocka_unit_test(test_the_learner_is_told_of_the_depot),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),
     };
