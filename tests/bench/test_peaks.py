@@ -46,7 +46,7 @@ def hakmem() -> Allocator:
 
 
 def options(output: Path, **changes: Any) -> argparse.Namespace:
-    settings = {"workloads": ["calloc_large"], "scale": 0.1, "allocators": None, "allocator": [],
+    settings = {"workloads": ["calloc_large"], "scale": 0.3, "allocators": None, "allocator": [],
                 "output": output, "json": True, "write": False, **changes}  # fmt: skip
     return argparse.Namespace(**settings)
 
