@@ -77,8 +77,8 @@ static bool is_unbounded(const struct heap *heap) {
     return heap->budget_bytes > HEAP_BUDGET_SELDOM;
 }
 
-static uint16_t clock_of_refused(uint64_t ms) {
-    return (uint16_t)(ms / 1024);
+static uint32_t clock_of_refused(uint64_t ms) {
+    return (uint32_t)(ms / 1024);
 }
 
 void heap_note_refused(struct heap *heap) {
@@ -355,12 +355,12 @@ static size_t purge_round(struct heap *heap, bool now, bool early) {
 
 bool heap_may_purge_refused(const struct heap *heap, uint64_t now_ms) {
     return unlikely(heap->refused_wait != 0) && !purge_is_refused() &&
-           (int16_t)(clock_of_refused(now_ms) - heap->refused_due) >= 0;
+           clock_of_refused(now_ms) >= heap->refused_due;
 }
 
 void heap_put_off_refused(struct heap *heap, uint64_t now_ms) {
     if (heap_may_purge_refused(heap, now_ms)) {
-        heap->refused_due = (uint16_t)(clock_of_refused(now_ms) + (1u << heap->refused_wait));
+        heap->refused_due = clock_of_refused(now_ms) + (1u << heap->refused_wait);
         heap->refused_wait = (uint8_t)least_u64(heap->refused_wait + 1u, REFUSED_WAIT_MOST);
     }
 }

@@ -64,16 +64,16 @@ struct heap {
     // The classes with an empty slab that emptied last, each once; a ring. SIZE_CLASS_COUNT: none.
     uint8_t retained[RETAINED_CLASSES];
     uint8_t retained_next;
+    // Not 0: slabs may keep free pages that the system did not take. Visitors try again from `refused_due` on, by the clock in 1024 ms,
+    // and put it off twice as long each time: 1 << refused_wait.
+    uint8_t refused_wait;
+    uint32_t refused_due;
     struct spares spares;
     struct slab_round round;
     struct slab_walk excess_walk;  // for sparse slabs, until little enough is loose
     uint64_t
         excess_seen_bytes;  // loose_bytes after the last part of it that the heap's own thread did
     bool excess_again;      // slabs behind it became sparse with no budget for them
-    // Not 0: slabs may keep free pages that the system did not take. Visitors try again from `refused_due` on, by the clock in 1024 ms,
-    // and put it off twice as long each time: 1 << refused_wait.
-    uint8_t refused_wait;
-    uint16_t refused_due;
     // Slabs, in the last round by age. Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint32_t) looked_through_count;
     // Bytes of blocks that slabs handed out, and of those they hold that may be backed by memory.

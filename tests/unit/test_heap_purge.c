@@ -229,6 +229,19 @@ static void test_what_the_system_refused_comes_with_a_slab(void **state) {
     check();
 }
 
+// However long nobody looked after that.
+static void test_what_the_system_refused_is_due_at_any_age(void **state) {
+    (void)state;
+    start();
+    heap_note_refused(&heap);
+    const uint64_t now_ms = os_clock_ms_locked();
+    heap_put_off_refused(&heap, now_ms);
+    assert_false(heap_may_purge_refused(&heap, now_ms));
+    for (uint64_t hours = 1; hours < 100; hours++) {
+        assert_true(heap_may_purge_refused(&heap, now_ms + hours * 3600 * 1000));
+    }
+}
+
 static void test_early_purges_tell_what_is_wanted_again(void **state) {
     (void)state;
     void *blocks[63];
@@ -354,6 +367,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_early_purges_tell_what_is_wanted_again),
         cmocka_unit_test(test_what_the_system_refuses_is_tried_again),
         cmocka_unit_test(test_what_the_system_refused_comes_with_a_slab),
+        cmocka_unit_test(test_what_the_system_refused_is_due_at_any_age),
         cmocka_unit_test(test_a_round_that_is_too_early_is_not_held),
         cmocka_unit_test(test_early_purge_of_an_idle_heap_asks_nobody),
         cmocka_unit_test(test_a_full_round_asks_too),
