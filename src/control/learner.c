@@ -163,8 +163,9 @@ static bool is_on_trial(const struct thread_cache *cache, uint64_t class_index) 
 // Ends a raise. A class that had no limit has none again: it must not have less for good than where nothing is learned.
 static void set_back(struct thread_cache *cache, uint64_t class_index, uint32_t before) {
     struct magazine *magazine = &cache->magazines[class_index];
+    const uint32_t cut = magazine->limit & CAPACITY_CUT;
     cache_set_limit(cache, class_index, before);
-    magazine->limit = magazine->was_limited != 0 ? before : 0;
+    magazine->limit = magazine->was_limited != 0 ? before | cut : 0;
 }
 
 static void set_capacity(struct thread_cache *cache, const struct policy_decision *decision) {
@@ -175,10 +176,13 @@ static void set_capacity(struct thread_cache *cache, const struct policy_decisio
         set_back(cache, class_index, to);
         return;
     }
+    uint32_t cut = CAPACITY_CUT;
     if (decision->signal == POLICY_SIGNAL_churn) {
         magazine->was_limited = magazine->limit != 0;
+        // Half of a cut is no raise beyond what the class reaches by itself.
+        cut &= magazine->limit;
     }
-    cache_set_limit(cache, class_index, to);
+    cache_set_limit(cache, class_index, to | cut);
     if (decision->signal == POLICY_SIGNAL_idle) {
         // When its turn comes again it grows by itself.
         magazine->limit = 0;

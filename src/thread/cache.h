@@ -46,7 +46,7 @@ struct magazine {
     void **node;        // the one top points into, or NULL
     void **depot;       // stack of full nodes
     uint32_t capacity;  // blocks the class may cache, depot included
-    uint32_t limit;     // knob: what the capacity may grow to; 0: see capacity_limit()
+    uint32_t limit;  // knob: what the capacity may grow to; 0, CAPACITY_CUT: see capacity_limit()
     // Relaxed: the owning thread writes, statistics of other threads read a guess. Pairs with
     // nothing.
     _Atomic(uint16_t) depot_count;
@@ -300,8 +300,9 @@ uint64_t cache_refill_blocks(const struct thread_cache *cache, uint64_t class_in
 // class has no magazine, the block goes home at once: a pointer that is none is then reported.
 void cache_free_slow(struct thread_cache *cache, struct run *slab, void *block);
 
-// Turns the knob of the class to `blocks`, at least 1; if it caches more, it gives back what is beyond.
-void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks);
+// Turns the knob of the class to `limit`, at least one block, with CAPACITY_CUT or not; if it caches more, it gives back what is
+// beyond.
+void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t limit);
 
 // Turns all knobs of the cache back. If any was turned, the cache starts anew.
 void cache_reset_knobs(struct thread_cache *cache);

@@ -68,9 +68,9 @@ static void lower_capacity(struct thread_cache *cache, uint64_t class_index, uin
     }
 }
 
-void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
-    cache->magazines[class_index].limit = blocks;
-    lower_capacity(cache, class_index, blocks);
+void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t limit) {
+    cache->magazines[class_index].limit = limit;
+    lower_capacity(cache, class_index, limit & ~CAPACITY_CUT);
 }
 
 // The class starts anew at its next use.

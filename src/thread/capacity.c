@@ -78,12 +78,16 @@ static uint64_t class_bytes_max(uint64_t class_index) {
 // As many nodes as a depot can count.
 #define CAPACITY_MOST (UINT16_MAX * NODE_BLOCKS_MAX)
 
+_Static_assert(CAPACITY_MOST < CAPACITY_CUT, "a limit has room for the bit");
+
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) {
     const uint64_t class_bytes = option_live(cache_class_bytes);
-    const uint64_t bytes = limit == 0 ? in_proportion(class_bytes, allowed)
-                                      : greatest_u64(class_bytes, class_bytes_max(class_index));
-    const uint64_t most = least_u64(blocks_in(bytes, class_index), CAPACITY_MOST);
-    return (uint32_t)(limit == 0 ? most : least_u64(limit, most));
+    const uint64_t most_bytes = greatest_u64(class_bytes, class_bytes_max(class_index));
+    const uint64_t learned_bytes = (limit & ~CAPACITY_CUT) * block_bytes(class_index);
+    const uint64_t own_bytes =
+        (limit & CAPACITY_CUT) != 0 ? 0 : in_proportion(class_bytes, allowed);
+    const uint64_t bytes = greatest_u64(own_bytes, least_u64(learned_bytes, most_bytes));
+    return (uint32_t)least_u64(blocks_in(bytes, class_index), CAPACITY_MOST);
 }
 
 uint32_t capacity_most(uint64_t class_index, uint32_t limit) {

@@ -71,8 +71,12 @@ void capacity_only(bool has_cache, uint64_t bytes);
 // within what the options say at the moment: no less than cache_heap_bytes, no more than CAPACITY_BUDGET_FACTOR times that.
 uint64_t capacity_allowed(uint64_t budget);
 
-// Blocks that a class may grow to by itself in a cache that may hold `allowed` bytes. `limit`: what was learned, in blocks,
-// within cache_class_bytes and cap_max_*; 0: nothing, cache_class_bytes then counts, in proportion to the thread's share.
+// In a learned limit: capacity of the class was taken for another. It holds no more, whatever it would reach by itself.
+#define CAPACITY_CUT (UINT32_C(1) << 31)
+
+// Blocks that a class may grow to by itself in a cache that may hold `allowed` bytes: cache_class_bytes, in proportion to the
+// thread's share, or `limit` if that is more. `limit`: what was learned, in blocks, within cache_class_bytes and cap_max_*;
+// 0: nothing.
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit);
 
 // Blocks that a class may have by what the options say now, whatever the thread's share: more only where one was changed since.

@@ -633,7 +633,7 @@ static void test_the_learner_is_told_of_the_depot(void **state) {
 
 static void fill(uint64_t class_index, unsigned count) {
     options.cap_max_tiny = 1 * MIB;
-    cache->magazines[class_index].limit = count;
+    cache->magazines[class_index].limit = count | CAPACITY_CUT;
     // The capacity follows while the class refills and overflows in turn.
     churn(class_index, count, 20);
     assert_in_range(cache_block_count(cache, class_index), count / 3, count);

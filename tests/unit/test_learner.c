@@ -267,6 +267,7 @@ static uint64_t clock_calls(void) {
 // A cache with one class that has grown as far as it does by itself, of a thread that is so old.
 static void start_with_a_class(uint64_t age_ticks) {
     start();
+    options.cache_class_bytes = 8 * KIB;
     dealloc(alloc(4096));
     cache_set_limit(thread_cache, SIZE_CLASS_4096,
                     thread_cache->magazines[SIZE_CLASS_4096].capacity);
@@ -413,6 +414,7 @@ static void test_a_class_that_was_idle_grows_again(void **state) {
     start_with_a_class(0);
     const struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_16];
     const uint32_t most = 256 * KIB / 16;
+    options.cache_class_bytes = 256 * KIB;
     options.cache_heap_bytes = 272 * KIB;
     grow(SIZE_CLASS_16, 10000);
     grow(SIZE_CLASS_16, 10000);
@@ -436,7 +438,6 @@ static void test_a_raise_in_vain_leaves_no_limit(void **state) {
     (void)state;
     start_with_a_class(0);
     struct magazine *magazine = &thread_cache->magazines[SIZE_CLASS_4096];
-    options.cache_class_bytes = 8 * KIB;
     magazine->limit = 0;
     for (unsigned i = 0; decided() < 2; i++) {
         assert_in_range(i, 0, 20);
@@ -572,6 +573,7 @@ static int scenario_of_group(const void *context) {
     const uint64_t class_index = groups[expected->group].class_index;
     start();
     options.cache_start_bytes = STARTS_WITH * size_classes[class_index].block_bytes;
+    options.cache_class_bytes = options.cache_start_bytes;
     dealloc(alloc(size_classes[class_index].block_bytes));
     require(thread_cache->magazines[class_index].capacity == STARTS_WITH);
     cache_set_limit(thread_cache, class_index, STARTS_WITH);
