@@ -27,6 +27,8 @@ struct learner {
     uint32_t window_number;
     uint16_t top_seen
         [SIZE_CLASS_COUNT];  // of each magazine, its low bits: where it was in its node, and which that was
+    // Of each class with a raise on trial: the magazine's limit before that, up to UINT16_MAX blocks; 0: it had none.
+    uint16_t limit_before[SIZE_CLASS_COUNT];
 };
 
 // The window of a look while it lasts, too much for the stacks that threads may have. One is kept for whoever looks next;
@@ -160,12 +162,13 @@ static bool is_on_trial(const struct thread_cache *cache, uint64_t class_index) 
     return cache->learner->policy.classes[class_index].before != 0;
 }
 
-// Ends a raise. A class that had no limit has none again: it must not have less for good than where nothing is learned.
+// Ends a raise: the class has the capacity and the limit from before. These two are not the same where it has begun anew and not
+// grown to its limit yet; and one that had none must not have less for good than where nothing is learned.
 static void set_back(struct thread_cache *cache, uint64_t class_index, uint32_t before) {
     struct magazine *magazine = &cache->magazines[class_index];
     const uint32_t cut = magazine->limit & CAPACITY_CUT;
     cache_set_limit(cache, class_index, before);
-    magazine->limit = magazine->was_limited != 0 ? before | cut : 0;
+    magazine->limit = cache->learner->limit_before[class_index] | cut;
 }
 
 static void set_capacity(struct thread_cache *cache, const struct policy_decision *decision) {
@@ -178,9 +181,10 @@ static void set_capacity(struct thread_cache *cache, const struct policy_decisio
     }
     uint32_t cut = CAPACITY_CUT;
     if (decision->signal == POLICY_SIGNAL_churn) {
-        magazine->was_limited = magazine->limit != 0;
-        // Half of a cut is no raise beyond what the class reaches by itself.
+        // More than a cut may still be less than what the class reaches by itself.
         cut &= magazine->limit;
+        cache->learner->limit_before[class_index] =
+            (uint16_t)least_u64(magazine->limit & ~CAPACITY_CUT, UINT16_MAX);
     }
     cache_set_limit(cache, class_index, to | cut);
     if (decision->signal == POLICY_SIGNAL_idle) {

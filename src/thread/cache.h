@@ -51,7 +51,6 @@ struct magazine {
     // nothing.
     _Atomic(uint16_t) depot_count;
     _Atomic(uint8_t) floor;
-    uint8_t was_limited;  // 1: `limit` was not 0 before the raise on trial (control/learner.c)
     uint16_t depot_low;   // lowest depot_count since the last decay
     uint16_t watched;     // operations of the class while it had no node, up to watched_operations
     uint8_t refilled;     // 1: refilled since it last overflowed: the capacity was too small

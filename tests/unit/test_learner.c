@@ -234,7 +234,7 @@ static void test_caches_share_a_window(void **state) {
     knobs_call(&knobs_hooks.window, other);
     assert_non_null(other->learner);
     assert_int_equal(recorded(), rows);
-    assert_in_range(metadata_bytes() - bytes, 1, 1920);
+    assert_in_range(metadata_bytes() - bytes, 1, 2048);
 }
 
 // Without memory for a window the learner rests, and begins anew once there is some.

@@ -19,6 +19,12 @@ static void start(void) {
     options.watched_operations = 0;
 }
 
+static void end_thread(void) {
+    lifecycle_detach();
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    assert_non_null(lifecycle_attach());
+}
+
 static uint64_t decided(void) {
     return atomic_load_relaxed(&decision_log.decided);
 }
@@ -101,10 +107,45 @@ static void test_a_raise_in_a_small_share_does_not_bind_in_a_large_one(void **st
     assert_int_equal(check_all(), 0);
 }
 
+// A class that has begun anew has not grown to its limit yet: that is what a raise in vain leaves, not what it had grown to.
+static void test_a_raise_in_vain_leaves_the_limit_from_before(void **state) {
+    (void)state;
+    start();
+    options.cache_class_bytes = 8 * KIB;
+    dealloc(alloc(4096));
+    struct magazine *magazine = magazine_of(SIZE_CLASS_4096);
+    assert_int_equal(magazine->capacity, 2);
+    magazine->limit = 3;
+    look_until(SIZE_CLASS_4096, 1);
+    assert_int_equal(magazine->limit, 4);
+    assert_int_equal(grow(SIZE_CLASS_4096, 9), 4);
+    look_until(SIZE_CLASS_4096, 2);
+    assert_int_equal(magazine->limit, 3);
+    assert_int_equal(magazine->capacity, 2);
+}
+
+// So it is where nobody judged it.
+static void test_a_raise_that_was_not_judged_leaves_the_limit_from_before(void **state) {
+    (void)state;
+    start();
+    options.cache_class_bytes = 8 * KIB;
+    dealloc(alloc(4096));
+    struct magazine *magazine = magazine_of(SIZE_CLASS_4096);
+    magazine->limit = 3 | CAPACITY_CUT;
+    look_until(SIZE_CLASS_4096, 1);
+    assert_int_equal(magazine->limit, 4 | CAPACITY_CUT);
+    end_thread();
+    look();
+    assert_int_equal(magazine->limit, 3 | CAPACITY_CUT);
+    assert_int_equal(magazine->capacity, 2);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_limit_is_beyond_the_default_or_a_cut),
         cmocka_unit_test(test_a_raise_in_a_small_share_does_not_bind_in_a_large_one),
+        cmocka_unit_test(test_a_raise_in_vain_leaves_the_limit_from_before),
+        cmocka_unit_test(test_a_raise_that_was_not_judged_leaves_the_limit_from_before),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
