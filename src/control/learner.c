@@ -193,6 +193,27 @@ static void set_capacity(struct thread_cache *cache, const struct policy_decisio
     }
 }
 
+// A class that lost half would take the room again at once: it holds no more until something may be taken from it again. Then it
+// takes by itself what room is free; where another class wants that, it is cut again, for twice as long. What it has learned
+// since stays, if that is more than it reaches by itself.
+static void end_cuts(struct thread_cache *cache) {
+    for (uint32_t i = 0; i < SIZE_CLASS_COUNT; i++) {
+        struct magazine *magazine = &cache->magazines[i];
+        const struct policy_class *class = &cache->learner->policy.classes[i];
+        if ((magazine->limit & CAPACITY_CUT) == 0 || class->take.left != 0 || class->before != 0) {
+            continue;
+        }
+        magazine->limit &= ~CAPACITY_CUT;
+        const uint32_t own = capacity_limit(capacity_allowed(cache->budget_bytes), i, 0);
+        if (magazine->limit < own) {
+            const struct policy_decision decision = {POLICY_KNOB_cap,       i, magazine->limit, own,
+                                                     POLICY_SIGNAL_density, 0};
+            magazine->limit = 0;
+            log_decision(cache->heap.id, cache->clock_ms, &decision);
+        }
+    }
+}
+
 static void apply(void *context, const struct policy_decision *decision) {
     struct thread_cache *cache = context;
     if (decision->knob == POLICY_KNOB_budget) {
@@ -292,6 +313,7 @@ static void learn(struct thread_cache *cache) {
     const struct policy_audience audience = {apply, cache};
     const unsigned count = policy_step(&learner->policy, window, &limits, &audience);
     give_window(window);
+    end_cuts(cache);
     const bool starts_clock = start_window(cache, end_ns);
     // Where there is nothing to decide it looks more seldom.
     cache->learner_window =

@@ -140,12 +140,83 @@ static void test_a_raise_that_was_not_judged_leaves_the_limit_from_before(void *
     assert_int_equal(magazine->capacity, 2);
 }
 
+// A class of 256 KiB that hardly takes the slow path, in a cache with no room for another's raise, loses half of it to that one.
+static void cut(void) {
+    start();
+    options.cache_heap_bytes = options.cache_total_bytes = 272 * KIB;
+    assert_int_equal(grow(SIZE_CLASS_16, 20000), 256 * KIB / 16);
+    dealloc(alloc(4096));
+    for (unsigned i = 0; decided() == 0; i++) {
+        assert_in_range(i, 0, 20);
+        come(SIZE_CLASS_16, 1);
+        look_at(SIZE_CLASS_4096, 64);
+    }
+    assert_int_equal(magazine_of(SIZE_CLASS_16)->capacity, 128 * KIB / 16);
+    // The others have ended; what it would reach by itself it does not take at once.
+    options.cache_total_bytes = 32 * MIB;
+    options.cache_heap_bytes = 4 * MIB;
+    assert_int_equal(grow(SIZE_CLASS_16, 20000), 128 * KIB / 16);
+    come(SIZE_CLASS_16, 0);
+}
+
+static void check_is_no_cut(void) {
+    assert_int_equal(magazine_of(SIZE_CLASS_16)->limit, 0);
+    assert_int_equal(grow(SIZE_CLASS_16, 20000), 256 * KIB / 16);
+    assert_int_equal(check_all(), 0);
+}
+
+// From when on it may be taken from again it has what it would have by itself; whoever looks is told.
+static void test_a_cut_ends_with_its_pause(void **state) {
+    (void)state;
+    cut();
+    for (unsigned i = 0; i < 15; i++) {
+        look();
+        assert_int_equal(magazine_of(SIZE_CLASS_16)->limit, 128 * KIB / 16 | CAPACITY_CUT);
+    }
+    const uint64_t count = decided();
+    look();
+    assert_int_equal(decided(), count + 1);
+    const struct decision *row = &decision_log.decisions[decided() % DECISION_COUNT];
+    assert_int_equal(row->class_index, SIZE_CLASS_16);
+    assert_int_equal(row->knob, POLICY_KNOB_cap);
+    assert_int_equal(row->signal, POLICY_SIGNAL_density);
+    assert_int_equal(row->from, 128 * KIB / 16);
+    assert_int_equal(row->to, 256 * KIB / 16);
+    assert_int_equal(row->value, 0);
+    check_is_no_cut();
+}
+
+static void test_a_cut_ends_with_its_thread(void **state) {
+    (void)state;
+    cut();
+    end_thread();
+    look();
+    look();
+    check_is_no_cut();
+}
+
+// What was learned of the class since stays.
+static void test_a_raise_of_a_cut_stays_when_the_cut_ends(void **state) {
+    (void)state;
+    cut();
+    const uint32_t limit = 200 * KIB / 16;
+    magazine_of(SIZE_CLASS_16)->limit = limit | CAPACITY_CUT;
+    options.cache_class_bytes = 64 * KIB;
+    for (unsigned i = 0; i < 16; i++) {
+        look();
+    }
+    assert_int_equal(magazine_of(SIZE_CLASS_16)->limit, limit);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_limit_is_beyond_the_default_or_a_cut),
         cmocka_unit_test(test_a_raise_in_a_small_share_does_not_bind_in_a_large_one),
         cmocka_unit_test(test_a_raise_in_vain_leaves_the_limit_from_before),
         cmocka_unit_test(test_a_raise_that_was_not_judged_leaves_the_limit_from_before),
+        cmocka_unit_test(test_a_cut_ends_with_its_pause),
+        cmocka_unit_test(test_a_cut_ends_with_its_thread),
+        cmocka_unit_test(test_a_raise_of_a_cut_stays_when_the_cut_ends),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
