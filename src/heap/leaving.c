@@ -152,7 +152,7 @@ static void await(uint64_t last_number) {
         const uint32_t seen_count = atomic_load_relaxed(&table.left_count);
         table.waiting_count++;
         lock_release(&table.lock);
-        os_futex_wait(&table.left_count, seen_count);
+        lock_sleep(&table.left_count, seen_count);
         lock_acquire(&table.lock);
         // 0 in the child of a fork in a signal handler that came meanwhile.
         if (table.waiting_count != 0) {

@@ -385,6 +385,11 @@ void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
     counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, 0, 0, 0);
 }
 
+void os_futex_wait_ms(_Atomic(uint32_t) *word, uint32_t expected, uint32_t most_ms) {
+    const long most[2] = {most_ms / 1000, most_ms % 1000 * 1000000};  // a struct timespec
+    counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, (long)most, 0, 0);
+}
+
 void os_futex_wake_one(_Atomic(uint32_t) *word) {
     counted_call(OS_FUTEX, __NR_futex, (long)word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
 }

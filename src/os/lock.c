@@ -70,6 +70,19 @@ SLOW_PATH bool lock_may_be_mine_slow(const struct lock *lock) {
     return true;
 }
 
+// Nobody wakes it for what it looks for: who ends the process does not know where a fork sleeps, or is about to.
+#define LOOK_MS 10
+
+SLOW_PATH void lock_sleep_with_streams(_Atomic(uint32_t) *word, uint32_t expected) {
+    if (!lock_others_abort()) {
+        os_futex_wait_ms(word, expected, LOOK_MS);
+        return;
+    }
+    while (streams_are_mine()) {
+        streams_fork_unlock();
+    }
+}
+
 SLOW_PATH void lock_acquire_slow(struct lock *lock) {
     if (lock_passes_for_fork()) {
         return;
@@ -91,7 +104,7 @@ SLOW_PATH void lock_acquire_slow(struct lock *lock) {
     }
     while (atomic_exchange_acquire(&lock->state, 2) != 0) {
         SHARING_LOCK_EVENT(lock, slept);
-        os_futex_wait(&lock->state, 2);
+        lock_sleep(&lock->state, 2);
     }
 }
 

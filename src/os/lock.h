@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "os/os.h"
 #include "os/sharing.h"
+#include "os/streams.h"
 
 enum lock_rank {
     // Held while the C library registers a handler of fork, for which it may allocate.
@@ -78,6 +79,18 @@ static inline bool lock_is_mine(const struct lock *lock) {
 static inline bool lock_may_be_mine(const struct lock *lock) {
     return unlikely(atomic_load_relaxed(&((struct lock *)(uintptr_t)lock)->state) != 0) &&
            lock_may_be_mine_slow(lock);
+}
+
+// As os_futex_wait(), for what another thread does under a lock, or before it gives one back. That may be one that ends the process,
+// which never gives back what it has of the heap's locks, and whose handler of SIGABRT may wait for the C library's list of streams
+// (exit(), fflush(NULL)). So a fork that has the list wakes early to look, and gives it back then; the C library's fork takes it again.
+void lock_sleep_with_streams(_Atomic(uint32_t) *word, uint32_t expected);
+static inline void lock_sleep(_Atomic(uint32_t) *word, uint32_t expected) {
+    if (streams_are_mine()) {
+        lock_sleep_with_streams(word, expected);
+    } else {
+        os_futex_wait(word, expected);
+    }
 }
 
 FAST_PATH void lock_note_taken(struct lock *lock) {

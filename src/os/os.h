@@ -110,6 +110,8 @@ void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t a
 
 // Sleeps while *word == expected (or wakes early); wakes at most one sleeper.
 void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected);
+// The same, for so long at most.
+void os_futex_wait_ms(_Atomic(uint32_t) *word, uint32_t expected, uint32_t most_ms);
 void os_futex_wake_one(_Atomic(uint32_t) *word);
 
 // The kernel's number of the calling thread.

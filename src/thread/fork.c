@@ -5,6 +5,7 @@
 #include "heap/guarded_report.h"
 #include "heap/huge.h"
 #include "os/file.h"
+#include "os/streams.h"
 #include "space/arena.h"
 #include "space/huge_pages.h"
 #include "space/metadata.h"
@@ -23,56 +24,6 @@
 struct lock fork_handlers_lock = LOCK_INITIAL(LOCK_RANK_FORK_HANDLERS);
 _Atomic(uintptr_t) fork_registrar;  // relaxed: see fork.h
 
-// Of glibc: the lock of its list of streams. fork takes it once all handlers have run, and threads allocate under it, or wait under it for a
-// stream in which another one allocates. So it comes before all locks of the heap. It may be taken several times.
-extern void _IO_list_lock(void) __attribute__((weak));
-extern void _IO_list_unlock(void) __attribute__((weak));
-extern void _IO_list_resetlock(void) __attribute__((weak));
-
-// The thread that has it for a fork, and how often: a handler of another library may fork itself. Relaxed: changed under it, and a
-// thread only looks for itself, which it wrote itself. Pairs with nothing.
-static _Atomic(uintptr_t) streams_owner;
-static _Atomic(uint32_t) streams_locked;
-
-static bool has_streams(void) {
-    return atomic_load_relaxed(&streams_owner) == os_thread_pointer();
-}
-
-// Not while another thread ends the process: that one's handler of SIGABRT may open a stream, and what it has of the heap's locks it never gives
-// back.
-static void lock_streams(void) {
-    if (&_IO_list_lock == NULL || &_IO_list_unlock == NULL || &_IO_list_resetlock == NULL ||
-        lock_others_abort()) {
-        return;
-    }
-    _IO_list_lock();
-    if (unlikely(lock_others_abort())) {
-        _IO_list_unlock();
-        return;
-    }
-    atomic_store_relaxed(&streams_owner, os_thread_pointer());
-    atomic_bump_owned(&streams_locked, 1u);
-}
-
-static void unlock_streams(void) {
-    if (has_streams()) {
-        atomic_bump_owned(&streams_locked, (uint32_t)-1);
-        if (atomic_load_relaxed(&streams_locked) == 0) {
-            atomic_store_relaxed(&streams_owner, 0);
-        }
-        _IO_list_unlock();
-    }
-}
-
-// In the child. glibc makes it anew as well, where it knew of a second thread before all handlers.
-static void reset_streams(void) {
-    if (has_streams()) {
-        atomic_store_relaxed(&streams_locked, 0);
-        atomic_store_relaxed(&streams_owner, 0);
-        _IO_list_resetlock();
-    }
-}
-
 // While a process has one thread, a fork in a signal handler finds its own interrupted malloc, and must not wait for it.
 static bool fork_locked;
 
@@ -90,7 +41,7 @@ void fork_prepare(void) {
         return;
     }
     lifecycle_start();
-    lock_streams();
+    streams_fork_lock();
     lock_acquire(&fork_handlers_lock);
     huge_fork_lock();
     lifecycle_fork_lock();
@@ -122,7 +73,7 @@ void fork_parent(void) {
     if (fork_locked) {
         unlock_all();
     }
-    unlock_streams();
+    streams_fork_unlock();
 }
 
 bool fork_child(void) {
@@ -136,7 +87,7 @@ bool fork_child(void) {
         knobs_call(&knobs_hooks.thread_start, thread_cache);
     }
     lock_abort_fork_child();
-    reset_streams();
+    streams_fork_child();
     if (!fork_locked) {
         return false;
     }

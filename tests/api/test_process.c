@@ -1,4 +1,4 @@
-// What a process may be like around malloc: ended by misuse with a handler that allocates, without
+// What a process may be like around malloc: ended by misuse with a handler that allocates or flushes, without
 // any file to open, with descriptors closed.
 #include "refuse.h"
 
@@ -103,6 +103,66 @@ static void handler_of_sigabrt_may_allocate(void **state) {
     }
 }
 
+// ---- Misuse beside forks
+
+static void flush_and_end(int number) {
+    (void)number;
+    fflush(NULL);
+    _exit(HANDLED);
+}
+
+static void *fork_without_end(void *argument) {
+    for (;;) {
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+    return argument;
+}
+
+static int full_pipe[2];
+
+static void *read_later(void *argument) {
+    char bytes[4096];
+    usleep(100000);
+    while (read(full_pipe[0], bytes, sizeof bytes) > 0) {
+    }
+    return argument;
+}
+
+// What is said of it waits for a reader, and the heap's lock is held meanwhile: time for a fork that has the C library's list of
+// streams to wait for that lock, as the handler then waits for the list.
+static void double_free_beside_forks(void) {
+    alarm(20);
+    require(pipe(full_pipe) == 0 && dup2(full_pipe[1], STDERR_FILENO) >= 0);
+    require(fcntl(full_pipe[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(full_pipe[1], "0123456789abcdef", 16) > 0) {
+    }
+    require(fcntl(full_pipe[1], F_SETFL, 0) == 0);
+    require(signal(SIGABRT, flush_and_end) != SIG_ERR);
+    void *block = malloc(777);
+    pthread_t threads[3];
+    start_thread(&threads[0], 0, fork_without_end, NULL);
+    start_thread(&threads[1], 0, fork_without_end, NULL);
+    start_thread(&threads[2], 0, read_later, NULL);
+    usleep(1000);
+    free(block);
+    free(opaque_pointer(block));
+}
+
+static void handler_of_sigabrt_may_flush_beside_forks(void **state) {
+    (void)state;
+    // It flushes what a child has of these.
+    fflush(NULL);
+    int status = status_of(double_free_beside_forks);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), HANDLED);
+}
+
+// ---- A handler that returns
+
 static void handler_that_returns(int number) {
     (void)number;
     free(malloc(1000));
@@ -199,6 +259,7 @@ int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handler_of_sigabrt_may_allocate),
+        cmocka_unit_test(handler_of_sigabrt_may_flush_beside_forks),
         cmocka_unit_test(handler_of_sigabrt_cannot_save_the_process),
         cmocka_unit_test(process_without_proc),
         cmocka_unit_test(process_with_closed_descriptors),

@@ -60,8 +60,8 @@ def test_a_build_that_counts_counts(tmp_path: Path) -> None:
     source.write_text(COUNTED)
     flags = ["-D_GNU_SOURCE=", "-DHAKMEM_COUNT_SHARING", "-DHAKMEM_CHECKS=0", "-O1", "-pthread"]
     flags += ['-DHAKMEM_VERSION="0"', f"-I{TOP / 'src'}", f"-I{TOP / 'include'}"]
-    parts = "os/lock os/sharing os/linux os/file os/events base/text base/write config/counters"
-    parts += " config/control"
+    parts = "os/lock os/streams os/sharing os/linux os/file os/events base/text base/write"
+    parts += " config/counters config/control"
     names = [TOP / "src" / f"{part}.c" for part in parts.split()]
     subprocess.run(["cc", *flags, "-o", program, source, *names], check=True)
     done = subprocess.run(

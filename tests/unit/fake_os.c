@@ -546,9 +546,14 @@ void *os_move_anywhere(void *start, size_t old_bytes, size_t new_bytes, size_t a
     return answer_place((void *)place);
 }
 
-void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
+void os_futex_wait_ms(_Atomic(uint32_t) *word, uint32_t expected, uint32_t most_ms) {
+    const struct timespec most = {most_ms / 1000, most_ms % 1000 * 1000000};
     atomic_add_relaxed(&os_call_counters.calls[OS_FUTEX], 1);
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &most, NULL, 0);
+}
+
+void os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected) {
+    os_futex_wait_ms(word, expected, UINT32_MAX);
 }
 
 void os_futex_wake_one(_Atomic(uint32_t) *word) {
@@ -615,11 +620,7 @@ _Noreturn void os_abort(void) {
 }
 
 void os_write(int descriptor, const char *text, size_t length) {
-    while (length > 0) {
-        const ssize_t written = write(descriptor, text, length);
-        if (written <= 0) {
-            return;
-        }
+    for (ssize_t written; length > 0 && (written = write(descriptor, text, length)) > 0;) {
         text += written;
         length -= (size_t)written;
     }

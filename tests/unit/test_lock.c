@@ -2,10 +2,12 @@
 #include "isolate.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "os/lock.h"
 #include "os/os.h"
+#include "os/streams.h"
 
 enum { THREAD_COUNT = 4, ROUNDS = 20000 };
 
@@ -267,6 +269,60 @@ static void test_of_many_that_end_the_process_some_have_no_handler(void **state)
     assert_int_equal(atomic_load_relaxed(&with_handler), 8);
 }
 
+// As a fork that comes between: it has the C library's streams when it meets a lock whose holder ends the process.
+static void *take_streams_and_lock(void *argument) {
+    bool *kept = argument;
+    streams_fork_lock();
+    streams_fork_lock();
+    lock_acquire(&lock);
+    *kept = streams_are_mine();
+    lock_release(&lock);
+    streams_fork_unlock();
+    streams_fork_unlock();
+    return NULL;
+}
+
+static bool start_fork_and_await_sleep(pthread_t *thread, bool *kept) {
+    const uint64_t before = futex_calls();
+    assert_int_equal(pthread_create(thread, NULL, take_streams_and_lock, kept), 0);
+    // It looks again and again, where the C library has such a list.
+    while (futex_calls() < before + (atomic_load_relaxed(&streams_owner) != 0 ? 3 : 1)) {
+        usleep(1000);
+    }
+    return atomic_load_relaxed(&streams_owner) != 0;
+}
+
+static void test_a_fork_keeps_the_streams_while_it_waits(void **state) {
+    (void)state;
+    pthread_t thread;
+    bool kept = false;
+    lock_acquire(&lock);
+    const bool had = start_fork_and_await_sleep(&thread, &kept);
+    lock_release(&lock);
+    join_threads(&thread, 1);
+    assert_int_equal(kept, had);
+    assert_int_equal(atomic_load_relaxed(&streams_owner), 0);
+    assert_int_equal(fflush(NULL), 0);
+}
+
+static void test_a_fork_gives_the_streams_back_to_who_ends_the_process(void **state) {
+    (void)state;
+    pthread_t thread;
+    bool kept = true;
+    lock_acquire(&lock);
+    start_fork_and_await_sleep(&thread, &kept);
+    assert_true(lock_abort_begin());
+    // What a handler of SIGABRT may do: without end where the fork keeps them.
+    alarm(20);
+    assert_int_equal(fflush(NULL), 0);
+    alarm(0);
+    lock_release(&lock);
+    join_threads(&thread, 1);
+    assert_false(kept);
+    assert_int_equal(atomic_load_relaxed(&streams_owner), 0);
+    assert_int_equal(fflush(NULL), 0);
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_at_a_time),
@@ -278,6 +334,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_who_ends_the_process_waits_for_others),
         cmocka_unit_test(test_who_ends_the_process_waits_for_nobody_for_ever),
         cmocka_unit_test(test_the_child_of_a_fork_forgets_who_else_ended_it),
+        cmocka_unit_test(test_a_fork_keeps_the_streams_while_it_waits),
+        cmocka_unit_test(test_a_fork_gives_the_streams_back_to_who_ends_the_process),
         cmocka_unit_test(test_of_many_that_end_the_process_some_have_no_handler),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
