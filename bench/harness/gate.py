@@ -30,7 +30,8 @@ BLOCK_BYTES = 64
 
 # Pairs of malloc and free under callgrind: name -> blocks alive at once, pairs of the two runs.
 # `single` never leaves the magazine; `hundred` crosses a node border in each round; `storm` holds
-# more blocks than a thread caches, so that every node comes from slabs and goes back to them. In
+# more blocks than a thread caches that has learned nothing, so that nodes come from slabs and go
+# back to them. In
 # `watched` each block comes and goes by itself, as the first of each class of a thread do; of a
 # size that the loader and the C library have no blocks of: theirs would change what a free meets.
 # In `asked` each block's usable size is asked when it comes and when it goes; in `resized` each is
@@ -46,6 +47,7 @@ PATTERNS = {
     "hardened": {"slots": 400, "warm": 10_000, "few": 4_000, "many": 44_000},
 }
 ENVIRONMENTS = {
+    "storm": {"HAKMEM_LEARN": "0"},
     "watched": {"HAKMEM_WATCHED_OPERATIONS": "65535"},
     # Without samples: those are of the clock and of chance.
     "hardened": {"HAKMEM_MODE": "hardened", "HAKMEM_GUARD_SAMPLE": "0"},

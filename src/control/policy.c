@@ -5,12 +5,21 @@
 
 // A class with a smaller part of the window's slow paths has nothing to gain.
 #define EVENTS_PART 32
+// Slow paths of a class for 2^30 ns: so many, 8 us apart, take some two per cent of the time. Then half of what else may reach the slabs
+// is too much; where fewer come there is nothing to gain by it that is worth blocks in the order of their frees, not of their addresses.
+#define RATE_FREQUENT (UINT32_C(1) << 17)
+#define FREQUENT_PART 2
 // A raise must bring slow paths per processor time below this share of what they were.
 #define GAIN_PERCENT_MAX 85
 // Judgements against a raise, one after another, that take it back. One window may be a neighbour's noise.
 #define FAILURES_MAX 2
-// The first window after a raise sees the change itself.
-#define SETTLING_WINDOWS 2
+// The first cycle after a raise sees the change itself.
+#define SETTLING_CYCLES 2
+// For longer nothing that a cache could hold comes or goes: such a cycle tells nothing.
+#define CYCLE_WINDOWS_MAX 64
+// As many windows in which a class was used and took no slow path are a cycle as well. Between what comes and what goes in bulk there may be
+// some that say nothing.
+#define QUIET_WINDOWS 4
 #define PAUSE_WINDOWS 16
 // A larger cache makes slow paths no more frequent: when so many per cent come, the program itself has changed, and the trial
 // says nothing of the raise. The next one begins once two whole windows have shown what it is compared with.
@@ -36,7 +45,8 @@ struct step {
     // Of the busy ones.
     uint32_t density[SIZE_CLASS_COUNT];  // slow paths for each MiB of that
     uint32_t wanted[SIZE_CLASS_COUNT];   // capacity after a raise; 0: none is due
-    bool is_tried[SIZE_CLASS_COUNT];     // had its turn at a raise
+    bool is_tried[SIZE_CLASS_COUNT];     // was looked at for a raise
+    bool has_cycled[SIZE_CLASS_COUNT];   // its cycle has ended with this window
     uint64_t spent_bytes;                // what the capacities cost
     uint64_t idle_bytes;                 // what classes that are not in use would give of it
     uint64_t budget_bytes;
@@ -49,12 +59,38 @@ static uint32_t events_of(const struct policy_signals *signals) {
     return signals->refills + signals->flushes;
 }
 
-// 0 when nobody looked at the clock.
-static uint32_t rate_of(const struct policy_window *window, uint32_t events) {
-    if (events == 0 || window->cpu_ns == 0) {
+static void begin_cycle(struct policy_class *class) {
+    class->cycle = class->cycle_windows = 0;
+    class->cycle_events = class->cycle_time = 0;
+}
+
+// Of a cycle; 0 when nobody looked at the clock for a part of it.
+static uint32_t rate_of(const struct policy_class *class) {
+    if ((class->cycle & POLICY_CYCLE_UNTIMED) != 0) {
         return 0;
     }
-    return (uint32_t)least_u64(((uint64_t)events << 30) / window->cpu_ns, UINT32_MAX);
+    const uint64_t events = class->cycle_events;
+    const uint64_t rate = (events << 24) / greatest_u64(1, class->cycle_time);
+    return (uint32_t)greatest_u64(1, least_u64(rate, UINT32_MAX));
+}
+
+// Adds a window in which the class was used to its cycle. Whether that ended: `rate` is then of it.
+static bool pass_cycle(struct policy_class *class, const struct policy_signals *signals,
+                       uint64_t cpu_ns) {
+    const uint8_t both = POLICY_CYCLE_REFILLED | POLICY_CYCLE_FLUSHED;
+    class->cycle |= signals->refills != 0 ? POLICY_CYCLE_REFILLED : 0;
+    class->cycle |= signals->flushes != 0 ? POLICY_CYCLE_FLUSHED : 0;
+    class->cycle |= cpu_ns == 0 ? POLICY_CYCLE_UNTIMED : 0;
+    class->cycle_windows++;
+    class->cycle_events += events_of(signals);
+    class->cycle_time = (uint32_t)least_u64(class->cycle_time + cpu_ns / 64, UINT32_MAX);
+    const bool is_quiet = class->cycle_events == 0 && class->cycle_windows == QUIET_WINDOWS;
+    if ((class->cycle & both) != both && !is_quiet) {
+        return false;
+    }
+    class->rate = rate_of(class);
+    begin_cycle(class);
+    return true;
 }
 
 static void decide(struct step *step, enum policy_knob knob, uint64_t class_index, uint64_t from,
@@ -96,21 +132,26 @@ static uint32_t blocks_in(uint64_t bytes, uint64_t class_index) {
     return (uint32_t)greatest_u64(1, bytes / block_bytes);
 }
 
-// Whether the class reaches the slabs more often than it should, and may be helped.
-static bool is_short(const struct step *step, uint64_t class_index) {
-    const struct policy_class *class = &step->state->classes[class_index];
+// Whether the class reaches the slabs with more than one in `part` of the operations that it may. All may: it never does.
+static bool misses(const struct step *step, uint64_t class_index, unsigned part) {
     const struct policy_signals *signals = &step->window->classes[class_index];
-    const uint64_t events = events_of(signals);
     const uint64_t moved = (uint64_t)signals->refilled_blocks + signals->flushed_blocks;
-    return class->raise.left == 0 && class->before == 0 && events * EVENTS_PART >= step->events &&
-           signals->refills != 0 && signals->flushes != 0 &&
-           events * 1000 > moved * step->limits->miss_permille[class_group_of(class_index)];
+    const uint64_t permille = step->limits->miss_permille[class_group_of(class_index)];
+    return permille < 1000 && (uint64_t)events_of(signals) * 1000 * part > moved * permille;
+}
+
+// Whether a raise may help the class: it reaches the slabs both ways, and has a fair part of that.
+static bool may_be_raised(const struct step *step, uint64_t class_index) {
+    const struct policy_class *class = &step->state->classes[class_index];
+    const uint64_t events = events_of(&step->window->classes[class_index]);
+    return class->raise.left == 0 && class->before == 0 && step->has_cycled[class_index] &&
+           events * EVENTS_PART >= step->events && misses(step, class_index, FREQUENT_PART);
 }
 
 // What a raise would make of the class's capacity.
 static void note_wanted(struct step *step, uint64_t class_index) {
     step->wanted[class_index] = 0;
-    if (step->is_tried[class_index] || !is_short(step, class_index)) {
+    if (step->is_tried[class_index] || !may_be_raised(step, class_index)) {
         return;
     }
     const enum class_group group = class_group_of(class_index);
@@ -187,26 +228,31 @@ static bool judge(struct step *step, uint64_t class_index) {
     if (step->window->cpu_ns == 0) {
         return true;
     }
-    if (class->settling > 0) {
-        class->settling--;
-        return true;
-    }
-    const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
     if (signals->limit <= class->before) {
         // Somebody else took it.
         end_trial(class);
         return false;
     }
-    const bool is_taken_up = signals->capacity > class->before;
-    if (!signals->used || !is_taken_up) {
-        // No slow path came, or none that wanted more, for the class's turn is over: that is no gain, nor a raise in vain.
-        if (!signals->used && class->idle < IDLE_WINDOWS) {
-            return true;
-        }
+    const bool is_over =
+        signals->used ? class->cycle_windows == CYCLE_WINDOWS_MAX : class->idle >= IDLE_WINDOWS;
+    if (!is_over && !step->has_cycled[class_index]) {
+        return true;
+    }
+    if (!is_over && class->settling > 0) {
+        class->settling--;
+        return true;
+    }
+    if (is_over || signals->capacity <= class->before) {
+        // No slow path came, none of one kind, or none that wanted more, for the class's turn is over: that is no gain, nor a raise in
+        // vain.
         take_back(step, class_index, POLICY_SIGNAL_idle, class->idle);
         policy_pause_more(&class->raise, CHANGED_WINDOWS, TURN_PAUSE_WINDOWS_MAX);
         return false;
     }
+    if (class->rate == 0) {
+        return true;
+    }
+    const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
     if (percent <= GAIN_PERCENT_MAX) {
         end_trial(class);
         return false;
@@ -327,7 +373,7 @@ static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
     set_capacity(step, class_index, to, POLICY_SIGNAL_churn,
                  (uint64_t)events_of(signals) * 1000 / greatest_u64(1, moved));
     class->before = from;
-    class->settling = SETTLING_WINDOWS;
+    class->settling = SETTLING_CYCLES;
 }
 
 static void look_at(struct step *step, uint64_t class_index) {
@@ -339,15 +385,24 @@ static void look_at(struct step *step, uint64_t class_index) {
     step->spent_bytes += capacity_cost(class_index, signals->capacity);
     step->events += events;
     step->is_tried[class_index] = false;
-    class->rate = rate_of(step->window, events);
-    class->idle = (uint16_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT16_MAX));
+    step->has_cycled[class_index] =
+        signals->used && pass_cycle(class, signals, step->window->cpu_ns);
+    class->idle = (uint8_t)(signals->used ? 0 : least_u64(class->idle + 1u, UINT8_MAX));
     pause_pass(&class->raise);
     pause_pass(&class->take);
     if (judge(step, class_index) || is_soon_raised(class)) {
         step->state->is_settled = false;
     }
+    if (class->cycle_windows == CYCLE_WINDOWS_MAX || class->idle == IDLE_WINDOWS) {
+        begin_cycle(class);
+    }
+    if ((class->cycle & POLICY_CYCLE_WANTED) != 0) {
+        step->state->is_settled = false;
+    }
     if (class->before == 0) {
-        class->rate_before = (uint32_t)greatest_u64(class->rate, rate_last);
+        if (step->has_cycled[class_index]) {
+            class->rate_before = (uint32_t)greatest_u64(class->rate, rate_last);
+        }
     } else if (signals->limit > signals->capacity) {
         step->promised_bytes +=
             (uint64_t)(signals->limit - signals->capacity) * size_classes[class_index].block_bytes;
@@ -379,14 +434,18 @@ static void raise_classes(struct step *step) {
     }
     uint64_t class_index;
     while ((class_index = most_dense(step)) != SIZE_CLASS_COUNT) {
-        step->state->is_settled = false;
-        if (step->window->cpu_ns == 0) {
-            return;
-        }
+        struct policy_class *class = &step->state->classes[class_index];
         const uint32_t to = step->wanted[class_index];
+        step->state->is_settled = false;
         step->wanted[class_index] = 0;
         step->is_tried[class_index] = true;
-        raise_class(step, class_index, to);
+        if (class->rate == 0) {
+            class->cycle |= POLICY_CYCLE_WANTED;
+        } else if (class->rate < RATE_FREQUENT && !misses(step, class_index, 1)) {
+            pause_more(&class->raise, PAUSE_WINDOWS);
+        } else {
+            raise_class(step, class_index, to);
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 // A class that refills and flushes within one window sends blocks to the slabs that it soon wants again. Twice the
 // capacity makes that rarer, how much depends on the program: so a raise is a trial. The class's slow paths per
 // processor time of the thread before it are kept, and when those afterwards are not clearly fewer, twice in a row,
-// the raise is taken back.
+// the raise is taken back. Both are of whole cycles: windows up to one with which the class has both refilled and flushed since the
+// cycle began. What comes and goes in bulk does one of the two for many windows, as often as before, and rests between.
 //
 // All capacities of a cache have a budget. When a raise does not fit, capacity comes first from classes that were not
 // used for a while, then from the budget's reserve, then from the class whose capacity saves least. (One without slow
@@ -81,16 +82,30 @@ struct policy_pause {
 // Begins a pause twice as long as the last one: `first` at first, at most `most`.
 void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most);
 
+// What was seen of a class since its cycle began.
+enum policy_cycle {
+    POLICY_CYCLE_REFILLED = 1,
+    POLICY_CYCLE_FLUSHED = 2,
+    POLICY_CYCLE_UNTIMED = 4,  // nobody looked at the clock in one of its windows
+    POLICY_CYCLE_WANTED =
+        8,  // the class wants a raise, and waits for the end of a cycle that is timed
+};
+
 // What is remembered of a class.
 struct policy_class {
     uint32_t before;  // capacity before the raise on trial; 0: none is
     uint32_t
-        rate_before;  // slow paths for 2^30 ns then: the higher of two windows, in case of a pause in one
-    uint32_t rate;  // of the latest window
+        rate_before;  // slow paths for 2^30 ns then: the higher of two cycles, in case of a pause in one
+    uint32_t rate;          // of the latest cycle; 0: it was not timed
+    uint32_t cycle_events;  // slow paths since the cycle began
+    uint32_t
+        cycle_time;  // processor time of the thread in those windows of it in which the class was used, in 64 ns
     struct policy_pause raise, take;
-    uint8_t settling;  // windows until the trial is judged
-    uint8_t failures;  // judgements against it, one after another
-    uint16_t idle;     // windows in which it was not used, at most UINT16_MAX
+    uint8_t cycle;          // POLICY_CYCLE_ bits
+    uint8_t cycle_windows;  // those windows
+    uint8_t settling;       // cycles until the trial is judged
+    uint8_t failures;       // judgements against it, one after another
+    uint8_t idle;           // windows in which it was not used, at most UINT8_MAX
 };
 
 // What is remembered of a cache; zeros at first.

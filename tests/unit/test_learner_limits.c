@@ -74,6 +74,7 @@ static void look_until(uint64_t class_index, uint64_t count) {
 
 static void test_a_limit_is_beyond_the_default_or_a_cut(void **state) {
     (void)state;
+    options.cap_max_tiny = 256 * KIB;
     assert_int_equal(capacity_limit(128 * KIB, SIZE_CLASS_128, 0), 64);
     assert_int_equal(capacity_limit(128 * KIB, SIZE_CLASS_128, 130), 130);
     assert_int_equal(capacity_limit(4 * MIB, SIZE_CLASS_128, 130), 2048);
@@ -88,6 +89,7 @@ static void test_a_limit_is_beyond_the_default_or_a_cut(void **state) {
 static void test_a_raise_in_a_small_share_does_not_bind_in_a_large_one(void **state) {
     (void)state;
     start();
+    options.cap_step_tiny = 100;
     options.cache_total_bytes = 128 * KIB;
     assert_int_equal(grow(SIZE_CLASS_128, 500), 64);
     look_until(SIZE_CLASS_128, 1);
