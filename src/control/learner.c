@@ -27,8 +27,8 @@ struct learner {
     uint32_t window_number;
     uint16_t top_seen
         [SIZE_CLASS_COUNT];  // of each magazine, its low bits: where it was in its node, and which that was
-    // Of each class with a raise on trial: the magazine's limit before that, up to UINT16_MAX blocks; 0: it had none.
-    uint16_t limit_before[SIZE_CLASS_COUNT];
+    // Of each class with a raise on trial: the magazine's limit before that; 0: it had none.
+    uint32_t limit_before[SIZE_CLASS_COUNT];
 };
 
 // The window of a look while it lasts, too much for the stacks that threads may have. One is kept for whoever looks next;
@@ -176,15 +176,17 @@ static void set_capacity(struct thread_cache *cache, const struct policy_decisio
     const uint32_t to = (uint32_t)decision->to;
     struct magazine *magazine = &cache->magazines[class_index];
     if (is_on_trial(cache, class_index)) {
-        set_back(cache, class_index, to);
+        // Not of a class that was closed, and forgotten.
+        if ((magazine->limit & ~CAPACITY_CUT) > to) {
+            set_back(cache, class_index, to);
+        }
         return;
     }
     uint32_t cut = CAPACITY_CUT;
     if (decision->signal == POLICY_SIGNAL_churn) {
         // More than a cut may still be less than what the class reaches by itself.
         cut &= magazine->limit;
-        cache->learner->limit_before[class_index] =
-            (uint16_t)least_u64(magazine->limit & ~CAPACITY_CUT, UINT16_MAX);
+        cache->learner->limit_before[class_index] = magazine->limit & ~CAPACITY_CUT;
     }
     cache_set_limit(cache, class_index, to | cut);
     if (decision->signal == POLICY_SIGNAL_idle) {

@@ -11,7 +11,7 @@
 #define FREQUENT_PART 2
 // A raise must bring slow paths per processor time below this share of what they were.
 #define GAIN_PERCENT_MAX 85
-// Judgements against a raise, one after another, that take it back. One window may be a neighbour's noise.
+// Judgements against a raise, one after another, that take it back. One may be a neighbour's noise.
 #define FAILURES_MAX 2
 // The first cycle after a raise sees the change itself.
 #define SETTLING_CYCLES 2
@@ -22,11 +22,13 @@
 #define QUIET_WINDOWS 4
 #define PAUSE_WINDOWS 16
 // A larger cache makes slow paths no more frequent: when so many per cent come, the program itself has changed, and the trial
-// says nothing of the raise. The next one begins once two whole windows have shown what it is compared with.
+// says nothing of the raise. The next one begins once two windows more have shown what it is compared with.
 #define CHANGED_PERCENT 120
 #define CHANGED_WINDOWS 3
 // After the end of a turn, which says nothing against the raise: as long at most, so that turns without end make few decisions.
 #define TURN_PAUSE_WINDOWS_MAX 256
+// After a look at a class that is not short, which no raise was in vain for.
+#define LOOK_PAUSE_WINDOWS_MAX 1024
 #define PAUSE_WINDOWS_MAX 16384
 // Not in use for so long, a class's capacity is for others.
 #define IDLE_WINDOWS 8
@@ -64,6 +66,12 @@ static void begin_cycle(struct policy_class *class) {
     class->cycle_events = class->cycle_time = 0;
 }
 
+// What was seen so far is of another capacity, or of another time.
+static void forget_cycles(struct policy_class *class) {
+    begin_cycle(class);
+    class->rate = 0;
+}
+
 // Of a cycle; 0 when nobody looked at the clock for a part of it.
 static uint32_t rate_of(const struct policy_class *class) {
     if ((class->cycle & POLICY_CYCLE_UNTIMED) != 0) {
@@ -86,6 +94,10 @@ static bool pass_cycle(struct policy_class *class, const struct policy_signals *
     class->cycle_time = (uint32_t)least_u64(class->cycle_time + cpu_ns / 64, UINT32_MAX);
     const bool is_quiet = class->cycle_events == 0 && class->cycle_windows == QUIET_WINDOWS;
     if ((class->cycle & both) != both && !is_quiet) {
+        return false;
+    }
+    if (class->cycle_windows > 1 && !is_quiet && (class->cycle & POLICY_CYCLE_HALF) == 0) {
+        class->cycle = (uint8_t)((class->cycle & ~both) | POLICY_CYCLE_HALF);
         return false;
     }
     class->rate = rate_of(class);
@@ -158,8 +170,12 @@ static void note_wanted(struct step *step, uint64_t class_index) {
     const uint64_t capacity = step->capacity[class_index];
     const uint64_t raised =
         capacity + greatest_u64(1, capacity * step->limits->step_percent[group] / 100);
-    const uint64_t most = greatest_u64(blocks_in(step->limits->class_bytes_max[group], class_index),
-                                       step->window->classes[class_index].limit);
+    const uint64_t limit = step->window->classes[class_index].limit;
+    // To its limit it grows by itself, without a trial.
+    const uint64_t most =
+        capacity < limit
+            ? least_u64(limit, 2 * capacity)
+            : greatest_u64(blocks_in(step->limits->class_bytes_max[group], class_index), limit);
     if (least_u64(raised, most) > capacity) {
         step->wanted[class_index] = (uint32_t)least_u64(raised, most);
     }
@@ -198,6 +214,7 @@ static void take(struct step *step, uint64_t class_index, uint32_t to, enum poli
     struct policy_class *class = &step->state->classes[class_index];
     step->idle_bytes -= idle_bytes(step, class_index);
     end_trial(class);
+    forget_cycles(class);
     set_capacity(step, class_index, to, signal, value);
     pause_more(&class->take, PAUSE_WINDOWS);
     note_density(step, class_index);
@@ -215,6 +232,7 @@ static void take_back(struct step *step, uint64_t class_index, enum policy_signa
         decide(step, POLICY_KNOB_cap, class_index, limit, class->before, signal, value);
     }
     end_trial(class);
+    class->rate = 0;
     step->in_vain++;
 }
 
@@ -228,13 +246,14 @@ static bool judge(struct step *step, uint64_t class_index) {
     if (step->window->cpu_ns == 0) {
         return true;
     }
-    if (signals->limit <= class->before) {
+    // A class that was closed meanwhile has none, and keeps what it learned.
+    if (signals->capacity != 0 && signals->limit <= class->before) {
         // Somebody else took it.
         end_trial(class);
         return false;
     }
-    const bool is_over =
-        signals->used ? class->cycle_windows == CYCLE_WINDOWS_MAX : class->idle >= IDLE_WINDOWS;
+    const bool is_endless = signals->used && class->cycle_windows == CYCLE_WINDOWS_MAX;
+    const bool is_over = is_endless || class->idle >= IDLE_WINDOWS;
     if (!is_over && !step->has_cycled[class_index]) {
         return true;
     }
@@ -242,20 +261,22 @@ static bool judge(struct step *step, uint64_t class_index) {
         class->settling--;
         return true;
     }
-    if (is_over || signals->capacity <= class->before) {
-        // No slow path came, none of one kind, or none that wanted more, for the class's turn is over: that is no gain, nor a raise in
-        // vain.
+    const uint32_t rate = is_endless ? rate_of(class) : class->rate;
+    const uint64_t percent = 100 * (uint64_t)rate / greatest_u64(1, class->rate_before);
+    const bool is_taken_up = signals->used && signals->capacity > class->before;
+    if (is_taken_up && rate != 0 && percent <= GAIN_PERCENT_MAX) {
+        end_trial(class);
+        return false;
+    }
+    if (is_over || !is_taken_up) {
+        // No slow path came, hardly one of one kind, or none that wanted more, for the class's turn is over: that is no gain, nor a
+        // raise in vain.
         take_back(step, class_index, POLICY_SIGNAL_idle, class->idle);
         policy_pause_more(&class->raise, CHANGED_WINDOWS, TURN_PAUSE_WINDOWS_MAX);
         return false;
     }
-    if (class->rate == 0) {
+    if (rate == 0) {
         return true;
-    }
-    const uint64_t percent = 100 * (uint64_t) class->rate / greatest_u64(1, class->rate_before);
-    if (percent <= GAIN_PERCENT_MAX) {
-        end_trial(class);
-        return false;
     }
     const bool has_changed = percent > CHANGED_PERCENT;
     if (!has_changed && ++class->failures < FAILURES_MAX) {
@@ -360,10 +381,16 @@ static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
     const struct policy_signals *signals = &step->window->classes[class_index];
     struct policy_class *class = &step->state->classes[class_index];
     const uint32_t from = step->capacity[class_index];
-    const uint64_t more = (uint64_t)(to - from) * size_classes[class_index].block_bytes;
-    if (!make_room(step, class_index, more)) {
-        return;
+    const uint64_t block_bytes = size_classes[class_index].block_bytes;
+    // Where there is no room for all of it, for a half, and so on down to twice what the class has.
+    while (!make_room(step, class_index, (to - from) * block_bytes)) {
+        if (to / 2 <= from) {
+            policy_pause_more(&class->raise, CHANGED_WINDOWS, TURN_PAUSE_WINDOWS_MAX);
+            return;
+        }
+        to /= 2;
     }
+    const uint64_t more = (to - from) * block_bytes;
     if (to <= signals->limit) {
         // It takes the room by itself.
         step->spent_bytes += more;
@@ -394,7 +421,10 @@ static void look_at(struct step *step, uint64_t class_index) {
         step->state->is_settled = false;
     }
     if (class->cycle_windows == CYCLE_WINDOWS_MAX || class->idle == IDLE_WINDOWS) {
-        begin_cycle(class);
+        if ((class->cycle & POLICY_CYCLE_WANTED) != 0) {
+            policy_pause_more(&class->raise, PAUSE_WINDOWS, LOOK_PAUSE_WINDOWS_MAX);
+        }
+        forget_cycles(class);
     }
     if ((class->cycle & POLICY_CYCLE_WANTED) != 0) {
         step->state->is_settled = false;
@@ -442,7 +472,7 @@ static void raise_classes(struct step *step) {
         if (class->rate == 0) {
             class->cycle |= POLICY_CYCLE_WANTED;
         } else if (class->rate < RATE_FREQUENT && !misses(step, class_index, 1)) {
-            pause_more(&class->raise, PAUSE_WINDOWS);
+            policy_pause_more(&class->raise, PAUSE_WINDOWS, LOOK_PAUSE_WINDOWS_MAX);
         } else {
             raise_class(step, class_index, to);
         }

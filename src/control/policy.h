@@ -1,11 +1,12 @@
 // What the learner decides: a pure function from what happened in a window of slow paths, and what was decided before, to
 // decisions. No clock, no option, no cache: tests replay recorded windows (docs/LEARNING.md).
 //
-// A class that refills and flushes within one window sends blocks to the slabs that it soon wants again. Twice the
+// A class that refills and flushes within one window sends blocks to the slabs that it soon wants again. More
 // capacity makes that rarer, how much depends on the program: so a raise is a trial. The class's slow paths per
 // processor time of the thread before it are kept, and when those afterwards are not clearly fewer, twice in a row,
-// the raise is taken back. Both are of whole cycles: windows up to one with which the class has both refilled and flushed since the
-// cycle began. What comes and goes in bulk does one of the two for many windows, as often as before, and rests between.
+// the raise is taken back. Both are of whole cycles: one window with which the class has both refilled and flushed, or several, up to the
+// second turn from the one to the other. What comes and goes in bulk does one of the two for many windows, as often as before, and
+// rests between.
 //
 // All capacities of a cache have a budget. When a raise does not fit, capacity comes first from classes that were not
 // used for a while, then from the budget's reserve, then from the class whose capacity saves least. (One without slow
@@ -39,7 +40,7 @@ enum policy_knob {
 enum policy_signal {
     POLICY_SIGNAL_churn = 1,  // slow paths of the class for 1000 blocks that it moved
     POLICY_SIGNAL_gain,       // slow paths per processor time, after a raise: per cent of before
-    POLICY_SIGNAL_idle,  // windows in which the class was not used; 0: a raise that it did not grow by
+    POLICY_SIGNAL_idle,  // windows in which the class was not used, at most 255; 0: a raise that it did not grow by, or that showed nothing
     POLICY_SIGNAL_demand,    // bytes wanted beyond the budget; 0: a raise was taken back
     POLICY_SIGNAL_density,   // slow paths in a window for each MiB of the class's capacity
     POLICY_SIGNAL_resident,  // of 1000 bytes in use in the newest memory without huge pages
@@ -84,11 +85,11 @@ void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most
 
 // What was seen of a class since its cycle began.
 enum policy_cycle {
-    POLICY_CYCLE_REFILLED = 1,
+    POLICY_CYCLE_REFILLED = 1,  // since it began, or since its first turn
     POLICY_CYCLE_FLUSHED = 2,
-    POLICY_CYCLE_UNTIMED = 4,  // nobody looked at the clock in one of its windows
-    POLICY_CYCLE_WANTED =
-        8,  // the class wants a raise, and waits for the end of a cycle that is timed
+    POLICY_CYCLE_HALF = 4,     // its first turn has come
+    POLICY_CYCLE_UNTIMED = 8,  // nobody looked at the clock in one of its windows
+    POLICY_CYCLE_WANTED = 16,  // the class wants a raise, and waits for the end of a timed cycle
 };
 
 // What is remembered of a class.
@@ -96,7 +97,7 @@ struct policy_class {
     uint32_t before;  // capacity before the raise on trial; 0: none is
     uint32_t
         rate_before;  // slow paths for 2^30 ns then: the higher of two cycles, in case of a pause in one
-    uint32_t rate;          // of the latest cycle; 0: it was not timed
+    uint32_t rate;          // of the latest cycle; 0: it was not timed, or says nothing any more
     uint32_t cycle_events;  // slow paths since the cycle began
     uint32_t
         cycle_time;  // processor time of the thread in those windows of it in which the class was used, in 64 ns

@@ -1,8 +1,13 @@
 // What is done to a whole cache: decay, knobs that are turned, giving all back; and what others ask of it: counts, checks.
 #include "thread/cache.h"
 
+#include <limits.h>
+
 #include "base/bits.h"
 #include "base/check.h"
+
+// Parked nodes of a class that one slow path gives home because they are too many: 16,128 blocks. More wait for the next decay.
+#define NODES_AT_ONCE 256
 
 // Blocks in the node that top points into.
 static unsigned node_count(struct thread_cache *cache, uint64_t class_index) {
@@ -38,12 +43,13 @@ static void empty_magazine(struct thread_cache *cache, uint64_t class_index) {
 // Fits depot and node to a capacity that is less than they were made for.
 static void fit_to_capacity(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    while (magazine->depot != NULL &&
+    const uint8_t floor = floor_for(magazine->capacity);
+    unsigned left = floor == 0 ? NODES_AT_ONCE : UINT_MAX;
+    while (magazine->depot != NULL && left-- > 0 &&
            (parked(magazine) + 1) * NODE_BLOCKS_MAX > magazine->capacity) {
         cache_flush_depot_node(cache, class_index);
     }
     magazine->depot_low = (uint16_t)least_u64(magazine->depot_low, parked(magazine));
-    const uint8_t floor = floor_for(magazine->capacity);
     if (floor <= floor_of(magazine)) {
         return;
     }
@@ -143,7 +149,9 @@ void cache_decay(struct thread_cache *cache) {
             const uint32_t first = capacity_alone(cache->budget_bytes, i);
             lower_capacity(cache, i, first == 0 ? 1 : first);
         }
-        for (unsigned idle = magazine->depot_low; idle > 0; idle--) {
+        fit_to_capacity(cache, i);
+        const unsigned idle = magazine->depot_low;
+        for (unsigned left = (unsigned)least_u64(idle, NODES_AT_ONCE); left > 0; left--) {
             cache_flush_depot_node(cache, i);
         }
         const unsigned held = node_count(cache, i);

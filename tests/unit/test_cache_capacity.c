@@ -602,6 +602,44 @@ static void test_depot_nodes_not_needed_go(void **state) {
     check();
 }
 
+// Hundreds of nodes go home by and by: no slow path gives more than 256 of a class.
+static void test_a_large_depot_goes_by_and_by(void **state) {
+    (void)state;
+    options.cache_start_bytes = options.cache_class_bytes = 1 * MIB;
+    start();
+    static void *blocks[60000];
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    _Atomic(uint16_t) *depot_count = &cache->magazines[SIZE_CLASS_16].depot_count;  // relaxed
+    cache_decay(cache);
+    const unsigned before = atomic_load_relaxed(depot_count);
+    assert_true(before >= 900);
+    cache_decay(cache);
+    assert_int_equal(atomic_load_relaxed(depot_count), before - 256);
+    // What it may hold is less at once; what it holds, by the next decays.
+    cache_set_limit(cache, SIZE_CLASS_16, (20 * NODE_BLOCKS_MAX) | CAPACITY_CUT);
+    assert_int_equal(capacity(SIZE_CLASS_16), 20 * NODE_BLOCKS_MAX);
+    assert_int_equal(atomic_load_relaxed(depot_count), before - 512);
+    check();
+    for (size_t i = 0; i < ARRAY_COUNT(blocks) / 2; i++) {
+        blocks[i] = take(SIZE_CLASS_16);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(blocks) / 2; i++) {
+        give(SIZE_CLASS_16, blocks[i]);
+    }
+    cache_decay(cache);
+    cache_decay(cache);
+    assert_in_range(atomic_load_relaxed(depot_count), 0, 19);
+    // Less than a node is so at once.
+    cache_set_limit(cache, SIZE_CLASS_16, 10 | CAPACITY_CUT);
+    assert_in_range(cache_block_count(cache, SIZE_CLASS_16), 1, 10);
+    check();
+}
+
 // What goes through the depot is use, though the magazine is where it was before; a decay neither is use nor hides it.
 static void test_the_learner_is_told_of_the_depot(void **state) {
     (void)state;
@@ -705,6 +743,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_idle_magazine_shrinks),
         cmocka_unit_test(test_empty_nodes_are_kept),
         cmocka_unit_test(test_depot_nodes_not_needed_go),
+        cmocka_unit_test(test_a_large_depot_goes_by_and_by),
         cmocka_unit_test(test_the_learner_is_told_of_the_depot),
         cmocka_unit_test(test_limit_takes_back_at_once),
         cmocka_unit_test(test_limit_of_a_diverted_cache),

@@ -35,7 +35,7 @@ static struct magazine *magazine_of(uint64_t class_index) {
 
 // Blocks of the class come and go in bulk: its capacity grows as far as it may by itself.
 static uint32_t grow(uint64_t class_index, unsigned count) {
-    static void *blocks[20000];
+    static void *blocks[90000];
     assert_in_range(count, 1, ARRAY_COUNT(blocks));
     for (unsigned round = 0; round < 20; round++) {
         for (unsigned i = 0; i < count; i++) {
@@ -95,7 +95,7 @@ static void test_a_raise_in_a_small_share_does_not_bind_in_a_large_one(void **st
     look_until(SIZE_CLASS_128, 1);
     assert_int_equal(grow(SIZE_CLASS_128, 500), 128);
     for (unsigned i = 0; i < 4; i++) {
-        magazine_of(SIZE_CLASS_128)->signals.refills = 1;
+        magazine_of(SIZE_CLASS_128)->signals = (struct class_signals){1, 1, 63, 63};
         look();
     }
     assert_int_equal(decided(), 1);
@@ -109,37 +109,53 @@ static void test_a_raise_in_a_small_share_does_not_bind_in_a_large_one(void **st
     assert_int_equal(check_all(), 0);
 }
 
-// A class that has begun anew has not grown to its limit yet: that is what a raise in vain leaves, not what it had grown to.
-static void test_a_raise_in_vain_leaves_the_limit_from_before(void **state) {
-    (void)state;
+// A raise is on trial of a class that had learned `limit`, and has begun anew and grown to that.
+static struct magazine *begin_anew(uint32_t limit) {
     start();
     options.cache_class_bytes = 8 * KIB;
     dealloc(alloc(4096));
     struct magazine *magazine = magazine_of(SIZE_CLASS_4096);
     assert_int_equal(magazine->capacity, 2);
-    magazine->limit = 3;
+    magazine->limit = limit;
+    assert_int_equal(grow(SIZE_CLASS_4096, 9), 3);
     look_until(SIZE_CLASS_4096, 1);
-    assert_int_equal(magazine->limit, 4);
-    assert_int_equal(grow(SIZE_CLASS_4096, 9), 4);
+    assert_int_equal(magazine->limit & ~CAPACITY_CUT, 6);
+    return magazine;
+}
+
+static void test_a_raise_in_vain_leaves_the_limit_from_before(void **state) {
+    (void)state;
+    struct magazine *magazine = begin_anew(3);
+    assert_int_equal(grow(SIZE_CLASS_4096, 9), 6);
     look_until(SIZE_CLASS_4096, 2);
     assert_int_equal(magazine->limit, 3);
-    assert_int_equal(magazine->capacity, 2);
+    assert_int_equal(magazine->capacity, 3);
 }
 
 // So it is where nobody judged it.
 static void test_a_raise_that_was_not_judged_leaves_the_limit_from_before(void **state) {
     (void)state;
-    start();
-    options.cache_class_bytes = 8 * KIB;
-    dealloc(alloc(4096));
-    struct magazine *magazine = magazine_of(SIZE_CLASS_4096);
-    magazine->limit = 3 | CAPACITY_CUT;
-    look_until(SIZE_CLASS_4096, 1);
-    assert_int_equal(magazine->limit, 4 | CAPACITY_CUT);
+    struct magazine *magazine = begin_anew(3 | CAPACITY_CUT);
+    assert_int_equal(magazine->limit, 6 | CAPACITY_CUT);
     end_thread();
     look();
     assert_int_equal(magazine->limit, 3 | CAPACITY_CUT);
-    assert_int_equal(magazine->capacity, 2);
+    assert_int_equal(magazine->capacity, 3);
+}
+
+// Blocks of 16 bytes: a limit that has no room in 16 bits.
+static void test_a_large_limit_is_left_as_well(void **state) {
+    (void)state;
+    start();
+    options.cache_class_bytes = 1200 * KIB;
+    assert_int_equal(grow(SIZE_CLASS_16, 90000), 1200 * KIB / 16);
+    struct magazine *magazine = magazine_of(SIZE_CLASS_16);
+    magazine->limit = 1200 * KIB / 16;
+    look_until(SIZE_CLASS_16, 1);
+    assert_int_equal(magazine->limit, 2 * MIB / 16);
+    end_thread();
+    look();
+    assert_int_equal(magazine->limit, 1200 * KIB / 16);
 }
 
 // A class of 256 KiB that hardly takes the slow path, in a cache with no room for another's raise, loses half of it to that one.
@@ -216,6 +232,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_raise_in_a_small_share_does_not_bind_in_a_large_one),
         cmocka_unit_test(test_a_raise_in_vain_leaves_the_limit_from_before),
         cmocka_unit_test(test_a_raise_that_was_not_judged_leaves_the_limit_from_before),
+        cmocka_unit_test(test_a_large_limit_is_left_as_well),
         cmocka_unit_test(test_a_cut_ends_with_its_pause),
         cmocka_unit_test(test_a_cut_ends_with_its_thread),
         cmocka_unit_test(test_a_raise_of_a_cut_stays_when_the_cut_ends),
