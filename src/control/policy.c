@@ -27,7 +27,7 @@
 #define CHANGED_WINDOWS 3
 // After the end of a turn, which says nothing against the raise: as long at most, so that turns without end make few decisions.
 #define TURN_PAUSE_WINDOWS_MAX 256
-// After a look at a class that is not short, which no raise was in vain for.
+// After a look at a class that no raise was tried for. PAUSE_WINDOWS, doubled so often.
 #define LOOK_PAUSE_WINDOWS_MAX 1024
 #define PAUSE_WINDOWS_MAX 16384
 // Not in use for so long, a class's capacity is for others.
@@ -92,7 +92,9 @@ static bool pass_cycle(struct policy_class *class, const struct policy_signals *
     class->cycle_windows++;
     class->cycle_events += events_of(signals);
     class->cycle_time = (uint32_t)least_u64(class->cycle_time + cpu_ns / 64, UINT32_MAX);
-    const bool is_quiet = class->cycle_events == 0 && class->cycle_windows == QUIET_WINDOWS;
+    // Where a raise is wanted, of how many slow paths there are in a time, these tell nothing.
+    const bool is_quiet = class->cycle_events == 0 && class->cycle_windows == QUIET_WINDOWS &&
+                          (class->cycle & POLICY_CYCLE_WANTED) == 0;
     if ((class->cycle & both) != both && !is_quiet) {
         return false;
     }
@@ -122,12 +124,19 @@ static void set_capacity(struct step *step, uint64_t class_index, uint32_t to,
 
 void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most) {
     const uint64_t longer = greatest_u64(first, 2u * pause->length);
-    pause->length = (uint16_t)least_u64(longer, most);
-    pause->left = pause->length;
+    pause->left = (uint16_t)least_u64(longer, most);
+    pause->length = (uint16_t)greatest_u64(pause->length, pause->left);
 }
 
 static void pause_more(struct policy_pause *pause, uint16_t first) {
     policy_pause_more(pause, first, PAUSE_WINDOWS_MAX);
+}
+
+// After a look at a class that no raise was tried for: it counts for no later pause.
+static void pause_after_look(struct policy_class *class) {
+    const unsigned windows = (unsigned)PAUSE_WINDOWS << class->looks;
+    class->raise.left = (uint16_t)windows;
+    class->looks = (uint8_t)(class->looks + (windows < LOOK_PAUSE_WINDOWS_MAX));
 }
 
 static void pause_pass(struct policy_pause *pause) {
@@ -168,14 +177,16 @@ static void note_wanted(struct step *step, uint64_t class_index) {
     }
     const enum class_group group = class_group_of(class_index);
     const uint64_t capacity = step->capacity[class_index];
+    const uint64_t limit = step->window->classes[class_index].limit;
+    if (capacity < limit) {
+        // It grows there by itself, by twice as much each time, and without a trial.
+        step->wanted[class_index] = (uint32_t)least_u64(limit, 2 * capacity);
+        return;
+    }
     const uint64_t raised =
         capacity + greatest_u64(1, capacity * step->limits->step_percent[group] / 100);
-    const uint64_t limit = step->window->classes[class_index].limit;
-    // To its limit it grows by itself, without a trial.
     const uint64_t most =
-        capacity < limit
-            ? least_u64(limit, 2 * capacity)
-            : greatest_u64(blocks_in(step->limits->class_bytes_max[group], class_index), limit);
+        greatest_u64(blocks_in(step->limits->class_bytes_max[group], class_index), limit);
     if (least_u64(raised, most) > capacity) {
         step->wanted[class_index] = (uint32_t)least_u64(raised, most);
     }
@@ -401,6 +412,7 @@ static void raise_class(struct step *step, uint64_t class_index, uint32_t to) {
                  (uint64_t)events_of(signals) * 1000 / greatest_u64(1, moved));
     class->before = from;
     class->settling = SETTLING_CYCLES;
+    class->looks = 0;
 }
 
 static void look_at(struct step *step, uint64_t class_index) {
@@ -422,7 +434,7 @@ static void look_at(struct step *step, uint64_t class_index) {
     }
     if (class->cycle_windows == CYCLE_WINDOWS_MAX || class->idle == IDLE_WINDOWS) {
         if ((class->cycle & POLICY_CYCLE_WANTED) != 0) {
-            policy_pause_more(&class->raise, PAUSE_WINDOWS, LOOK_PAUSE_WINDOWS_MAX);
+            pause_after_look(class);
         }
         forget_cycles(class);
     }
@@ -472,7 +484,7 @@ static void raise_classes(struct step *step) {
         if (class->rate == 0) {
             class->cycle |= POLICY_CYCLE_WANTED;
         } else if (class->rate < RATE_FREQUENT && !misses(step, class_index, 1)) {
-            policy_pause_more(&class->raise, PAUSE_WINDOWS, LOOK_PAUSE_WINDOWS_MAX);
+            pause_after_look(class);
         } else {
             raise_class(step, class_index, to);
         }

@@ -80,7 +80,7 @@ struct policy_pause {
     uint16_t left, length;
 };
 
-// Begins a pause twice as long as the last one: `first` at first, at most `most`.
+// Begins a pause twice as long as the longest so far: `first` at first, at most `most`.
 void policy_pause_more(struct policy_pause *pause, uint16_t first, uint16_t most);
 
 // What was seen of a class since its cycle began.
@@ -107,6 +107,7 @@ struct policy_class {
     uint8_t settling;       // cycles until the trial is judged
     uint8_t failures;       // judgements against it, one after another
     uint8_t idle;           // windows in which it was not used, at most UINT8_MAX
+    uint8_t looks;  // times it was looked at since its last raise, which decide the next pause
 };
 
 // What is remembered of a cache; zeros at first.

@@ -6,7 +6,8 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-// Parked nodes of a class that one slow path gives home because they are too many: 16,128 blocks. More wait for the next decay.
+// Parked nodes of a class that a decision, or each of the two reasons of a decay, gives home because they are too many: 16,128 blocks. More
+// wait for the next decay.
 #define NODES_AT_ONCE 256
 
 // Blocks in the node that top points into.

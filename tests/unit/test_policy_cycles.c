@@ -132,6 +132,38 @@ static void test_the_clock_does_not_wait_for_ever(void **state_of_test) {
     assert_int_equal(made, 0);
 }
 
+// A class that is used without slow paths between its rounds: these are what a raise is wanted for, whatever comes between.
+static void test_what_is_wanted_outlasts_quiet_windows(void **state_of_test) {
+    (void)state_of_test;
+    start();
+    open_class(SIZE_CLASS_16384, 256 * KIB);
+    state.is_settled = true;
+    for (unsigned round = 0; round < 4 && made == 0; round++) {
+        set_events(SIZE_CLASS_16384, 64, 64);
+        steps(1, state.is_settled ? 0 : 1 << 20);
+        set_events(SIZE_CLASS_16384, 0, 0);
+        for (unsigned i = 0; i < 5 && made == 0; i++) {
+            steps(1, state.is_settled ? 0 : 1 << 20);
+        }
+    }
+    assert_int_equal(made, 1);
+    assert_int_equal(decisions[0].signal, POLICY_SIGNAL_churn);
+}
+
+// Looks at a class that meets its target do not lengthen what follows a raise in vain.
+static void test_looks_are_no_raises_in_vain(void **state_of_test) {
+    (void)state_of_test;
+    start_bulk();
+    struct policy_signals *signals = &window.classes[BULK_CLASS];
+    set_events(BULK_CLASS, 64, 64);
+    signals->refilled_blocks = signals->flushed_blocks = 64 * NODE_BLOCKS_MAX;
+    assert_int_equal(steps(5000, 1 << 22), 0);
+    assert_int_equal(state.classes[BULK_CLASS].raise.length, 0);
+    steps(1100, 1 << 17);
+    assert_in_range(made, 2, 20);
+    assert_int_equal(state.classes[BULK_CLASS].looks, 0);
+}
+
 // Begins a trial.
 static void raise(void) {
     start();
@@ -238,6 +270,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_bulk_that_gains_nothing_is_taken_back),
         cmocka_unit_test(test_halves_without_end_tell_nothing),
         cmocka_unit_test(test_the_clock_does_not_wait_for_ever),
+        cmocka_unit_test(test_what_is_wanted_outlasts_quiet_windows),
+        cmocka_unit_test(test_looks_are_no_raises_in_vain),
         cmocka_unit_test(test_a_raise_that_ends_flushes_stays),
         cmocka_unit_test(test_a_raise_that_shows_nothing_for_long_goes),
         cmocka_unit_test(test_a_cycle_without_time_judges_nothing),
