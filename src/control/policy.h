@@ -74,7 +74,7 @@ struct policy_window {
     struct policy_signals classes[SIZE_CLASS_COUNT];
 };
 
-// Windows (of policy_memory.h: superslabs) until something may be done again, and how many these were the last time; 0:
+// Windows (of policy_memory.h: superslabs) until something may be done again, and how many these were at most so far; 0:
 // never yet.
 struct policy_pause {
     uint16_t left, length;
