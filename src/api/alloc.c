@@ -359,6 +359,14 @@ static bool free_full(struct thread_cache *cache, uint64_t class_index, void *bl
     return pushed;
 }
 
+// Of a class whose depot has no room for the node either.
+static MIDDLE_PATH void free_behind_depot(void *block) {
+    struct thread_cache *cache = thread_cache;
+    if (!free_full(cache, cache_class_of(cache, (uintptr_t)block), block)) {
+        free_slowest(block);
+    }
+}
+
 // Without the flat page map no free is a hit. Where the magazine has room the page is all that is to be looked up.
 static MIDDLE_PATH void free_without_flat_map(void *block) {
     if (cache_is_real(thread_cache) && (uintptr_t)block >> ADDRESS_BITS == 0) {
@@ -375,14 +383,15 @@ MIDDLE_PATH void free_slow(void *block) {
     if (block == NULL) {
         return;
     }
-    if (unlikely(page_map_flat == NULL)) {
-        free_without_flat_map(block);
-        return;
-    }
     struct thread_cache *cache = thread_cache;
     const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
-    if (class_index >= SIZE_CLASS_COUNT ||
-        !(cache_push_depot(cache, class_index, block) || free_full(cache, class_index, block))) {
+    if (likely(class_index < SIZE_CLASS_COUNT)) {
+        if (!cache_push_depot(cache, class_index, block)) {
+            free_behind_depot(block);
+        }
+    } else if (unlikely(page_map_flat == NULL)) {
+        free_without_flat_map(block);
+    } else {
         free_slowest(block);
     }
 }

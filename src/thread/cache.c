@@ -56,6 +56,20 @@ void cache_init(struct thread_cache *cache, uint32_t id) {
 
 _Static_assert(NODE_BYTES == METADATA_ALIGNED_BYTES, "a full node is told by its end's alignment");
 
+// From the stack of nodes in no use, which has one.
+static inline void **pop_empty(struct thread_cache *cache) {
+    void **node = cache->empty_nodes;
+    cache->empty_nodes = (void **)node[0];
+    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-1);
+    return node;
+}
+
+static inline void push_empty(struct thread_cache *cache, void **node) {
+    node[0] = cache->empty_nodes;
+    cache->empty_nodes = node;
+    atomic_bump_owned(&cache->empty_node_count, 1u);
+}
+
 static void **take_node(struct thread_cache *cache) {
     if (cache->empty_nodes == NULL) {
         unsigned count;
@@ -65,16 +79,11 @@ static void **take_node(struct thread_cache *cache) {
         }
         atomic_store_relaxed(&cache->empty_node_count, count);
     }
-    void **node = cache->empty_nodes;
-    cache->empty_nodes = (void **)node[0];
-    atomic_bump_owned(&cache->empty_node_count, (uint32_t)-1);
-    return node;
+    return pop_empty(cache);
 }
 
 void cache_give_node(struct thread_cache *cache, void **node) {
-    node[0] = cache->empty_nodes;
-    cache->empty_nodes = node;
-    atomic_bump_owned(&cache->empty_node_count, 1u);
+    push_empty(cache, node);
     if (empty_node_count(cache) <= EMPTY_NODES_MOST) {
         return;
     }
@@ -225,9 +234,19 @@ static void *refill(struct thread_cache *cache, uint64_t class_index) {
     return first[got - 1];
 }
 
-// The depot is not empty.
-static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
+// install_node() of a class that parks nodes: its floor is 0. `tops`: tops_of() the cache.
+static inline void install_whole_node(struct magazine *magazine, void ***tops, uint64_t class_index,
+                                      void **node, unsigned count) {
+    magazine->node = node;
+    node[0] = NULL;
+    slot_store(tops, class_index, node + 1 + count);
+}
+
+// The node parked last becomes the one that top points into, less its last block, which is handed out. Returns the empty one
+// that was.
+static inline void **unpark_node(struct thread_cache *cache, void ***tops, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
+    void **empty = magazine->node;
     void **full = magazine->depot;
     const unsigned left = parked(magazine) - 1;
     magazine->depot = (void **)full[0];
@@ -235,11 +254,16 @@ static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
     if (left < magazine->depot_low) {
         magazine->depot_low = (uint16_t)left;
     }
-    cache_give_node(cache, magazine->node);
-    install_node(cache, class_index, full, NODE_BLOCKS_MAX - 1);
+    install_whole_node(magazine, tops, class_index, full, NODE_BLOCKS_MAX - 1);
     magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
     heap_count(&cache->heap, COUNTER_depot_swaps, 1);
-    return full[NODE_BLOCKS_MAX];
+    return empty;
+}
+
+// The depot is not empty.
+static void *pop_depot(struct thread_cache *cache, uint64_t class_index) {
+    cache_give_node(cache, unpark_node(cache, tops_of(cache), class_index));
+    return cache->magazines[class_index].node[NODE_BLOCKS_MAX];
 }
 
 // A program may live on its depots alone: every so many swaps it looks whether a tick is due, and then takes the slow
@@ -252,29 +276,47 @@ static bool is_time_to_tick(const struct thread_cache *cache) {
            os_ticks() - cache->pace_ticks >= OS_TICKS_PACE;
 }
 
+// Of those in no use some are given back with this one.
+static MIDDLE_PATH void *pop_depot_and_give(struct thread_cache *cache, uint64_t class_index) {
+    const bool was_entered = cache_enter_real(cache);
+    void *block = pop_depot(cache, class_index);
+    cache_leave_real(cache, was_entered);
+    return block;
+}
+
 void *cache_pop_depot(struct thread_cache *cache, uint64_t class_index) {
     if (cache->magazines[class_index].depot == NULL || unlikely(cache_is_diverted(cache)) ||
         is_time_to_tick(cache)) {
         return NULL;
     }
-    const bool was_entered = cache_enter(cache);
-    void *block = pop_depot(cache, class_index);
-    cache_leave(cache, was_entered);
-    return block;
+    if (unlikely(empty_node_count(cache) >= EMPTY_NODES_MOST)) {
+        return pop_depot_and_give(cache, class_index);
+    }
+    const bool was_entered = cache_enter_real(cache);
+    push_empty(cache, unpark_node(cache, cache_class_tops(cache->top), class_index));
+    cache_leave_real(cache, was_entered);
+    return cache->magazines[class_index].node[NODE_BLOCKS_MAX];
+}
+
+// Parks the full node. The empty one in its place has `count` blocks.
+static inline void park_full(struct thread_cache *cache, void ***tops, uint64_t class_index,
+                             void **empty, unsigned count) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    void **full = magazine->node;
+    full[0] = magazine->depot;
+    magazine->depot = full;
+    atomic_bump_owned(&magazine->depot_count, (uint16_t)1);
+    install_whole_node(magazine, tops, class_index, empty, count);
+    heap_count(&cache->heap, COUNTER_depot_swaps, 1);
 }
 
 // Parks the full node. False when there is no memory for one to replace it with.
 static bool park_node(struct thread_cache *cache, uint64_t class_index) {
-    struct magazine *magazine = &cache->magazines[class_index];
     void **empty = take_node(cache);
     if (unlikely(empty == NULL)) {
         return false;
     }
-    magazine->node[0] = magazine->depot;
-    magazine->depot = magazine->node;
-    atomic_bump_owned(&magazine->depot_count, (uint16_t)1);
-    install_node(cache, class_index, empty, 0);
-    heap_count(&cache->heap, COUNTER_depot_swaps, 1);
+    park_full(cache, tops_of(cache), class_index, empty, 0);
     return true;
 }
 
@@ -289,14 +331,27 @@ static bool depot_has_room(const struct magazine *magazine) {
 _Static_assert(1 + SAMPLE_STRIDE / 2 + (SAMPLES - 1) * SAMPLE_STRIDE + 1 <= NODE_BLOCKS_MAX,
                "all samples are in the node");
 
+FAST_PATH uintptr_t sample_differs(void *const *samples, size_t i) {
+    void *const *const block = samples + i * SAMPLE_STRIDE;
+    return (uintptr_t)block[0] ^ (uintptr_t)block[1];
+}
+
 // How many of the samples lie in another page than the block behind them.
-FAST_PATH unsigned count_apart(void *const *samples) {
+static unsigned count_apart(void *const *samples) {
     unsigned count = 0;
-    for (unsigned i = 0; i < SAMPLES; i++) {
-        void *const *const block = samples + (size_t)i * SAMPLE_STRIDE;
-        count += ((uintptr_t)block[0] ^ (uintptr_t)block[1]) >> PAGE_SHIFT != 0;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        count += sample_differs(samples, i) >> PAGE_SHIFT != 0;
     }
     return count;
+}
+
+// Whether any does. Written out: it is asked of each node that is parked.
+_Static_assert(SAMPLES == 4, "is_any_apart() asks all of them");
+FAST_PATH bool is_any_apart(void *const *samples) {
+    return (sample_differs(samples, 0) | sample_differs(samples, 1) | sample_differs(samples, 2) |
+            sample_differs(samples, 3)) >>
+               PAGE_SHIFT !=
+           0;
 }
 
 static bool are_own(const struct thread_cache *cache, void *const *samples) {
@@ -309,12 +364,11 @@ static bool are_own(const struct thread_cache *cache, void *const *samples) {
     return true;
 }
 
-// Whether the blocks of a full node lie in other pages than those freed next to them, as far as half of the samples tell. Where some are another
+// Whether the blocks of a full node lie in other pages than those freed next to them, as far as the samples tell. Where some are another
 // heap's this one would not hand them out as neighbours.
 static bool is_scattered(const struct thread_cache *cache, void *const *node) {
     void *const *const samples = node + 1;
-    const unsigned apart = count_apart(samples);
-    return unlikely(apart != 0) && apart + count_apart(samples + SAMPLE_STRIDE / 2) >= SAMPLES &&
+    return count_apart(samples) + count_apart(samples + SAMPLE_STRIDE / 2) >= SAMPLES &&
            are_own(cache, samples);
 }
 
@@ -322,27 +376,52 @@ static bool is_scattered(const struct thread_cache *cache, void *const *node) {
 // and each flush is one of its slowest calls.
 #define SCATTERED_NODES 4
 
+// Half of the samples tell that most nodes are not.
+FAST_PATH bool may_be_scattered(const struct magazine *magazine) {
+    return parked(magazine) >= SCATTERED_NODES && unlikely(is_any_apart(magazine->node + 1));
+}
+
 // Blocks that were freed in no order of their addresses would be handed out in none. A few nodes of such are parked, for what
 // comes and goes one by one; of what is freed in bulk the slabs hand out neighbours (docs/decisions/0076-blocks-freed-in-no-order.md).
 static bool is_worth_parking(const struct thread_cache *cache, const struct magazine *magazine) {
-    return parked(magazine) < SCATTERED_NODES || !is_scattered(cache, magazine->node);
+    return !may_be_scattered(magazine) || !is_scattered(cache, magazine->node);
+}
+
+// cache_push_depot() where the node may be scattered, or there is no empty one at hand.
+static MIDDLE_PATH bool push_depot_slow(struct thread_cache *cache, uint64_t class_index,
+                                        void *block) {
+    struct magazine *magazine = &cache->magazines[class_index];
+    if (!is_worth_parking(cache, magazine)) {
+        return false;
+    }
+    const bool was_entered = cache_enter_real(cache);
+    const bool has_parked = park_node(cache, class_index);
+    if (likely(has_parked)) {
+        magazine->node[1] = block;
+        set_top(cache, class_index, magazine->node + 2);
+        magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+    }
+    cache_leave_real(cache, was_entered);
+    return has_parked;
 }
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
-        !depot_has_room(magazine) || !is_worth_parking(cache, magazine)) {
+        !depot_has_room(magazine)) {
         return false;
     }
-    const bool was_entered = cache_enter(cache);
-    const bool parked_node = park_node(cache, class_index);
-    if (likely(parked_node)) {
-        magazine->node[1] = block;
-        set_top(cache, class_index, magazine->node + 2);
-        magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+    // What follows calls nothing, and so saves no registers.
+    if (unlikely(cache->empty_nodes == NULL) || may_be_scattered(magazine)) {
+        return push_depot_slow(cache, class_index, block);
     }
-    cache_leave(cache, was_entered);
-    return parked_node;
+    const bool was_entered = cache_enter_real(cache);
+    void **empty = pop_empty(cache);
+    empty[1] = block;
+    park_full(cache, cache_class_tops(cache->top), class_index, empty, 1);
+    magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+    cache_leave_real(cache, was_entered);
+    return true;
 }
 
 // A flush gives few blocks of few words back, so that no free takes long; while the thread does nothing but free, each gives

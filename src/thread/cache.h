@@ -166,20 +166,26 @@ static inline bool cache_is_real(const struct thread_cache *cache) {
 
 // From here to cache_leave() the calling thread changes its cache, and takes locks: exit(), called by a handler of a signal that came
 // between, leaves both alone (api/start.c). Nested, as in such a handler: what was before is handed back.
-static inline bool cache_enter(struct thread_cache *cache) {
-    if (unlikely(!cache_is_real(cache))) {
-        return false;
-    }
+static inline bool cache_enter_real(struct thread_cache *cache) {
     const bool was_entered = cache->entered;
     cache->entered = true;
     atomic_signal_fence(memory_order_seq_cst);
     return was_entered;
 }
 
-static inline void cache_leave(struct thread_cache *cache, bool was_entered) {
+static inline void cache_leave_real(struct thread_cache *cache, bool was_entered) {
     atomic_signal_fence(memory_order_seq_cst);
+    cache->entered = was_entered;
+}
+
+// The same of what may be a constant cache, which nobody changes.
+static inline bool cache_enter(struct thread_cache *cache) {
+    return likely(cache_is_real(cache)) && cache_enter_real(cache);
+}
+
+static inline void cache_leave(struct thread_cache *cache, bool was_entered) {
     if (likely(cache_is_real(cache))) {
-        cache->entered = was_entered;
+        cache_leave_real(cache, was_entered);
     }
 }
 
