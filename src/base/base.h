@@ -20,6 +20,9 @@
 #define MIDDLE_PATH __attribute__((noinline))
 #define SLOW_PATH __attribute__((noinline, cold))
 #define EXPORTED __attribute__((visibility("default")))
+// An object of another file of the library: -fvisibility=hidden is for those that are defined, so that code would ask a table for the
+// address of this one.
+#define HIDDEN __attribute__((visibility("hidden")))
 // The entry points that hold a fast path: each in as few cache lines as it can be.
 #define EXPORTED_FAST EXPORTED __attribute__((aligned(CACHE_LINE_BYTES)))
 

@@ -16,4 +16,4 @@ struct control {
     _Atomic(uint64_t) output_device, output_number, output_special_device;
 };
 
-extern struct control control;
+HIDDEN extern struct control control;

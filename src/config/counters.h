@@ -24,7 +24,7 @@ struct counters {
 };
 
 // Events under no heap's lock. All of them are rare: an atomic add each.
-extern struct counters process_counters;
+HIDDEN extern struct counters process_counters;
 
 static inline void count_event(enum counter counter, uint64_t amount) {
     atomic_add_relaxed(&process_counters.value[counter], amount);

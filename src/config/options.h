@@ -3,6 +3,7 @@
 // however hostile, does more than cost one line of warning.
 #pragma once
 
+#include "base/base.h"
 #include "base/text.h"
 #include "config/slice.h"
 
@@ -67,7 +68,7 @@ struct options {
 };
 
 // Holds the defaults until options_load.
-extern struct options options;
+HIDDEN extern struct options options;
 
 // Relaxed, pairs with the relaxed store of options_set: each option stands alone, no reader draws a
 // conclusion from one about another.
@@ -91,7 +92,7 @@ bool options_get(const char *name, struct text *out);
 const char *options_string(enum option_id id);
 
 enum option_origin options_origin(enum option_id id);
-extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
+HIDDEN extern uint8_t option_origins[OPTION_COUNT];  // for control/inspect.c
 
 // Raises the default of an option of a number, while others may set it: what somebody has set, or is just about to, stays. (But for one
 // who sets the very default meanwhile.)
@@ -115,7 +116,7 @@ struct option_row {
     size_t offset;  // of its field in struct options
 };
 
-extern const struct option_row option_table[OPTION_COUNT];
+HIDDEN extern const struct option_row option_table[OPTION_COUNT];
 
 // By its own name or an alias; by the same in upper case. False when there is none.
 bool option_find(struct slice name, enum option_id *id);

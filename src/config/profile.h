@@ -5,6 +5,7 @@
 // All or nothing: a file with anything wrong in it counts for nothing.
 #pragma once
 
+#include "base/base.h"
 #include "config/build_id.h"
 #include "config/slice.h"
 
@@ -36,15 +37,15 @@ struct profile {
 };
 
 // The profile that was taken; NULL without one. Written by options_load.
-extern const struct profile *profile_in_force;
+HIDDEN extern const struct profile *profile_in_force;
 
 // Asked, before anything of a profile counts, whether it can: NULL, or what is wrong. NULL: nobody is
 // asked.
-extern const char *(*profile_accept)(const struct profile *profile);
+HIDDEN extern const char *(*profile_accept)(const struct profile *profile);
 
 // The bytes of the block that serves a request of 1 to 65536 bytes with the library's own table. NULL:
 // as many as are asked for.
-extern uint64_t (*profile_block_bytes)(uint64_t bytes);
+HIDDEN extern uint64_t (*profile_block_bytes)(uint64_t bytes);
 
 // The first thing that is wrong.
 struct profile_error {
@@ -69,7 +70,7 @@ bool profile_parse(struct slice text, profile_setting *setting, struct profile *
 
 // Says where the file of this library is: into `path`, NUL-terminated; false when that is not known.
 // NULL: nobody knows.
-extern bool (*profile_find_library)(char *path, size_t capacity);
+HIDDEN extern bool (*profile_find_library)(char *path, size_t capacity);
 
 // Reads the file that HAKMEM_PROFILE names: a path, or, without a slash, the name of an installed
 // profile (profile_file.c). What was named is in `path`. False, with what is wrong and an error number

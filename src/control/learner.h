@@ -45,7 +45,7 @@ struct decision_log {
     struct recorded windows[RECORDED_COUNT];    // the same
 };
 
-extern struct decision_log decision_log;
+HIDDEN extern struct decision_log decision_log;
 
 // Before the first cache is made.
 void learner_start(void);

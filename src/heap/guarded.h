@@ -51,7 +51,7 @@ struct guarded_pool {
     // Release when the pool is ready, acquire by whoever uses it. NULL: sampling is off.
     _Atomic(struct guarded_slot *) slots;
 };
-extern struct guarded_pool guarded_pool_state;  // for control/inspect.c
+HIDDEN extern struct guarded_pool guarded_pool_state;  // for control/inspect.c
 
 // Chooses allocations: one per thread. Starts as zero.
 struct guarded_sampler {

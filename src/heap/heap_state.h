@@ -114,7 +114,7 @@ struct heap_sums {
     // Relaxed: each heap adds its own under its lock, others read what is left; pairs with nothing.
     _Atomic(uint64_t) used_bytes, loose_bytes;
 };
-extern struct heap_sums heap_sums;
+HIDDEN extern struct heap_sums heap_sums;
 
 static inline void heap_count(struct heap *heap, enum counter counter, uint64_t amount) {
     atomic_bump_owned(&heap->counters.value[counter], amount);

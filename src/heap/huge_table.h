@@ -98,14 +98,14 @@ struct huge_table {
     uint64_t leaving_number;  // of the latest that came to the list `leaving`
     uint32_t kept_count;      // mappings on the list `kept`
 };
-extern struct huge_table huge_table_state;  // for control/inspect.c as well
+HIDDEN extern struct huge_table huge_table_state;  // for control/inspect.c as well
 
 // Of the kept bytes, those in mappings that the system refused to unmap. Under the table's lock, and apart from it: hardly ever written.
-extern uint64_t huge_refused_bytes;
+HIDDEN extern uint64_t huge_refused_bytes;
 
 // Apart from the table, which starts with a value: this way only what is used of it is resident.
 // Release when a chunk is published under the lock, acquire on looking a number up.
-extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
+HIDDEN extern _Atomic(struct huge *) huge_chunks[HUGE_CHUNKS_MAX];
 
 // Makes the lists of the table, once.
 void huge_table_prepare(void);

@@ -43,4 +43,4 @@ void misuse_report_size(uintptr_t address, size_t block_bytes, size_t claimed_by
 // Who has a block that its slab has handed out. Set once at start-up by the layer of the thread
 // caches (thread/holder.c), which alone can tell; NULL: nobody can.
 enum block_holder { HOLDER_UNKNOWN, HOLDER_PROGRAM, HOLDER_CACHE, HOLDER_QUARANTINE };
-extern enum block_holder (*misuse_holder)(const struct run *slab, uintptr_t start);
+HIDDEN extern enum block_holder (*misuse_holder)(const struct run *slab, uintptr_t start);

@@ -42,7 +42,7 @@ struct events {
     struct event ring[EVENT_COUNT];  // event number n is at n % EVENT_COUNT
 };
 
-extern struct events events;
+HIDDEN extern struct events events;
 
 void event_record(enum event_kind kind, uint64_t a, uint64_t b);
 

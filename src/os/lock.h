@@ -50,7 +50,7 @@ struct lock {
 
 // The thread pointer of the thread that is inside fork, else 0.
 // Relaxed: only that thread compares it equal to its own, and it wrote it itself.
-extern _Atomic(uintptr_t) lock_fork_owner;
+HIDDEN extern _Atomic(uintptr_t) lock_fork_owner;
 
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_acquire_slow(struct lock *lock);

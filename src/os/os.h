@@ -33,7 +33,7 @@ struct os_call_counters {
     _Atomic(uint64_t) failures;
 };
 
-extern struct os_call_counters os_call_counters;
+HIDDEN extern struct os_call_counters os_call_counters;
 
 // What the kernel hands out lies below 2^ADDRESS_BITS, unless a program asks it for more by name.
 #if defined(__x86_64__)

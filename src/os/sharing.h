@@ -17,7 +17,7 @@ struct sharing_locks {
 };
 // By rank (os/lock.h, which includes this file).
 #define SHARING_RANKS_MAX 16
-extern struct sharing_locks sharing_locks[SHARING_RANKS_MAX];
+HIDDEN extern struct sharing_locks sharing_locks[SHARING_RANKS_MAX];
 
 void sharing_lock_taken(uint64_t *taken_ticks);
 void sharing_lock_released(uint32_t rank, uint64_t taken_ticks);

@@ -10,7 +10,7 @@
 
 // The thread that has it for a fork, or 0. Relaxed: changed under it, and a thread only looks for itself, which it wrote itself.
 // Pairs with nothing.
-extern _Atomic(uintptr_t) streams_owner;
+HIDDEN extern _Atomic(uintptr_t) streams_owner;
 
 static inline bool streams_are_mine(void) {
     return unlikely(atomic_load_relaxed(&streams_owner) == os_thread_pointer());

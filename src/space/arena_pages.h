@@ -57,7 +57,7 @@ struct arena {
     // Relaxed: written under the lock, read by pacing; pairs with nothing.
     _Atomic(uint64_t) purge_due_ms;
 };
-extern struct arena arena_state;
+HIDDEN extern struct arena arena_state;
 
 // So many bytes are in huge blocks now, live and kept. Any thread, without the arena's lock.
 static inline void arena_note_beside(uint64_t bytes) {
@@ -66,7 +66,7 @@ static inline void arena_note_beside(uint64_t bytes) {
 
 // The highest number of pages in use or dirty so far. Relaxed: written under the arena's lock, read by threads that
 // then give back what is kept elsewhere; pairs with nothing.
-extern _Atomic(uint32_t) arena_peak_pages;
+HIDDEN extern _Atomic(uint32_t) arena_peak_pages;
 
 // To be called first after the lock was taken.
 void arena_prepare_lists(void);

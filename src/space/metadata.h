@@ -48,7 +48,7 @@ struct metadata {
     // Last: of the longest pieces it is on a page that few processes touch.
     struct free_piece *recycled[METADATA_USE_COUNT][RECYCLED_UNITS_MAX + 1];
 };
-extern struct metadata metadata_state;  // for control/inspect.c
+HIDDEN extern struct metadata metadata_state;  // for control/inspect.c
 
 // Zeroed, at a multiple of 64, of 128 where it is longer than 64. `bytes` is rounded up to a multiple of 64. NULL when the
 // system has no memory.

@@ -87,7 +87,7 @@ static inline struct run *page_entry_run(uint64_t entry) {
 typedef _Atomic(uint64_t) page_entry_atomic;
 
 // The flat map, or NULL in the fallback. Constant once the first heap exists.
-extern page_entry_atomic *page_map_flat;
+HIDDEN extern page_entry_atomic *page_map_flat;
 
 // A stretch of addresses that the heap has reached.
 struct superslab;
@@ -97,7 +97,7 @@ struct window {
     _Atomic(struct superslab *) superslabs[WINDOW_SUPERSLABS];
 };
 // Release when a window is published under the lock, acquire on reading: the reader dereferences.
-extern _Atomic(struct window *) page_map_windows[WINDOW_COUNT];
+HIDDEN extern _Atomic(struct window *) page_map_windows[WINDOW_COUNT];
 
 static inline struct window *page_map_window(uintptr_t address) {
     return atomic_load_acquire(&page_map_windows[address >> WINDOW_SHIFT]);

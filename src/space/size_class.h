@@ -43,7 +43,7 @@ struct size_class_table {
 };
 
 // Not declared const, so that no compiler keeps what it has read across the change.
-extern struct size_class_table size_class_table;
+HIDDEN extern struct size_class_table size_class_table;
 static struct size_class *const size_classes = size_class_table.rows;
 
 // Takes the table of a profile that has one. NULL, or why it cannot: nothing has changed then. Only

@@ -35,4 +35,4 @@ struct space_hooks {
     _Atomic(delay_hook *) delay;
     _Atomic(delay_hook *) runs_delay;
 };
-extern struct space_hooks space_hooks;
+HIDDEN extern struct space_hooks space_hooks;

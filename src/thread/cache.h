@@ -151,10 +151,10 @@ extern __thread struct thread_cache *thread_cache __attribute__((tls_model("init
 
 // Caches of threads that have none: not yet, and no longer. The second is made the same as the first before a thread
 // points at it (lifecycle_detach), and never changes then: the loader has no pointers to fill in.
-extern const struct thread_cache cache_of_new_thread;
-extern struct thread_cache cache_of_ended_thread;
+HIDDEN extern const struct thread_cache cache_of_new_thread;
+HIDDEN extern struct thread_cache cache_of_ended_thread;
 
-extern void *const cache_no_node[NODE_SLOTS];  // for control/inspect.c
+HIDDEN extern void *const cache_no_node[NODE_SLOTS];  // for control/inspect.c
 
 static inline bool cache_is_diverted(const struct thread_cache *cache) {
     return atomic_load_relaxed(&((struct thread_cache *)(uintptr_t)cache)->diverted) != 0;
@@ -278,7 +278,7 @@ void cache_init(struct thread_cache *cache, uint32_t id);
 
 // Brings a slab with free blocks of a class into the heap of a cache that has none, from one that does not
 // need it; its lock is held. NULL, or set before the first cache is made (lifecycle.c).
-extern void (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
+HIDDEN extern void (*cache_slab_bringer)(struct thread_cache *cache, uint64_t class_index);
 
 // The step between hit and slow path, without a lock or the heap: a block from the depot when the
 // node is empty; NULL when there is none, or operations are diverted.

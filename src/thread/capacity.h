@@ -44,7 +44,7 @@ static inline enum class_group class_group_of(uint64_t class_index) {
 
 // Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
 // cache_total_bytes out; pairs with nothing.
-extern _Atomic(uint32_t) cache_count_in_use;
+HIDDEN extern _Atomic(uint32_t) cache_count_in_use;
 
 // A thread takes, or leaves, a cache whose capacities cost so many bytes; 0 when these count while it waits for the
 // next thread, because it keeps its blocks. The registry's lock is held.

@@ -14,7 +14,7 @@ struct knobs {
     uint16_t prewarm[SIZE_CLASS_COUNT];
 };
 
-extern struct knobs knobs;
+HIDDEN extern struct knobs knobs;
 
 // What happened to one class of one cache since the learner looked last; modulo 2^16 where there is no learner.
 struct class_signals {
@@ -48,7 +48,7 @@ struct knobs_hooks {
     // Relaxed: as these; a thread takes the cache of one that ended. Pairs with nothing.
     _Atomic(knobs_succession_hook *) succession;
 };
-extern struct knobs_hooks knobs_hooks;
+HIDDEN extern struct knobs_hooks knobs_hooks;
 
 static inline void knobs_call(_Atomic(knobs_hook *) *place, struct thread_cache *cache) {
     knobs_hook *hook = atomic_load_relaxed(place);

@@ -39,8 +39,8 @@ struct registry {
     // What the learner said last. Relaxed: written under the lock, read by threads that end. Pairs with nothing.
     _Atomic(bool) keeps;
 };
-extern struct registry registry_state;  // for control/inspect.c
-extern struct heap late_heap_state;     // the same
+HIDDEN extern struct registry registry_state;  // for control/inspect.c
+HIDDEN extern struct heap late_heap_state;     // the same
 
 // Reads the options and prepares the page map: once, whoever comes first. No lock may be held.
 void lifecycle_start(void);

@@ -65,7 +65,7 @@ struct research_lives {
 };
 
 // NULL until somebody followed. Release when made, acquire by whoever uses it.
-extern _Atomic(struct research_lives *) research_lives;
+HIDDEN extern _Atomic(struct research_lives *) research_lives;
 
 // At ticks and when a thread attaches: does what the option says. Without the memory for tables, nothing.
 void research_follow(struct thread_cache *cache);

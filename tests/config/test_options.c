@@ -380,9 +380,6 @@ static void random_environments(void **state) {
     {(low), (high), OPTION_TYPE_##type != OPTION_TYPE_STRING},
 #define CHOICE(option, name, number, help)
 #define MODE(mode, option, value)
-#define KIB UINT64_C(1024)
-#define MIB (KIB * 1024)
-#define GIB (MIB * 1024)
 #include "config/options.def"
     };
     uint64_t random = 20261121;

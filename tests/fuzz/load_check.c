@@ -7,10 +7,6 @@
 
 #include "fuzz.h"
 
-#define KIB UINT64_C(1024)
-#define MIB (KIB * 1024)
-#define GIB (MIB * 1024)
-
 static const char suffixes[] = "kmgt";
 
 // One line for the cut, one per warning, one per option under `verbose`.
