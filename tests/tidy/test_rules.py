@@ -25,6 +25,9 @@ CLEAN = {
         "    int plain;\n"
         "};\n"
         "void slab_take(struct slab *slab, _Atomic(uint64_t) *word);\n"
+        "HIDDEN extern struct slab slab_none;\n"
+        "extern __thread struct slab *slab_own;\n"
+        "extern void slab_give(struct slab *slab);\n"
     ),
     "src/heap/slab.c": (
         '#include "heap/slab.h"\n'
@@ -103,6 +106,9 @@ def test_clean_tree_has_no_findings(tmp_path: Path) -> None:
             "src/heap/slab.c",
             "// Relaxed.\nstatic _Atomic(int) remote;\n",
         ),
+        ("hidden", 2, "src/heap/object.h", "#pragma once\nextern struct heap heap;\n"),
+        ("hidden", 2, "src/heap/table.h", "#pragma once\nextern const struct row rows[COUNT];\n"),
+        ("hidden", 2, "src/heap/hook.h", "#pragma once\nextern void (*hook)(struct heap *heap);\n"),
         ("lengths", 600, "src/heap/long.c", "int x;\n" * 801),
         ("lengths", 600, "tools/long.py", "x = 1\n" * 801),
         ("wording", 1, "docs/NOTE.md", f"Get it from https://{'pypi'}.org/simple.\n"),

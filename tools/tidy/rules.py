@@ -274,6 +274,18 @@ def memory_order(tree: Tree) -> Iterator[Finding]:
     yield from wrong_orders(tree)
 
 
+# An object, or a pointer to a function: no function, and no thread-local one.
+OBJECT_ELSEWHERE = re.compile(r"^extern (?!\"|__thread\b)([^(]*[;\[]|.*\(\*)")
+
+
+def hidden(tree: Tree) -> Iterator[Finding]:
+    """For an object of another file code asks no table (HIDDEN in base/base.h)."""
+    for path in tree.files(".h", under=("src/",)):
+        for number, line in tree.lines(path):
+            if OBJECT_ELSEWHERE.match(line):
+                yield Finding(path, number, "hidden", "an object of the library without HIDDEN")
+
+
 def lengths(tree: Tree) -> Iterator[Finding]:
     """A long file is split by idea."""
     for path in tree.files(
@@ -313,6 +325,7 @@ RULES: dict[str, Rule] = {
     "options": options,
     "atomics": atomics,
     "memory-order": memory_order,
+    "hidden": hidden,
     "lengths": lengths,
     "wording": wording,
 }
