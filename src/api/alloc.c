@@ -359,10 +359,12 @@ static bool free_full(struct thread_cache *cache, uint64_t class_index, void *bl
     return pushed;
 }
 
-// Of a class whose depot has no room for the node either.
+// A block of a class whose depot did not take the full node. The class is looked up again, and is none by now where others freed the
+// block as well and its slab has ended.
 static MIDDLE_PATH void free_behind_depot(void *block) {
     struct thread_cache *cache = thread_cache;
-    if (!free_full(cache, cache_class_of(cache, (uintptr_t)block), block)) {
+    const uint64_t class_index = cache_class_of(cache, (uintptr_t)block);
+    if (unlikely(class_index >= SIZE_CLASS_COUNT) || !free_full(cache, class_index, block)) {
         free_slowest(block);
     }
 }

@@ -364,8 +364,8 @@ static bool are_own(const struct thread_cache *cache, void *const *samples) {
     return true;
 }
 
-// Whether the blocks of a full node lie in other pages than those freed next to them, as far as the samples tell. Where some are another
-// heap's this one would not hand them out as neighbours.
+// Whether the blocks of a node that may_be_scattered() lie in other pages than those freed next to them, as far as all samples tell. Where
+// some are another heap's this one would not hand them out as neighbours.
 static bool is_scattered(const struct thread_cache *cache, void *const *node) {
     void *const *const samples = node + 1;
     return count_apart(samples) + count_apart(samples + SAMPLE_STRIDE / 2) >= SAMPLES &&

@@ -259,7 +259,7 @@ def memory_order(tree: Tree) -> Iterator[Finding]:
     rows = _documented_atomics(tree) if MEMORY_ORDER in tree.files(".md") else {}
     for path in tree.files(*C_SUFFIXES, under=("src/",)):
         for number, line in tree.lines(path):
-            if not _declares_atomic(line) or line.startswith("extern"):
+            if not _declares_atomic(line) or line.startswith(("extern", "HIDDEN extern")):
                 continue
             head = _bare(line).split("=")[0].split("_Atomic")[-1]
             for name in re.findall(r"\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?\s*(?=[,;{]|$)", head):
@@ -274,15 +274,17 @@ def memory_order(tree: Tree) -> Iterator[Finding]:
     yield from wrong_orders(tree)
 
 
+# What a declaration may have in parentheses that is no list of parameters.
+DECORATION = re.compile(r"_Atomic\(([^()]*)\)|\s__attribute__\(\(.*\)\)")
 # An object, or a pointer to a function: no function, and no thread-local one.
-OBJECT_ELSEWHERE = re.compile(r"^extern (?!\"|__thread\b)([^(]*[;\[]|.*\(\*)")
+OBJECT_ELSEWHERE = re.compile(r"^\s*extern (?!\"|__thread\b)([^(]*[;\[]|[^(]*\(\*\w+\)\()")
 
 
 def hidden(tree: Tree) -> Iterator[Finding]:
     """For an object of another file code asks no table (HIDDEN in base/base.h)."""
     for path in tree.files(".h", under=("src/",)):
         for number, line in tree.lines(path):
-            if OBJECT_ELSEWHERE.match(line):
+            if OBJECT_ELSEWHERE.match(DECORATION.sub(r"\1", line)):
                 yield Finding(path, number, "hidden", "an object of the library without HIDDEN")
 
 
