@@ -2,6 +2,7 @@
 // counts as one line of JSON to standard error when it exits.
 #pragma once
 
+#include "base/base.h"
 #include "base/sharing.h"
 
 #if defined(HAKMEM_COUNT_SHARING)
