@@ -276,7 +276,7 @@ static bool is_time_to_tick(const struct thread_cache *cache) {
            os_ticks() - cache->pace_ticks >= OS_TICKS_PACE;
 }
 
-// Of those in no use some are given back with this one.
+// cache_pop_depot() where too many nodes are in no use: some are given back.
 static MIDDLE_PATH void *pop_depot_and_give(struct thread_cache *cache, uint64_t class_index) {
     const bool was_entered = cache_enter_real(cache);
     void *block = pop_depot(cache, class_index);
@@ -387,26 +387,31 @@ static bool is_worth_parking(const struct thread_cache *cache, const struct maga
     return !may_be_scattered(magazine) || !is_scattered(cache, magazine->node);
 }
 
+// Parks the full node of a class that is not diverted; the block is the first in the empty one.
+static inline void park_and_push(struct thread_cache *cache, uint64_t class_index, void **empty,
+                                 void *block) {
+    empty[1] = block;
+    park_full(cache, cache_class_tops(cache->top), class_index, empty, 1);
+    cache->magazines[class_index].active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+}
+
 // cache_push_depot() where the node may be scattered, or there is no empty one at hand.
 static MIDDLE_PATH bool push_depot_slow(struct thread_cache *cache, uint64_t class_index,
                                         void *block) {
-    struct magazine *magazine = &cache->magazines[class_index];
-    if (!is_worth_parking(cache, magazine)) {
+    if (!is_worth_parking(cache, &cache->magazines[class_index])) {
         return false;
     }
     const bool was_entered = cache_enter_real(cache);
-    const bool has_parked = park_node(cache, class_index);
-    if (likely(has_parked)) {
-        magazine->node[1] = block;
-        set_top(cache, class_index, magazine->node + 2);
-        magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+    void **empty = take_node(cache);
+    if (likely(empty != NULL)) {
+        park_and_push(cache, class_index, empty, block);
     }
     cache_leave_real(cache, was_entered);
-    return has_parked;
+    return empty != NULL;
 }
 
 bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *block) {
-    struct magazine *magazine = &cache->magazines[class_index];
+    const struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->node == NULL || unlikely(cache_is_diverted(cache)) || is_time_to_tick(cache) ||
         !depot_has_room(magazine)) {
         return false;
@@ -416,10 +421,7 @@ bool cache_push_depot(struct thread_cache *cache, uint64_t class_index, void *bl
         return push_depot_slow(cache, class_index, block);
     }
     const bool was_entered = cache_enter_real(cache);
-    void **empty = pop_empty(cache);
-    empty[1] = block;
-    park_full(cache, cache_class_tops(cache->top), class_index, empty, 1);
-    magazine->active = MAGAZINE_ACTIVE | MAGAZINE_TOUCHED;
+    park_and_push(cache, class_index, pop_empty(cache), block);
     cache_leave_real(cache, was_entered);
     return true;
 }
