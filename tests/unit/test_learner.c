@@ -11,6 +11,7 @@
 #include "counted.h"
 #include "fake_os.h"
 #include "heap/slab.h"
+#include "learned.h"
 #include "space/metadata.h"
 #include "space/purge_delay.h"
 #include "space/space_hooks.h"
@@ -22,10 +23,6 @@ static void start(void) {
     learner_start();
     assert_non_null(lifecycle_attach());
     options.watched_operations = 0;
-}
-
-static uint64_t decided(void) {
-    return atomic_load_relaxed(&decision_log.decided);
 }
 
 #define SLOTS 400
@@ -318,20 +315,6 @@ static void test_the_clock_rests(void **state) {
     assert_int_equal(decided(), 2);
     assert_int_equal(thread_cache->magazines[SIZE_CLASS_4096].limit,
                      thread_cache->magazines[SIZE_CLASS_4096].capacity);
-}
-
-// Blocks of the class come and go in bulk: its capacity grows as far as it may by itself.
-static void grow(uint64_t class_index, unsigned count) {
-    static void *blocks[10000];
-    assert_in_range(count, 1, ARRAY_COUNT(blocks));
-    for (unsigned round = 0; round < 20; round++) {
-        for (unsigned i = 0; i < count; i++) {
-            blocks[i] = alloc(size_classes[class_index].block_bytes);
-        }
-        for (unsigned i = 0; i < count; i++) {
-            dealloc(blocks[i]);
-        }
-    }
 }
 
 // A class with a raise on trial that it has made use of.

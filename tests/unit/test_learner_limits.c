@@ -6,6 +6,7 @@
 #include "control/check.h"
 #include "control/learner.h"
 #include "fake_os.h"
+#include "learned.h"
 #include "thread/lifecycle.h"
 
 static knobs_hook *learn;
@@ -25,27 +26,8 @@ static void end_thread(void) {
     assert_non_null(lifecycle_attach());
 }
 
-static uint64_t decided(void) {
-    return atomic_load_relaxed(&decision_log.decided);
-}
-
 static struct magazine *magazine_of(uint64_t class_index) {
     return &thread_cache->magazines[class_index];
-}
-
-// Blocks of the class come and go in bulk: its capacity grows as far as it may by itself.
-static uint32_t grow(uint64_t class_index, unsigned count) {
-    static void *blocks[90000];
-    assert_in_range(count, 1, ARRAY_COUNT(blocks));
-    for (unsigned round = 0; round < 20; round++) {
-        for (unsigned i = 0; i < count; i++) {
-            blocks[i] = alloc(size_classes[class_index].block_bytes);
-        }
-        for (unsigned i = 0; i < count; i++) {
-            dealloc(blocks[i]);
-        }
-    }
-    return magazine_of(class_index)->capacity;
 }
 
 static void look(void) {
