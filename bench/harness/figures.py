@@ -157,11 +157,15 @@ def slope(at: Sequence[float], values: Sequence[float]) -> float:
 
 DRIFT_SEGMENTS = 24
 DRIFT_RESAMPLES = 400
+# Of a soak's segments neighbours are alike (0.6 of one's residual is the next one's): so many are
+# drawn together, or the interval would be half as wide as it is.
+DRIFT_BLOCK = 6
 
 
 def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     """How far a series moves over its length, by the robust slope through the medians of at most
-    DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew."""
+    DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew, in stretches
+    (the circular block bootstrap: Politis and Romano, 1992)."""
     size = max(1, len(values) // DRIFT_SEGMENTS)
     count = len(values) // size
     if count < 3:
@@ -172,7 +176,11 @@ def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     scale = 100 * (at[-1] - at[0]) / middle if middle else 0.0
     trend = slope(times, points)
     residuals = [point - trend * time for point, time in zip(points, times, strict=True)]
-    drawn = np.random.default_rng(seed).choice(residuals, size=(DRIFT_RESAMPLES, count))
+    stretches = np.random.default_rng(seed).integers(
+        count, size=(DRIFT_RESAMPLES, math.ceil(count / DRIFT_BLOCK), 1)
+    )
+    places = (stretches + np.arange(DRIFT_BLOCK)) % count
+    drawn = np.array(residuals)[places.reshape(DRIFT_RESAMPLES, -1)[:, :count]]
     slopes = [
         slope(times, [trend * time + float(rest) for time, rest in zip(times, line, strict=True)])
         for line in drawn

@@ -9,10 +9,12 @@ same minutes: a virtual machine may be twice as fast for a while (docs/decisions
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +38,8 @@ CV_PERCENT_MOST = 2.0
 NOISE_FACTOR = 1.5
 MAPPINGS_PERCENT_MOST, MAPPINGS_MOST = 5.0, 16
 SAMPLES_LEAST = 8
+# Of stretches in which the machine is steady: with fewer of them all of the half counts.
+STEADY_LEAST = 8
 # The floor's turn: so many intervals, but at least so long: on a busy machine lines come late. The
 # first is left out: in it the floor touches its memory.
 FLOOR_INTERVALS, FLOOR_MS_LEAST = 3, 1000
@@ -256,17 +260,50 @@ def _speeds(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
 @dataclass(frozen=True)
 class Noise:
     """How unsteady the machine itself is, in percent of the floor's throughput. A gain is a
-    negative loss, and explains nobody's loss."""
+    negative loss, and explains nobody's loss. `steady`: from when to when, in milliseconds, it was
+    not: between two turns of the floor all of whose intervals are as fast."""
 
     cv_percent: float
     loss_percent: float
+    steady: tuple[tuple[int, int], ...] = ()
 
 
-def noise_of(samples: Sequence[Sample]) -> Noise:
-    """The floor's intervals of the second half."""
-    at, speeds = _speeds(second_half(samples))
+def noise_of(turns: Sequence[Sequence[Sample]]) -> Noise:
+    """The floor's intervals of the second half; its turns in their order."""
+    at, speeds = _speeds(second_half([sample for turn in turns for sample in turn]))
     trend = figures.drift(at, speeds)
-    return Noise(figures.spread(speeds).cv_percent, -trend.percent)
+    steady = tuple(
+        (before[-1].ms, after[0].ms)
+        for before, after in itertools.pairwise(turn for turn in turns if turn)
+        if _cv_percent([*before, *after]) <= CV_PERCENT_MOST
+    )
+    return Noise(figures.spread(speeds).cv_percent, -trend.percent, steady)
+
+
+def _cv_percent(samples: Sequence[Sample]) -> float:
+    return figures.spread([sample.ops_per_second for sample in samples]).cv_percent
+
+
+def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
+    """Where the machine is steady for long enough, the median of these stretches; else of all, as
+    far as the machine's own noise allows."""
+    whole = [sample for sample in half if sample.whole]
+    stretches = [
+        [sample for sample in whole if start < sample.ms < end]
+        for start, end in (floor.steady if floor is not None else ())
+    ]
+    steady = [_cv_percent(each) for each in stretches if len(each) >= SAMPLES_LEAST]
+    cv, limit = _cv_percent(whole), CV_PERCENT_MOST
+    text = f"{cv:.1f} %" + ("" if floor is None else f" (floor {floor.cv_percent:.1f} %)")
+    if len(steady) >= STEADY_LEAST:
+        cv = statistics.median(steady)
+        most = f"{CV_PERCENT_MOST:.0f} %"
+        text = (
+            f"{cv:.1f} % in {len(steady)} stretches with at most {most} of the floor; all: {text}"
+        )
+    elif floor is not None:
+        limit = max(limit, NOISE_FACTOR * floor.cv_percent)
+    return Verdict("throughput CV", PASS if cv <= limit else FAIL, text, cv, limit)
 
 
 def _drift_verdict(name: str, worse: figures.Drift, fail_above: float) -> Verdict:
@@ -290,13 +327,10 @@ def judge(samples: Sequence[Sample], floor: Noise | None) -> list[Verdict]:
     speed = figures.drift(at, speeds)
     slowing = figures.Drift(percent=-speed.percent, low=-speed.high, high=-speed.low)
     explained = NOISE_FACTOR * max(0.0, floor.loss_percent) if floor is not None else 0.0
-    limit = max(CV_PERCENT_MOST, NOISE_FACTOR * floor.cv_percent if floor is not None else 0.0)
-    cv = figures.spread(speeds).cv_percent
-    noise = "" if floor is None else f" (floor {floor.cv_percent:.1f} %)"
     return [
         _drift_verdict("RSS drift", rss, DRIFT_PERCENT_MOST),
         _drift_verdict("throughput loss", slowing, max(DRIFT_PERCENT_MOST, explained)),
-        Verdict("throughput CV", PASS if cv <= limit else FAIL, f"{cv:.1f} %{noise}", cv, limit),
+        _cv_verdict(half, floor),
         _mappings_verdict(half),
     ]
 

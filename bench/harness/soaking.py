@@ -73,7 +73,7 @@ def _main(options: argparse.Namespace, command: str) -> int:
     }
     kept.manifest({"state": "running", **manifest})
 
-    turns: list[soak.Sample] = []
+    turns: list[list[soak.Sample]] = []
     progress = Progress(allocator.name, seconds)
 
     def keep(which: Allocator, sample: soak.Sample) -> None:
@@ -95,7 +95,7 @@ def _main(options: argparse.Namespace, command: str) -> int:
         counted = soak.beside_at(ms, turn)
         for sample in counted:
             keep(floor, sample)
-        turns.extend(counted)
+        turns.append(counted)
 
     stretch = soak.stretch_intervals(seconds, options.interval_ms)
     found = soak.run(allocator, seconds=seconds, interval_ms=options.interval_ms, folder=folder,
@@ -114,7 +114,10 @@ def _main(options: argparse.Namespace, command: str) -> int:
         text_columns=3,
     )
     kept.text("table.md", f"    {command}\n\n{text}")
-    kept.text("soak.svg", plots.soak(allocator.name, found.samples, turns))
+    kept.text(
+        "soak.svg",
+        plots.soak(allocator.name, found.samples, [sample for turn in turns for sample in turn]),
+    )
     print(json.dumps(facts, indent=2) if options.json else text)
     say(f"samples and plot: {display(kept.folder)}")
     if changed:

@@ -120,6 +120,22 @@ def test_drift_of_a_rising_series_is_its_rise() -> None:
     assert found == figures.drift(at, values)
 
 
+def test_drift_of_a_series_whose_neighbours_are_alike_is_no_more_certain_than_it_is() -> None:
+    """A level series with an autocorrelation of 0.6: drawn one by one its residuals would say of
+    nearly half of such series that they drift."""
+    at = [float(t) for t in range(24)]
+    held = 0
+    for seed in range(60):
+        source = random.Random(seed)
+        values, state = [], 0.0
+        for _ in at:
+            state = 0.6 * state + source.gauss(0, 1)
+            values.append(100 + state)
+        found = figures.drift(at, values)
+        held += found.low <= 0 <= found.high
+    assert held >= 44
+
+
 def test_drift_of_too_few_points_is_an_error() -> None:
     with pytest.raises(ValueError, match="three points"):
         figures.drift([0.0, 1.0], [1.0, 1.0])

@@ -120,6 +120,17 @@ def test_a_part_of_the_suite_passes_no_line_about_all_of_it(tmp_path: Path) -> N
     assert states(["gcc", "git"], ["glibc"]) == ["NOT MEASURED"] * 3
     assert states(["gcc"], ["glibc", "mimalloc2"]) == ["NOT MEASURED"] * 2 + ["PASS"]
     assert states(["gcc", "tiny_lifo"], ["glibc"]) == ["NOT MEASURED"] + ["PASS"] * 2
+    # A newer folder of one row on fewer peers makes that row easier.
+    newer = folder_of(tmp_path / "newer", {"git": {"hakmem": 1.0, "glibc": 2.0}})
+    both = folder_of(
+        tmp_path / "both",
+        {name: {"hakmem": 1.0, "glibc": 2.0, "mimalloc2": 1.5} for name in ("gcc", "git")},
+    )
+    loaded = results.load(both)
+    assert states(["gcc", "git"], ["glibc", "mimalloc2"]) == ["PASS"] * 3
+    loaded = results.load(both, newer=[newer])
+    assert states(["gcc", "git"], ["glibc", "mimalloc2"]) == ["NOT MEASURED"] * 2 + ["PASS"]
+    loaded = results.load(folder)
     lines = [line | {"most": 0.4} for line in lines]
     assert states(["gcc", "git"], ["glibc"]) == ["FAIL"] * 3
     whole = scorecard.whole_suite()

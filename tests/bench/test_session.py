@@ -83,6 +83,29 @@ def test_every_run_finds_the_memory_that_its_row_needs(
     assert made.manifest("complete")["memory_brought"] is True
 
 
+def test_a_run_that_took_more_than_it_found_is_run_again(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brought: list[int]
+) -> None:
+    """Who takes more than others would pay the host of the machine for it, in the first block of
+    each session."""
+    runs = iter([500 << 20, 510 << 20, 520 << 20])
+
+    def run(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"peak_rss_bytes": next(runs), "checksum": None}
+
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(measure, "run", run)
+    made = Session(plan(tmp_path, workloads=["tiny_lifo"]))
+    (case,) = made.cases
+    row = made.attempt(case, peers.known()["glibc"], 0)
+    assert row is not None and row["peak_rss_bytes"] == 510 << 20
+    assert brought == [64 << 20, 564 << 20]
+    # As much as can be brought: it does not help to run again.
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 256 << 20)
+    assert made.attempt(case, peers.known()["glibc"], 1) is not None
+    assert brought[2:] == [64 << 20]
+
+
 def test_a_session_goes_on_without_what_the_system_refuses_to_bring(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

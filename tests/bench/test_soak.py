@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import subprocess
@@ -90,6 +91,33 @@ def test_nobody_is_held_to_less_noise_than_the_machine_has() -> None:
     assert states(run, soak.Noise(5.0, 0.0))["throughput CV"] == soak.PASS
 
 
+def turns_of(speed: Callable[[float], float]) -> list[list[soak.Sample]]:
+    """Of the floor: two intervals each in every 20 of 400 seconds."""
+    found = samples(speed=speed, noise=0.001)
+    return [found[start : start + 2] for start in range(0, len(found), 20)]
+
+
+def test_states_of_the_machine_are_nobodys_noise() -> None:
+    """A machine that is as fast as usual in one of two stretches of 100 seconds, and half in the
+    other: the floor tells when it changes."""
+
+    def states_of(share: float) -> float:
+        return 1e6 * (0.5 + 0.5 * (int(share * 400) // 100 % 2))
+
+    floor = soak.noise_of(turns_of(states_of))
+    assert floor.cv_percent > 20 and 15 <= len(floor.steady) <= 17
+    found = {each.name: each for each in soak.judge(samples(speed=states_of, noise=0.01), floor)}
+    assert found["throughput CV"].state == soak.PASS
+    assert found["throughput CV"].value < 1.5 and "all: " in found["throughput CV"].text
+    # An unsteadiness of its own remains.
+    own = samples(speed=states_of, noise=0.04)
+    assert states(own, floor)["throughput CV"] == soak.FAIL
+    # Of a machine that is never steady for long there is nothing else to tell.
+    restless = soak.noise_of(turns_of(lambda share: 1e6 * (1 + int(share * 20) % 2)))
+    assert not restless.steady
+    assert states(own, restless)["throughput CV"] == soak.PASS
+
+
 def test_a_loss_that_the_machine_may_explain_is_inconclusive() -> None:
     run = samples(speed=lambda share: 1e6 * (1 - 0.06 * share))
     assert states(run, soak.Noise(1.0, 0.5))["throughput loss"] == soak.FAIL
@@ -99,11 +127,11 @@ def test_a_loss_that_the_machine_may_explain_is_inconclusive() -> None:
 
 
 def test_noise_is_that_of_the_floors_second_half() -> None:
-    found = soak.noise_of(samples(speed=lambda share: 1e6 * (1 - 0.2 * share), noise=0.01))
+    found = soak.noise_of([samples(speed=lambda share: 1e6 * (1 - 0.2 * share), noise=0.01)])
     assert found.loss_percent == pytest.approx(11.8, abs=1)
     assert 3 < found.cv_percent < 6
-    assert abs(soak.noise_of(samples(noise=0.001)).loss_percent) < 0.2
-    found = soak.noise_of(samples(speed=lambda share: 1e6 * (1 + 0.2 * share)))
+    assert abs(soak.noise_of([samples(noise=0.001)]).loss_percent) < 0.2
+    found = soak.noise_of([samples(speed=lambda share: 1e6 * (1 + 0.2 * share))])
     assert found.loss_percent < -5
 
 
@@ -150,7 +178,8 @@ def test_a_turn_of_the_floor_counts_without_its_start() -> None:
 
 
 def test_a_drift_that_noise_may_hide_is_inconclusive() -> None:
-    verdicts = soak.judge(samples(noise=0.2), soak.Noise(20.0, 0.0))
+    wandering = samples(speed=lambda share: 1e6 * (1 + 0.2 * math.sin(30 * share)))
+    verdicts = soak.judge(wandering, soak.Noise(20.0, 0.0))
     assert {each.name: each.state for each in verdicts}["throughput loss"] == soak.INCONCLUSIVE
     assert soak.overall(verdicts) == soak.INCONCLUSIVE
 

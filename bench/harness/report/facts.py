@@ -296,9 +296,9 @@ def sessions(results: Results, beside: Sequence[Path] = ()) -> Table | None:
         )
     return Table(
         "Sessions",
-        "What a later session measured of a row replaces all of the row, so that its figures come "
-        "from one session; a mean over rows is of several. Starts, calls and soaks are measured by "
-        "commands of their own, named in place of rows.",
+        "What a session named later measured of a row replaces all of the row, so that its figures "
+        "come from one session; a mean over rows is of several. Starts, calls and soaks are "
+        "measured by commands of their own, named in place of rows.",
         ["results", "rows", "scale", "repetitions", "load at the start",
          "load while it ran: median, highest", "commit", f"build of {results.subject}",
          "other builds than the first session's"],

@@ -366,6 +366,11 @@ def _with_build(results: Results, found: Outcome) -> Outcome:
     return replace(found, measured=f"{found.measured} (library {short_id(own)}, not the matrix's)")
 
 
+def _took_part(results: Results, case: str, allocator: str) -> bool:
+    """Or was refused, or failed, and so said what it does there."""
+    return bool(results.of(case, allocator)) or (case, allocator) in results.lost
+
+
 def _of_the_suite(evidence: Evidence, target: Target, found: Outcome) -> Outcome:
     """A line about all rows is not passed by a part of them, nor one about the best peer without
     some of the peers."""
@@ -376,6 +381,13 @@ def _of_the_suite(evidence: Evidence, target: Target, found: Outcome) -> Outcome
     lacking = [name for name in wanted if name not in measured] if of_all_rows else []
     if target.get("against") not in suite.peers:
         lacking += [peer for peer in suite.peers if peer not in results.peers]
+        lacking += [
+            f"{peer} on {case}"
+            for case in wanted
+            if case in measured
+            for peer in suite.peers
+            if peer in results.peers and not _took_part(results, case, peer)
+        ]
     if not lacking:
         return found
     state = NOT_MEASURED if found.state == PASS else found.state
