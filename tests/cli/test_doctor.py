@@ -502,6 +502,14 @@ def test_profile_that_changed_since_the_start(build_program: Compile, tmp_path: 
     assert (status, texts(facts, "variable", False)) == (0, [])
 
 
+def test_name_that_is_no_utf_8() -> None:
+    """The loader repeats it byte for byte."""
+    environment = clean_environment(LD_PRELOAD=os.fsdecode(b"/opt/caf\xe9/none.so"))
+    done = call([*HAKMEM, "doctor", "ls"], environment=environment)
+    assert "Traceback" not in done.stderr
+    assert b"none.so" in done.stdout
+
+
 def test_environment_that_no_shell_makes(build_program: Compile) -> None:
     """Of several variables of one name the library takes the first; what has no '=' is none."""
     words = ["HAKMEM_RETAIN_SLABS=bad", "HAKMEM_ODD", "LD_PRELOAD=/nowhere/libhakmem.so"]

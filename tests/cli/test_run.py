@@ -7,15 +7,17 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hakmem import elf
+from hakmem import elf, folders
 from tests.cli.support import (
     HAKMEM,
     PROGRAMS,
@@ -386,3 +388,14 @@ def test_timer_of_the_caller_ends_the_program() -> None:
     outcome = call([sys.executable, "-c", start, *command])
     # The former when it comes before the program has started.
     assert outcome.status in (-signal.SIGALRM, 128 + signal.SIGALRM)
+
+
+@pytest.mark.parametrize(("less", "in_memory"), [(0, True), (1, False)])
+def test_reports_are_in_memory_where_there_is_room(
+    less: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    free = folders.IN_MEMORY_BYTES_MIN - less
+    monkeypatch.setattr(folders, "IN_MEMORY", tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with folders.report_folder("hakmem-test-") as folder:
+        assert (folder.parent == tmp_path) is in_memory

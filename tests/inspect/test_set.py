@@ -215,6 +215,24 @@ def test_where_it_tells_is_settled_at_its_start() -> None:
         process.communicate(timeout=HANG_SECONDS)
 
 
+def test_json_of_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
+    with (tmp_path / os.fsdecode(b"caf\xe9")).open("wb") as file:
+        process = subprocess.Popen(
+            ["/usr/bin/python3", "-c", "print('ready', flush=True); input()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env=preloaded(),
+        )
+    try:
+        await_line(process, "ready")
+        done = hakmem_set(process.pid, "leaks=1", "--json")
+        assert json.loads(done.stdout)["output"].endswith("caf\ufffd")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_standard_error_that_is_closed_takes_nothing() -> None:
     closed = ENDING.replace("import os, sys", "import os, sys\nos.close(2)")
     with running(["/usr/bin/python3", "-c", closed]) as process:

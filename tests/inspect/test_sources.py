@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from hakmem.inspect import jsonform, snapshotfile
-from hakmem.inspect.errors import DamagedError
+from hakmem.inspect.errors import DamagedError, NoHakmemError
 from hakmem.inspect.model import Origin, Snapshot
 from hakmem.inspect.process import ProcessSource
 from hakmem.inspect.reading import Session
+from hakmem.inspect.root import find
 from hakmem.inspect.targets import find_processes, take
 from hakmem.report.growth import is_same_process
 from tests.cli.support import clean_environment, library
@@ -252,16 +253,31 @@ def test_only_zeros_of_a_snapshot_are_bounded(
             snapshotfile._regions(name, file, [piece, zeros])
 
 
+class Counting(ProcessSource):
+    taken = 0
+
+    def read(self, address: int, count: int) -> bytes:
+        self.taken += count
+        return super().read(address, count)
+
+
+def test_of_a_process_without_hakmem_files_alone_are_searched() -> None:
+    """Not what it holds, which may be swapped out."""
+    words = ["/usr/bin/python3", "-c", "h = bytes(range(256)) * (1 << 19); print('ready'); input()"]
+    with running([*words], clean_environment(PYTHONUNBUFFERED="1")) as process:
+        await_line(process, "ready")
+        source = Counting(process.pid)
+        try:
+            with pytest.raises(NoHakmemError):
+                find(source)
+            assert source.taken < 16 << 20
+        finally:
+            source.close()
+
+
 def test_the_heap_itself_is_not_read(tmp_path: Path) -> None:
     """What a process holds may be many GiB, and what it never touched stays untouched."""
     program = compile_program("many.c", tmp_path / "many")
-
-    class Counting(ProcessSource):
-        taken = 0
-
-        def read(self, address: int, count: int) -> bytes:
-            self.taken += count
-            return super().read(address, count)
 
     with running([program, "1000000", "128", "1"]) as process:
         await_line(process, "ready")

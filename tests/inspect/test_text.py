@@ -34,6 +34,16 @@ def test_one_heap_says_what_is_of_it_alone() -> None:
     assert "alone" not in render(snapshot, PLAIN)
 
 
+def test_totals_alone_tell_of_no_pages() -> None:
+    """JSON without tables: zeros would be wrong."""
+    made = make_snapshot()
+    totals = replace(made, superslabs=made.superslabs[:0], gauges={**made.gauges, "slab_bytes": 1})
+    said = render(totals, PLAIN)
+    assert "not known page by page" in said
+    assert "superslabs of 4 MiB" not in said
+    assert "superslabs of 4 MiB" in render(made, PLAIN)
+
+
 def test_research_shows_the_classes_that_were_used() -> None:
     """Of the first class nothing was counted, of each other its own number of calls."""
     made = make_snapshot()

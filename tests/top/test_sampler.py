@@ -77,6 +77,21 @@ def test_process_that_cannot_be_read_is_tried_again(error: Exception) -> None:
     assert (view.state, view.problem) == ("live", None)
 
 
+def test_process_that_runs_another_program_by_now_is_left() -> None:
+    """It lives, but is not found any more: not so one that a look failed at."""
+    clock = Clock()
+    sessions = {10: MadeUpSession(10), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions, given=False, clock=clock)
+    sampler._alive = lambda pid: True
+    assert [view.pid for view in sampler.look()] == [10, 11]
+    sessions[10].looks_max = sessions[11].looks_max = 0
+    clock.now_s = 100.0
+    assert [view.problem is None for view in sampler.look()] == [False, False]
+    del sessions[10]
+    clock.now_s = 200.0
+    assert [view.pid for view in sampler.look()] == [11]
+
+
 def test_only_the_selected_process_is_looked_at_each_time() -> None:
     clock = Clock()
     sessions = {10: MadeUpSession(10), 11: MadeUpSession(11)}

@@ -7,12 +7,14 @@ import os
 import re
 import select
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from hakmem.top.sampler import HISTORY_LOOKS_MAX
+from tests.cli.support import HAKMEM, clean_environment
 from tests.patience import HANG_SECONDS
 from tests.top.terminal import Terminal
 
@@ -36,6 +38,25 @@ def command(folder: Path, looks_max: str = FOREVER) -> list[str | Path]:
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return [int(child) for child in text.split()]
+
+
+def test_standard_error_is_the_terminal_too() -> None:
+    """The screen is drawn there: into a file it would leave this one blank."""
+    ours, theirs = os.openpty()
+    try:
+        done = subprocess.run(
+            [*HAKMEM, "top"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=HANG_SECONDS,
+            env=clean_environment(TERM="xterm"),
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (done.returncode, "top needs a terminal" in done.stderr) == (2, True)
 
 
 def test_keys(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from hakmem.options import read_options
 from hakmem.project import find_project
+from hakmem.tune import session
 from hakmem.tune.execution import Run
 from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import Profile, parse, render
@@ -172,3 +175,27 @@ def test_what_is_made_ready_is_what_a_profile_may_hold(table: tuple[int, ...]) -
     limits = read_format(find_project())
     found = parse(text, read_options(find_project().options_table), limits)
     assert found.prewarm[-1] == (32768, 127)
+
+
+def test_progress_says_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured decides on how many runs there are beyond the least."""
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen_of_runs = Screen()
+    monkeypatch.setattr(sys, "stderr", screen_of_runs)
+    session.Progress(0).step()
+    progress = session.Progress(2)
+    for _ in range(3):
+        progress.step()
+    session.say("done")
+    session.say("well")
+    lines = re.sub(" +", " ", screen_of_runs.getvalue()).split("\n")
+    assert lines == [
+        "\r1 runs of at least 2\r2 runs of at least 2\r3 runs ",
+        "hakmem tune: done",
+        "hakmem tune: well",
+        "",
+    ]

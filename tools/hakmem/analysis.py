@@ -200,13 +200,11 @@ def _reported(reports: Iterable[Report]) -> set[Program]:
     return {program for report in reports for program in (_of_report(report), (report.pid, ""))}
 
 
-def _is_of(image: Image, report: Report) -> bool:
-    return _of_image(image) == _of_report(report)
-
-
-def _peak_rss(report: Report, images: Iterable[Image]) -> int:
-    seen = [image.peak_rss_bytes for image in images if _is_of(image, report)]
-    return max([report.peak_rss_bytes, *seen])
+def _by_program(images: Iterable[Image]) -> dict[Program, list[Image]]:
+    found: dict[Program, list[Image]] = {}
+    for image in images:
+        found.setdefault(_of_image(image), []).append(image)
+    return found
 
 
 def _with_kernels_peak(
@@ -242,43 +240,46 @@ def _are_of_one_program(one: Report, other: Report) -> bool:
 
 def programs(processes: Sequence[ProcessFacts]) -> tuple[ProcessFacts, ...]:
     """Each program once: what was preloaded into it speaks for it."""
-    reports = [process.report for process in processes]
+    of_program: dict[Program, list[Report]] = {}
+    for process in processes:
+        of_program.setdefault((process.report.pid, process.report.exe), []).append(process.report)
     return tuple(
         process
         for process in processes
         if process.report.library != process.report.exe
-        or not any(_are_of_one_program(process.report, other) for other in reports)
+        or not any(
+            _are_of_one_program(process.report, other)
+            for other in of_program[process.report.pid, process.report.exe]
+        )
     )
 
 
 def _ending(
     report: Report,
-    later: Sequence[Report],
-    images: Sequence[Image],
+    later: Iterable[Report],
+    own_images: Iterable[Image],
     is_alive: Callable[[int], bool],
 ) -> Ending:
+    """`later`: of the same process."""
     if report.exited:
         return Ending.EXIT
-    if any(
-        other.pid == report.pid and not other.forked and not _are_of_one_program(report, other)
-        for other in later
-    ):
+    if any(not other.forked and not _are_of_one_program(report, other) for other in later):
         return Ending.EXEC
     # Its own number may be another process's here, in another namespace.
-    numbers = [image.pid for image in images if _is_of(image, report)] or [report.pid]
+    numbers = [image.pid for image in own_images] or [report.pid]
     return Ending.RUNNING if any(map(is_alive, numbers)) else Ending.NO_EXIT
 
 
 def _facts(
     report: Report,
-    later: Sequence[Report],
-    images: Sequence[Image],
+    later: Iterable[Report],
+    own_images: Sequence[Image],
     is_alive: Callable[[int], bool],
 ) -> ProcessFacts:
     verdict, reason = judge_report(report)
     if verdict is Verdict.INACTIVE and carries_hakmem(report.exe):
         reason = CARRIES
-    ending = _ending(report, later, images, is_alive)
+    ending = _ending(report, later, own_images, is_alive)
     phases = [line.phase for line in report.proof]
     imports = [line for line in report.proof if line.route != "defines"]
     own = own_allocators(report.proof, report.library)
@@ -295,7 +296,9 @@ def _facts(
         own_allocators=own,
         bundled=find_bundled({module: Path(module) for module in sorted(modules)}, own),
         books_moved=books_moved(report),
-        peak_rss_bytes=_peak_rss(report, images),
+        peak_rss_bytes=max(
+            [report.peak_rss_bytes, *(image.peak_rss_bytes for image in own_images)]
+        ),
         # 0: the kernel's word could not be read at the exit.
         peak_is_exact=ending is Ending.EXIT and report.peak_rss_bytes != 0,
     )
@@ -362,21 +365,31 @@ def find_unwritten(
     reported = _reported(reports)
     root_reported = any(report.pid == root.pid and not report.forked for report in reports)
     missing = {(program.pid, program.exe) for program in absent}
+    last = {
+        image.inner_pid: image
+        for image in images
+        if image.exe and _of_image(image) not in reported and (image.pid, image.exe) not in missing
+    }
+    if not root_reported:
+        last.setdefault(root.pid, root)
     rows = []
     for pid in unwritten:
-        seen = [
-            image
-            for image in images
-            if image.inner_pid == pid
-            and image.exe
-            and _of_image(image) not in reported
-            and (image.pid, image.exe) not in missing
-        ]
-        if not seen and pid == root.pid and not root_reported:
-            seen = [root]
-        image = seen[-1] if seen else Image(pid, pid, None, "", None)
+        image = last.get(pid) or Image(pid, pid, None, "", None)
         rows.append(Absent(image.pid, image.exe, UNWRITTEN))
     return tuple(rows)
+
+
+def _all_facts(
+    reports: Sequence[Report], images: Iterable[Image], is_alive: Callable[[int], bool]
+) -> tuple[ProcessFacts, ...]:
+    seen = _by_program(images)
+    later: dict[int, list[Report]] = {}
+    found = []
+    for report in reversed(reports):
+        same = later.setdefault(report.pid, [])
+        found.append(_facts(report, same, seen.get(_of_report(report), ()), is_alive))
+        same.append(report)
+    return tuple(reversed(found))
 
 
 def summarise(
@@ -394,11 +407,8 @@ def summarise(
     """`program` is the file that was started as process `ended.pid`; `explain` says why a program
     did not load hakmem, if that can be told; `unwritten` could not write their reports; one
     that reports `elsewhere` was given hakmem, but not the place of this run's reports."""
-    processes = tuple(
-        _facts(report, reports[index + 1 :], images, is_alive)
-        for index, report in enumerate(reports)
-    )
-    processes = _with_kernels_peak(processes, images, ended)
+    processes = _with_kernels_peak(_all_facts(reports, images, is_alive), images, ended)
+    unwritten = dict.fromkeys(unwritten)  # in this order, and looked up in often
     absent = list(find_absent(reports, images, explain, unwritten, elsewhere))
     root = Image(ended.pid, ended.pid, None, program, None)
     mute = find_mute(reports, images, unwritten, elsewhere)

@@ -12,6 +12,8 @@ from pathlib import Path
 from hakmem.errors import HakmemError
 
 IN_MEMORY = Path("/dev/shm")
+# A process, and each fork, takes 80 KiB of it until the end: containers have 64 MiB in all.
+IN_MEMORY_BYTES_MIN = 1 << 30
 
 
 @contextmanager
@@ -27,13 +29,20 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _has_room(folder: Path) -> bool:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return False
+    return free >= IN_MEMORY_BYTES_MIN and os.access(folder, os.W_OK | os.X_OK)
+
+
 @contextmanager
 def report_folder(prefix: str) -> Iterator[Path]:
     """For the report files of processes, in memory where there is room.
 
     A program started by root may change its user and must still be able to write, so the folder
     is then open to all for writing; nobody else can list it, and names are never reused."""
-    in_memory = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
-    with temporary_folder(prefix, in_memory) as folder:
+    with temporary_folder(prefix, IN_MEMORY if _has_room(IN_MEMORY) else None) as folder:
         folder.chmod(0o1733 if os.geteuid() == 0 else 0o700)
         yield folder

@@ -432,8 +432,9 @@ def environment_style(stream: TextIO) -> Style:
     return Style(stream, os.environ)
 
 
-def json_text(facts: Json) -> str:
-    """In ASCII, for any terminal. Of a name that is no UTF-8 the odd bytes are replaced: as numbers
-    of their own, which Python has for them, other readers refuse all of it."""
-    text = LONE_SURROGATE.sub("\ufffd", json.dumps(facts, indent=2, ensure_ascii=False))
+def json_text(facts: Json, indent: int | None = 2) -> str:
+    """In ASCII, for any terminal; without `indent` one line. Of a name that is no UTF-8 the odd
+    bytes are replaced: as numbers of their own, which Python has for them, other readers refuse
+    all of it."""
+    text = LONE_SURROGATE.sub("\ufffd", json.dumps(facts, indent=indent, ensure_ascii=False))
     return NO_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n"

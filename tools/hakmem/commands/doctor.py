@@ -69,7 +69,12 @@ def _tools() -> list[Finding]:
 def _cmake_version() -> Finding | None:
     try:
         answer = subprocess.run(
-            ["cmake", "--version"], capture_output=True, text=True, check=True, timeout=30
+            ["cmake", "--version"],
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            check=True,
+            timeout=30,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None

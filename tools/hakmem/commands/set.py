@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
+from hakmem import render
 from hakmem.environment import enter
 from hakmem.errors import EXIT_USAGE, UsageError
 from hakmem.options import BOOL_WORDS, OptionTable, read_options
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
             "purged": purged,
             "output": output,
         }
-        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.write(render.json_text(facts, indent=None))
         return 0
     for name, number in changed.items():
         sys.stdout.write(f"process {options.pid}: {name} {number}\n")

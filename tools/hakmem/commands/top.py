@@ -110,7 +110,9 @@ def _status(views: Sequence[View]) -> int:
 def run(options: argparse.Namespace) -> int:
     if options.json and not options.once:
         raise UsageError("--json needs --once")
-    has_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    # The screen is drawn on standard error.
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    has_terminal = all(stream is not None and stream.isatty() for stream in streams)
     if not options.once and (not has_terminal or os.environ.get("TERM") == "dumb"):
         raise UsageError("top needs a terminal; --once prints one frame without one")
     enter(find_project())
@@ -123,11 +125,13 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.once:
             return _once(sampler, options)
+        from hakmem.top import drawing
         from hakmem.top.app import TopApp, run_screen
 
         # Where processors are scarce, those that are watched come first.
         os.nice(NICENESS)
-        app = TopApp(sampler, options.interval, options.output)
+        charset = drawing.charset_for(sys.stderr.encoding)
+        app = TopApp(sampler, options.interval, options.output, charset)
         run_screen(app)
         return app.return_code or 0
     finally:

@@ -88,6 +88,7 @@ def options_in_effect(preloaded: Mapping[str, str]) -> list[Finding]:
             env={**preloaded, "HAKMEM_VERBOSE": "1"},
             capture_output=True,
             text=True,
+            errors="backslashreplace",  # the loader repeats names as they are
             timeout=TIMEOUT_S,
             check=False,
         ).stderr

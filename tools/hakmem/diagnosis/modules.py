@@ -111,6 +111,8 @@ class Memory:
             text = Path(f"/proc/{self._pid}/maps").read_bytes()
         except OSError as error:
             raise _unreadable("list of mappings", error) from None
+        if not text:
+            raise BindingError("it has no mappings: it has ended, or is the kernel's")
         starts: dict[bytes, int] = {}
         # A name may hold whatever else ends a line; of a line feed the kernel writes the number.
         for line in text.removesuffix(b"\n").split(b"\n"):

@@ -271,13 +271,15 @@ def describe(source: MemorySource) -> str:
 def _candidates(
     source: MemorySource, files_only: bool, found: Sequence[Root]
 ) -> Iterator[tuple[Area, int]]:
-    """What has no file, such as all of the heap, is not searched once there is one in `found`."""
+    """What has no file, such as all of the heap, is not searched once there is one in `found`, nor
+    of a process that lives: it would bring back what was swapped out, and a gigabyte of it. The
+    root is of a file there; a core may not tell which areas have one."""
     if source.root_address is not None:
         yield area_at(source.areas(), source.root_address), source.root_address
         return
     searched = 0
     for area in _in_order(source):
-        if (files_only or found) and not area.is_file:
+        if (files_only or found or source.changes) and not area.is_file:
             break
         size = min(area.end - area.start, SEARCH_BYTES_MAX - searched)
         searched += size

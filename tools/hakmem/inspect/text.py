@@ -297,6 +297,11 @@ def _sites(snapshot: Snapshot, everything: bool) -> Iterator[str]:
 
 def _purge(snapshot: Snapshot) -> Iterator[str]:
     superslabs = snapshot.superslabs
+    runs_bytes = sum(snapshot.gauges.get(name, 0) for name in ("slab_bytes", "large_bytes"))
+    dirty_bytes = snapshot.gauges.get("dirty_bytes", 0)
+    if not len(superslabs) and runs_bytes + dirty_bytes:
+        yield f"  {size(dirty_bytes)} freed and still backed by memory; not known page by page"
+        return
 
     def page_bytes(name: str) -> int:
         return int(np.bitwise_count(superslabs[name]).sum(dtype=np.int64)) * PAGE_BYTES

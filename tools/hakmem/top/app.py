@@ -112,7 +112,13 @@ class TopApp(App[None]):
         Binding("v", "next_page", "view"),
     ]
 
-    def __init__(self, sampler: Sampler, interval_s: float, folder: Path) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        interval_s: float,
+        folder: Path,
+        charset: drawing.Charset = drawing.UNICODE,
+    ) -> None:
         super().__init__()
         self._sampler = sampler
         self._interval_s = interval_s
@@ -127,7 +133,7 @@ class TopApp(App[None]):
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._looks = 0
         self._due_s = 0.0
-        self._charset = drawing.UNICODE
+        self._charset = charset
 
     def compose(self) -> ComposeResult:
         yield Static("hakmem top", id="title", markup=False)

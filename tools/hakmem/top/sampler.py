@@ -120,7 +120,9 @@ class Sampler:
         now = self._clock()
         if self._find is not None and now >= self._find_due_s:
             self._forget(now)
-            for pid in self._chosen(self._find()):
+            found = self._find()
+            self._leave_others(found)
+            for pid in self._chosen(found):
                 self._watched.setdefault(pid, _Watched(pid))
             took_s = self._clock() - now
             self._find_due_s = now + max(OTHERS_INTERVAL_S, took_s / FIND_SHARE)
@@ -134,6 +136,16 @@ class Sampler:
                 if watched.ended and watched.snapshot is None:
                     del self._watched[watched.pid]
         return tuple(watched.view() for watched in self._watched.values())
+
+    def _leave_others(self, found: Sequence[int]) -> None:
+        """A process that lives, but runs another program by now (exec), which has no hakmem."""
+        gone = [
+            pid
+            for pid, watched in self._watched.items()
+            if watched.problem is not None and not watched.ended
+        ]
+        for pid in set(gone).difference(found):
+            del self._watched[pid]
 
     def _chosen(self, found: Sequence[int]) -> Sequence[int]:
         """Lets go of those that are not among the largest any more."""

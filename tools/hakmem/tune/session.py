@@ -46,25 +46,31 @@ class Outcome:
     is_better: bool = False
 
 
-def say(text: str) -> None:
-    """A line for people: standard output is for the profile."""
-    sys.stderr.write(f"hakmem tune: {text}\n")
-    sys.stderr.flush()
-
-
 class Progress:
-    """One line that is written over, where somebody looks."""
+    """One line that is written over, where somebody looks, until something is said. `least`: how
+    many runs there will be; what is measured decides on more. 0: nothing is told."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
+    is_open = False
+
+    def __init__(self, least: int) -> None:
+        self.least = least
         self.done = 0
 
     def step(self) -> None:
         self.done += 1
-        if sys.stderr.isatty():
-            end = "\n" if self.done >= self.total else ""
-            sys.stderr.write(f"\r{self.done}/{self.total} runs{end}")
+        if self.least and sys.stderr.isatty():
+            of = f" of at least {self.least}" if self.done <= self.least else " " * 20
+            sys.stderr.write(f"\r{self.done} runs{of}")
             sys.stderr.flush()
+            Progress.is_open = True
+
+
+def say(text: str) -> None:
+    """A line for people: standard output is for the profile."""
+    begin = "\n" if Progress.is_open else ""
+    Progress.is_open = False
+    sys.stderr.write(f"{begin}hakmem tune: {text}\n")
+    sys.stderr.flush()
 
 
 def _announce(seconds: float, runs: tuple[int, int], tried: Sequence[Change], plan: Plan) -> None:
@@ -91,7 +97,7 @@ def tune(command: Command, plan: Plan) -> Outcome:
         runs = 2 * trial.SCREEN_PAIRS * len(tried)
         most = runs + 2 * trial.SCREEN_PAIRS_MORE * len(tried)
         _announce(seconds, (runs, most), tried, plan)
-        progress = Progress(runs + 2 * plan.pairs)
+        progress = Progress(runs)
         outcome.screened = trial.screen(once, tried, plan.goal, plan.metric, identity, plan.version)
         for each in outcome.screened:
             say(report.screened_text(each, plan.metric))
