@@ -125,7 +125,7 @@ static void *alloc_big(struct thread_cache *cache, size_t bytes, size_t alignmen
     }
     void *block = alloc_big_once(bytes, alignment, zero);
     if (unlikely(block == NULL)) {
-        maintenance_reclaim();
+        maintenance_reclaim_for(bytes);
         block = alloc_big_once(bytes, alignment, zero);
     }
     if (likely(cache != NULL)) {

@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "api/libc_version.h"
 #include "base/atomic.h"
 #include "base/base.h"
-#include "config/slice.h"
 #include "thread/fork.h"
 
 #if defined(__GLIBC__)
@@ -32,16 +32,7 @@ __typeof__(__register_atfork) *hakmem_atfork_next(void) {
 // Whether the C library's fork gives the lock of its list of handlers up around each of them: glibc does from 2.36 on. Before, who
 // registers one waits for a fork, which never waits for him.
 static bool fork_lets_registrations_in(void) {
-    const char *(*const tell)(void) =
-        (const char *(*)(void))dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
-    if (tell == NULL) {
-        return false;
-    }
-    struct slice rest = slice_of(tell());
-    uint64_t major = 0;
-    uint64_t minor = 0;
-    return slice_decimal(slice_next(&rest, '.'), &major) &&
-           slice_decimal(slice_next(&rest, '.'), &minor) && (major > 2 || minor >= 36);
+    return glibc_is_at_least(36);
 }
 
 EXPORTED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),

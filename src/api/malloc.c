@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/alloc.h"
+#include "api/libc_version.h"
 #include "base/bits.h"
 #include "os/os.h"
 
@@ -58,9 +59,26 @@ EXPORTED_FAST void *memalign(size_t alignment, size_t bytes) {
     return likely(block != NULL) ? block : memalign_slow(alignment, bytes);
 }
 
+// As the C library that the process has: glibc refuses what is no power of two since 2.38, as C17 wants it; 0 too, which musl takes.
+static bool is_refused(size_t alignment) {
+#if defined(__GLIBC__)
+    return !is_power_of_two(alignment) && glibc_is_at_least(38);
+#else
+    return alignment != 0 && !is_power_of_two(alignment);
+#endif
+}
+
+MIDDLE_PATH static void *aligned_alloc_slow(size_t alignment, size_t bytes) {
+    if (unlikely(is_refused(alignment))) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return memalign_slow(alignment, bytes);
+}
+
 EXPORTED_FAST void *aligned_alloc(size_t alignment, size_t bytes) {
     void *block = alloc_aligned_hit(alignment, bytes);
-    return likely(block != NULL) ? block : memalign_slow(alignment, bytes);
+    return likely(block != NULL) ? block : aligned_alloc_slow(alignment, bytes);
 }
 
 MIDDLE_PATH static int posix_memalign_slow(void **result, size_t alignment, size_t bytes) {

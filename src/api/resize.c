@@ -183,6 +183,13 @@ static bool has_room(const struct place *place, size_t bytes) {
            bytes <= place->run->page_count * PAGE_BYTES;
 }
 
+// Of what a block had outgrown; see fork_registrar.
+static inline void free_outgrown(void *block) {
+    if (likely(!fork_is_registering())) {
+        dealloc(block);
+    }
+}
+
 // There is no memory for a copy. What was given back for it in vain may be enough to lengthen a huge block, which wants less.
 SLOW_PATH static void *resize_refused(void *block, size_t usable_bytes, size_t bytes) {
     const struct place place = place_find((uintptr_t)block);
@@ -203,7 +210,7 @@ SLOW_PATH static void *resize_refused(void *block, size_t usable_bytes, size_t b
     void *moved = alloc_slow(bytes);
     if (moved != NULL) {
         __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
-        dealloc(block);
+        free_outgrown(block);
     }
     return moved;
 }
@@ -216,9 +223,7 @@ static void *resize_by_copying(void *block, size_t usable_bytes, size_t bytes) {
         return resize_refused(block, usable_bytes, bytes);
     }
     __builtin_memcpy(moved, block, bytes < usable_bytes ? bytes : usable_bytes);
-    if (likely(!fork_is_registering())) {
-        dealloc(block);
-    }
+    free_outgrown(block);
     return moved;
 }
 

@@ -299,14 +299,7 @@ static void shrink(struct huge *huge, size_t usable_bytes) {
 #define ASKED_FIRST_BYTES (4 * GIB)
 
 static bool may_have(size_t more_bytes) {
-    if (likely(more_bytes < ASKED_FIRST_BYTES)) {
-        return true;
-    }
-    void *asked = os_map(more_bytes, os_page_bytes());
-    if (asked != NULL) {
-        os_unmap(asked, more_bytes);
-    }
-    return asked != NULL;
+    return likely(more_bytes < ASKED_FIRST_BYTES) || os_would_map(more_bytes);
 }
 
 // *first: a huge page to touch, of what is new: block_pages_first().

@@ -66,6 +66,12 @@ bool os_protect(void *start, size_t bytes, bool writable);
 
 bool os_unmap(void *start, size_t bytes);
 
+// Whether the system has so much address space for the process at this moment, a multiple of the machine's page.
+static inline bool os_would_map(size_t bytes) {
+    void *asked = os_map(bytes, os_page_bytes());
+    return asked != NULL && os_unmap(asked, bytes);
+}
+
 // Gives the memory of a range back; the range stays mapped and reads as zero. On false the contents
 // are unknown.
 bool os_purge(void *start, size_t bytes);
@@ -201,10 +207,13 @@ static inline uintptr_t os_thread_pointer(void) {
     return pointer;
 }
 #elif defined(__aarch64__)
+// The counter runs at some tens of MHz, or, from Armv8.6 on, at 1 GHz.
 static inline uint64_t os_ticks(void) {
     uint64_t ticks;
+    uint64_t frequency_hz;
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks << 6;  // the counter runs at some tens of MHz
+    __asm__("mrs %0, cntfrq_el0" : "=r"(frequency_hz));
+    return ticks << (frequency_hz >= UINT64_C(500000000) ? 1 : 6);
 }
 
 static inline uintptr_t os_thread_pointer(void) {

@@ -211,6 +211,13 @@ void arena_totals(struct arena_totals *totals) {
     lock_release(&arena_state.lock);
 }
 
+uint64_t arena_mapped_bytes(void) {
+    lock_acquire(&arena_state.lock);
+    const uint64_t count = arena_state.superslab_count;
+    lock_release(&arena_state.lock);
+    return count * SUPERSLAB_BYTES;
+}
+
 void arena_visit_large(void (*visit)(struct run *run, void *context), void *context) {
     lock_acquire(&arena_state.lock);
     arena_prepare_lists();

@@ -43,6 +43,8 @@ struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;
 };
 void arena_totals(struct arena_totals *totals);
+// mapped_bytes alone, without a look at each superslab.
+uint64_t arena_mapped_bytes(void);
 
 // Calls visit(run, context) for every run in use of kind RUN_LARGE. Takes the arena's lock.
 void arena_visit_large(void (*visit)(struct run *run, void *context), void *context);

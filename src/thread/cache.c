@@ -345,7 +345,7 @@ static unsigned count_apart(void *const *samples) {
     return count;
 }
 
-// Whether any does. Written out: it is asked of each node that is parked.
+// Whether any does. Written out: it is asked of each node that is parked behind SCATTERED_NODES others.
 _Static_assert(SAMPLES == 4, "is_any_apart() asks all of them");
 FAST_PATH bool is_any_apart(void *const *samples) {
     return (sample_differs(samples, 0) | sample_differs(samples, 1) | sample_differs(samples, 2) |

@@ -161,6 +161,40 @@ size_t maintenance_reclaim(void) {
     return inside + purged + unmapped;
 }
 
+// What giving back may return at most, and what the block has that is to grow: all that is mapped.
+static uint64_t mapped_bytes(void) {
+    huge_await_unmapping();
+    struct huge_totals huge;
+    huge_totals(&huge);
+    return arena_mapped_bytes() + huge.live_bytes + huge.kept_bytes;
+}
+
+// Whether the system maps a page, and leaves it to be filled when it is touched: after mlockall(MCL_FUTURE) a longer mapping would be
+// filled as a whole.
+static bool system_maps_a_page(void) {
+    void *page = os_map(os_page_bytes(), os_page_bytes());
+    if (page == NULL) {
+        return false;
+    }
+    const bool is_filled = os_resident_bytes(page, os_page_bytes()) != 0;
+    os_unmap(page, os_page_bytes());
+    return !is_filled;
+}
+
+// A length read from bad input must not cost the process its free memory, nor threads the time for that. That the system refuses a
+// single page as well tells of another bound than bytes: of mappings, which giving back makes fewer.
+static bool is_hopeless(size_t bytes) {
+    const uint64_t mapped = mapped_bytes();
+    return bytes > mapped && system_maps_a_page() &&
+           !os_would_map(align_up(bytes - mapped, os_page_bytes()));
+}
+
+void maintenance_reclaim_for(size_t bytes) {
+    if (!is_hopeless(bytes)) {
+        maintenance_reclaim();
+    }
+}
+
 // The process, one of whose threads follows a wish; 0: none does. In the child of a fork, which may have lost that thread, it is
 // another's number. Acquire and release by that thread: the next one finds purge_done as it left it.
 static _Atomic(uint32_t) follower;

@@ -370,6 +370,68 @@ static void test_reclaim_gives_everything_back(void **state) {
     end_idle(&idle);
 }
 
+// What the machine would not have even if it were all given back, as a length read from bad input, leaves all as it is.
+static void test_a_hopeless_request_gives_nothing_back(void **state) {
+    (void)state;
+    start();
+    void *small[100];
+    for (unsigned i = 0; i < ARRAY_COUNT(small); i++) {
+        small[i] = hakmem_alloc(200);
+    }
+    void *large = hakmem_alloc(MIB);
+    void *huge = hakmem_alloc(10 * MIB);
+    hakmem_dealloc(huge);
+    hakmem_dealloc(large);
+    for (unsigned i = 1; i < ARRAY_COUNT(small); i++) {
+        hakmem_dealloc(small[i]);
+    }
+    struct stats before;
+    stats_collect(&before);
+    assert_true(before.gauge[GAUGE_dirty_bytes] >= MIB);
+    assert_true(before.gauge[GAUGE_huge_cached_bytes] >= 10 * MIB);
+    assert_true(before.gauge[GAUGE_cached_bytes] > 0);
+    const uint64_t purged_bytes = fake_os_purged_bytes();
+    assert_null(hakmem_alloc(100 * GIB));
+    assert_null(hakmem_resize(small[0], 100 * GIB));
+    struct stats after;
+    stats_collect(&after);
+    assert_int_equal(after.gauge[GAUGE_huge_cached_bytes], before.gauge[GAUGE_huge_cached_bytes]);
+    assert_int_equal(after.gauge[GAUGE_dirty_bytes], before.gauge[GAUGE_dirty_bytes]);
+    assert_int_equal(after.gauge[GAUGE_cached_bytes], before.gauge[GAUGE_cached_bytes]);
+    assert_int_equal(fake_os_purged_bytes(), purged_bytes);
+    hakmem_dealloc(small[0]);
+}
+
+// What is kept lies as no such block may, and is in its way.
+static void test_a_request_that_giving_back_serves(void **state) {
+    (void)state;
+    start();
+    hakmem_dealloc(hakmem_alloc(10 * MIB));
+    assert_true(gauge(GAUGE_huge_cached_bytes) >= 10 * MIB);
+    const size_t mapped_bytes = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE) +
+                                fake_os_bytes(FAKE_INACCESSIBLE);
+    fake_os_limit_bytes(mapped_bytes + 2 * MIB);
+    void *block = hakmem_alloc_aligned(16 * MIB, 11 * MIB);
+    assert_non_null(block);
+    assert_int_equal(gauge(GAUGE_huge_cached_bytes), 0);
+    hakmem_dealloc(block);
+}
+
+// What it has is not asked for anew, as a copy would.
+static void test_a_block_that_giving_back_lets_grow(void **state) {
+    (void)state;
+    start();
+    void *block = hakmem_alloc(40 * MIB);
+    hakmem_dealloc(hakmem_alloc(10 * MIB));
+    const size_t mapped_bytes = fake_os_bytes(FAKE_WRITABLE) + fake_os_bytes(FAKE_READABLE) +
+                                fake_os_bytes(FAKE_INACCESSIBLE);
+    fake_os_limit_bytes(mapped_bytes + 2 * MIB);
+    fake_os_block_behind(block);
+    void *grown = hakmem_resize(block, 51 * MIB);
+    assert_non_null(grown);
+    hakmem_dealloc(grown);
+}
+
 static void *reclaim(void *unused) {
     (void)unused;
     maintenance_reclaim();
@@ -427,6 +489,9 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_the_learner_pays_for_a_short_delay_once),
         cmocka_unit_test(test_without_the_learner_sparse_slabs_stay_as_the_option_says),
         cmocka_unit_test(test_reclaim_gives_everything_back),
+        cmocka_unit_test(test_a_hopeless_request_gives_nothing_back),
+        cmocka_unit_test(test_a_request_that_giving_back_serves),
+        cmocka_unit_test(test_a_block_that_giving_back_lets_grow),
         cmocka_unit_test(test_reclaim_does_not_wait_for_a_heap),
         cmocka_unit_test(test_reclaim_ends_the_quarantine),
     };
