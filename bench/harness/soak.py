@@ -297,10 +297,10 @@ def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
     text = f"{cv:.1f} %" + ("" if floor is None else f" (floor {floor.cv_percent:.1f} %)")
     if len(steady) >= STEADY_LEAST:
         cv = statistics.median(steady)
-        most = f"{CV_PERCENT_MOST:.0f} %"
-        text = (
-            f"{cv:.1f} % in {len(steady)} stretches with at most {most} of the floor; all: {text}"
+        where = (
+            f"the {len(steady)} stretches in which the floor's is at most {CV_PERCENT_MOST:.0f} %"
         )
+        text = f"{cv:.1f} % in {where}; of all {text}"
     elif floor is not None:
         limit = max(limit, NOISE_FACTOR * floor.cv_percent)
     return Verdict("throughput CV", PASS if cv <= limit else FAIL, text, cv, limit)

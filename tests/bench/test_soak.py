@@ -108,7 +108,7 @@ def test_states_of_the_machine_are_nobodys_noise() -> None:
     assert floor.cv_percent > 20 and 15 <= len(floor.steady) <= 17
     found = {each.name: each for each in soak.judge(samples(speed=states_of, noise=0.01), floor)}
     assert found["throughput CV"].state == soak.PASS
-    assert found["throughput CV"].value < 1.5 and "all: " in found["throughput CV"].text
+    assert found["throughput CV"].value < 1.5 and "; of all " in found["throughput CV"].text
     # An unsteadiness of its own remains.
     own = samples(speed=states_of, noise=0.04)
     assert states(own, floor)["throughput CV"] == soak.FAIL
