@@ -143,8 +143,8 @@ class Session:
         }
         self.checksums: dict[str, dict[str, str]] = {}
         self.peaks: dict[Pair, int] = {}
-        # Of each case, from its short run before the first block.
-        self.warm_up_peaks: dict[str, int] = {}
+        # By case, of runs that are no rows: of the warm-up, and of those that are run once more.
+        self.peaks_not_kept: dict[str, int] = {}
         # Of every run so far.
         self.memory_brought = True
         self.started = time.monotonic()
@@ -218,8 +218,8 @@ class Session:
         try:
             row = self.run_with(needed, case, allocator)
             peak_bytes = int(row["peak_rss_bytes"])
-            known = self.warm_up_peaks.get(case.name, 0)
-            self.warm_up_peaks[case.name] = max(known, peak_bytes)
+            known = self.peaks_not_kept.get(case.name, 0)
+            self.peaks_not_kept[case.name] = max(known, peak_bytes)
             # It took more than was brought, and paid for that: once more, with as much.
             if peak_bytes > needed and self.bytes_to_bring(case) > needed:
                 row = self.run_with(self.bytes_to_bring(case), case, allocator)
@@ -231,7 +231,7 @@ class Session:
     def bytes_to_bring(self, case: Case) -> int:
         """For the most that any run of the case is known to take."""
         peaks = (bytes_ for (name, _), bytes_ in self.peaks.items() if name == case.name)
-        return host_memory.bytes_for(max(self.warm_up_peaks.get(case.name, 0), *peaks, 0))
+        return host_memory.bytes_for(max(self.peaks_not_kept.get(case.name, 0), *peaks, 0))
 
     def run_with(self, needed: int, case: Case, allocator: Allocator) -> Row:
         """One run that finds so much memory; errors as measure.run()."""
@@ -277,8 +277,8 @@ class Session:
                 self.progress.begin(case.name)
                 with contextlib.suppress(RefusedError, MeasureError):
                     row = measure.run(case, allocator, self.folder, cpu=self.cpu, scale=scale)
-                    known = self.warm_up_peaks.get(case.name, 0)
-                    self.warm_up_peaks[case.name] = max(known, int(row["peak_rss_bytes"]))
+                    known = self.peaks_not_kept.get(case.name, 0)
+                    self.peaks_not_kept[case.name] = max(known, int(row["peak_rss_bytes"]))
                 self.progress.end(case.name)
 
     def bar(self, what: str, cases: list[Case]) -> Progress:

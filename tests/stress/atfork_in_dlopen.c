@@ -2,7 +2,7 @@
 // has to tell is the program's.
 #include <dlfcn.h>
 
-#include "behaviour.h"
+#include "fork_and_wait.h"
 
 int main(int argc, char **argv) {
     require(argc == 2);
@@ -15,13 +15,7 @@ int main(int argc, char **argv) {
     require(dlerror() != NULL);
     int (*handled)(void) = (int (*)(void))(uintptr_t)dlsym(plugin, "atfork_plugin_handled");
     require(handled != NULL && handled() == 0);
-    const pid_t child = fork();
-    require(child >= 0);
-    if (child == 0) {
-        _exit(0);
-    }
-    int status = -1;
-    require(waitpid(child, &status, 0) == child && status == 0);
+    fork_and_wait();
     require(handled() == 1);
     behaviour_require_sound_heap();
     return 0;

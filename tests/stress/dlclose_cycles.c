@@ -1,20 +1,10 @@
 // dlopen and dlclose, over and over, of a library that allocates; also from threads that end while
 // it is loaded. Blocks it handed out outlive it, its handlers of fork do not.
-#include "behaviour.h"
+#include "fork_and_wait.h"
 
 enum { CYCLE_COUNT = 400 };
 
 static const char *plugin_path;
-
-static void fork_and_wait(void) {
-    const pid_t child = fork();
-    require(child >= 0);
-    if (child == 0) {
-        _exit(0);
-    }
-    int status = -1;
-    require(waitpid(child, &status, 0) == child && status == 0);
-}
 
 static void *cycle(void *argument) {
     size_t bytes = (size_t)(uintptr_t)argument;
