@@ -1,5 +1,5 @@
-# Tests. Every directory below registers itself, without a time limit: ctest's own of 25 minutes ends
-# what hangs, on a slow machine too. Its labels: quick unit preload stress apps sanitizer.
+# Tests. Every directory below registers itself, without a time limit: what hangs is ended by the Makefile's
+# (ctest has none of its own). Its labels: quick unit preload stress apps sanitizer.
 
 # Python tests run in the environment that scripts/setup makes.
 set(HAKMEM_PYTHON ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
