@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 RESAMPLES = 2000
 # Percentiles of the resampled figures: the ends of a 95 % interval.
@@ -162,10 +163,19 @@ DRIFT_RESAMPLES = 400
 DRIFT_BLOCK = 6
 
 
+def _places_drawn(count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Which of `count` points each resample has: stretches of DRIFT_BLOCK neighbours from anywhere,
+    the first behind the last (the circular block bootstrap: Politis and Romano, 1992)."""
+    starts = np.random.default_rng(seed).integers(
+        count, size=(DRIFT_RESAMPLES, math.ceil(count / DRIFT_BLOCK), 1)
+    )
+    places = (starts + np.arange(DRIFT_BLOCK)) % count
+    return places.reshape(DRIFT_RESAMPLES, -1)[:, :count]
+
+
 def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     """How far a series moves over its length, by the robust slope through the medians of at most
-    DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew, in stretches
-    (the circular block bootstrap: Politis and Romano, 1992)."""
+    DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew, in stretches."""
     size = max(1, len(values) // DRIFT_SEGMENTS)
     count = len(values) // size
     if count < 3:
@@ -176,14 +186,53 @@ def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     scale = 100 * (at[-1] - at[0]) / middle if middle else 0.0
     trend = slope(times, points)
     residuals = [point - trend * time for point, time in zip(points, times, strict=True)]
-    stretches = np.random.default_rng(seed).integers(
-        count, size=(DRIFT_RESAMPLES, math.ceil(count / DRIFT_BLOCK), 1)
-    )
-    places = (stretches + np.arange(DRIFT_BLOCK)) % count
-    drawn = np.array(residuals)[places.reshape(DRIFT_RESAMPLES, -1)[:, :count]]
     slopes = [
         slope(times, [trend * time + float(rest) for time, rest in zip(times, line, strict=True)])
-        for line in drawn
+        for line in np.array(residuals)[_places_drawn(count, seed)]
     ]
     low, high = (float(end) * scale for end in np.percentile(slopes, INTERVAL))
     return Drift(percent=trend * scale, low=low, high=high)
+
+
+def drift_in_equal_states(
+    at: Sequence[float],
+    values: Sequence[float],
+    states: Sequence[float],
+    within: float,
+    seed: int = 1,
+) -> Drift | None:
+    """As drift(), of points of which only those can be compared whose states differ by the part
+    `within` at most: the median of the slopes, in logarithms, between all such pairs that lie at
+    least a quarter of the series apart. The interval comes from drawing the points anew, in
+    stretches. None when less than half of the points have a partner.
+    """
+    times, levels, logs = np.array(at), np.log(np.array(values)), np.log(np.array(states))
+    length = float(times[-1] - times[0])
+    one, other = np.triu_indices(len(times), 1)
+    gaps = times[other] - times[one]
+    is_pair = (np.abs(logs[other] - logs[one]) <= math.log1p(within)) & (4 * gaps >= length)
+    one, other, gaps = one[is_pair], other[is_pair], gaps[is_pair]
+    if 2 * len(np.union1d(one, other)) < len(times):
+        return None
+    slopes = (levels[other] - levels[one]) / gaps
+    order = np.argsort(slopes)
+    slopes, one, other = slopes[order], one[order], other[order]
+
+    def middle(counts: npt.NDArray[np.int64]) -> float | None:
+        """Percent; None where no pair was drawn."""
+        weights = np.cumsum(counts[one] * counts[other])
+        if weights[-1] == 0:
+            return None
+        place = int(np.searchsorted(weights, weights[-1] / 2))
+        return 100 * math.expm1(float(slopes[place]) * length)
+
+    whole = middle(np.ones(len(times), dtype=np.int64))
+    drawn = [
+        middle(np.bincount(places, minlength=len(times)))
+        for places in _places_drawn(len(times), seed)
+    ]
+    assert whole is not None
+    low, high = (
+        float(end) for end in np.percentile([each for each in drawn if each is not None], INTERVAL)
+    )
+    return Drift(percent=whole, low=low, high=high)

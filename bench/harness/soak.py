@@ -258,14 +258,23 @@ def _speeds(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """From when to when, in milliseconds, between two turns of the floor all of whose intervals are
+    as fast, the machine was steady; and the floor's operations a second there."""
+
+    start_ms: int
+    end_ms: int
+    floor_per_second: float
+
+
+@dataclass(frozen=True)
 class Noise:
     """How unsteady the machine itself is, in percent of the floor's throughput. A gain is a
-    negative loss, and explains nobody's loss. `steady`: from when to when, in milliseconds, it was
-    not: between two turns of the floor all of whose intervals are as fast."""
+    negative loss, and explains nobody's loss. `steady`: when it was not."""
 
     cv_percent: float
     loss_percent: float
-    steady: tuple[tuple[int, int], ...] = ()
+    steady: tuple[Stretch, ...] = ()
 
 
 def noise_of(turns: Sequence[Sequence[Sample]]) -> Noise:
@@ -273,7 +282,7 @@ def noise_of(turns: Sequence[Sequence[Sample]]) -> Noise:
     at, speeds = _speeds(second_half([sample for turn in turns for sample in turn]))
     trend = figures.drift(at, speeds)
     steady = tuple(
-        (before[-1].ms, after[0].ms)
+        Stretch(before[-1].ms, after[0].ms, _median_speed([*before, *after]))
         for before, after in itertools.pairwise(turn for turn in turns if turn)
         if _cv_percent([*before, *after]) <= CV_PERCENT_MOST
     )
@@ -284,18 +293,32 @@ def _cv_percent(samples: Sequence[Sample]) -> float:
     return figures.spread([sample.ops_per_second for sample in samples]).cv_percent
 
 
+def _median_speed(samples: Sequence[Sample]) -> float:
+    return statistics.median(sample.ops_per_second for sample in samples)
+
+
+def _steady(half: Sequence[Sample], floor: Noise | None) -> list[tuple[Stretch, list[Sample]]]:
+    """The workload's intervals in each stretch that has enough; none when the machine is not steady
+    for long enough."""
+    found = []
+    for stretch in floor.steady if floor is not None else ():
+        inside = [
+            sample
+            for sample in half
+            if sample.whole and stretch.start_ms < sample.ms < stretch.end_ms
+        ]
+        if len(inside) >= SAMPLES_LEAST:
+            found.append((stretch, inside))
+    return found if len(found) >= STEADY_LEAST else []
+
+
 def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
     """Where the machine is steady for long enough, the median of these stretches; else of all, as
     far as the machine's own noise allows."""
-    whole = [sample for sample in half if sample.whole]
-    stretches = [
-        [sample for sample in whole if start < sample.ms < end]
-        for start, end in (floor.steady if floor is not None else ())
-    ]
-    steady = [_cv_percent(each) for each in stretches if len(each) >= SAMPLES_LEAST]
-    cv, limit = _cv_percent(whole), CV_PERCENT_MOST
+    cv, limit = _cv_percent([sample for sample in half if sample.whole]), CV_PERCENT_MOST
     text = f"{cv:.1f} %" + ("" if floor is None else f" (floor {floor.cv_percent:.1f} %)")
-    if len(steady) >= STEADY_LEAST:
+    steady = [_cv_percent(inside) for _, inside in _steady(half, floor)]
+    if steady:
         cv = statistics.median(steady)
         where = (
             f"the {len(steady)} stretches in which the floor's is at most {CV_PERCENT_MOST:.0f} %"
@@ -306,30 +329,61 @@ def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
     return Verdict("throughput CV", PASS if cv <= limit else FAIL, text, cv, limit)
 
 
-def _drift_verdict(name: str, worse: figures.Drift, fail_above: float) -> Verdict:
+def _drift_verdict(name: str, worse: figures.Drift, fail_above: float, how: str) -> Verdict:
     """Of a drift whose positive direction is the bad one. Only what the whole interval says is
     said for certain; and what the machine's own drift may explain is no failure."""
     if worse.high <= DRIFT_PERCENT_MOST:
         state = PASS
     else:
         state = FAIL if worse.low > fail_above else INCONCLUSIVE
-    text = f"{worse.percent:+.2f} % [{worse.low:+.2f}, {worse.high:+.2f}]"
+    text = f"{worse.percent:+.2f} % [{worse.low:+.2f}, {worse.high:+.2f}]{how}"
     return Verdict(name, state, text, worse.percent, DRIFT_PERCENT_MOST)
+
+
+def _falling(trend: figures.Drift) -> figures.Drift:
+    return figures.Drift(percent=-trend.percent, low=-trend.high, high=-trend.low)
+
+
+def _drift(
+    half: Sequence[Sample], floor: Noise | None, value: Callable[[Sample], float]
+) -> tuple[figures.Drift, figures.Drift | None, str]:
+    """Of the workload, of the floor's throughput beside it, and how it was found: between steady
+    stretches in which the floor was as fast, where the machine is steady for long enough, since
+    memory follows its states as well as throughput does; else along the half, and the floor's is
+    not that of the same stretches."""
+    steady = _steady(half, floor)
+    if steady:
+        at = [statistics.fmean(sample.ms for sample in inside) for _, inside in steady]
+        states = [stretch.floor_per_second for stretch, _ in steady]
+        points = [statistics.median(map(value, inside)) for _, inside in steady]
+        within = CV_PERCENT_MOST / 100
+        trend = figures.drift_in_equal_states(at, points, states, within)
+        if trend is not None:
+            of_floor = figures.drift_in_equal_states(at, states, states, within)
+            how = f" over {len(steady)} steady stretches"
+            return trend, of_floor, how
+    return figures.drift([float(sample.ms) for sample in half], list(map(value, half))), None, ""
+
+
+def _loss_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
+    """Of throughput. A loss of the floor's explains as much."""
+    whole = [sample for sample in half if sample.whole]
+    trend, of_floor, how = _drift(whole, floor, lambda sample: sample.ops_per_second)
+    floor_percent = 0.0 if floor is None else floor.loss_percent
+    if of_floor is not None:
+        floor_percent = -of_floor.percent
+    explained = NOISE_FACTOR * max(0.0, floor_percent)
+    limit = max(DRIFT_PERCENT_MOST, explained)
+    return _drift_verdict("throughput loss", _falling(trend), limit, how)
 
 
 def judge(samples: Sequence[Sample], floor: Noise | None) -> list[Verdict]:
     """All thresholds."""
     half = second_half(samples)
-    at, speeds = _speeds(half)
-    rss = figures.drift(
-        [float(sample.ms) for sample in half], [float(sample.rss_bytes) for sample in half]
-    )
-    speed = figures.drift(at, speeds)
-    slowing = figures.Drift(percent=-speed.percent, low=-speed.high, high=-speed.low)
-    explained = NOISE_FACTOR * max(0.0, floor.loss_percent) if floor is not None else 0.0
+    rss, _, how = _drift(half, floor, lambda sample: float(sample.rss_bytes))
     return [
-        _drift_verdict("RSS drift", rss, DRIFT_PERCENT_MOST),
-        _drift_verdict("throughput loss", slowing, max(DRIFT_PERCENT_MOST, explained)),
+        _drift_verdict("RSS drift", rss, DRIFT_PERCENT_MOST, how),
+        _loss_verdict(half, floor),
         _cv_verdict(half, floor),
         _mappings_verdict(half),
     ]

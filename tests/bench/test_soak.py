@@ -91,9 +91,9 @@ def test_nobody_is_held_to_less_noise_than_the_machine_has() -> None:
     assert states(run, soak.Noise(5.0, 0.0))["throughput CV"] == soak.PASS
 
 
-def turns_of(speed: Callable[[float], float]) -> list[list[soak.Sample]]:
-    """Of the floor: two intervals each in every 20 of 400 seconds."""
-    found = samples(speed=speed, noise=0.001)
+def turns_of(speed: Callable[[float], float], count: int = 400) -> list[list[soak.Sample]]:
+    """Of the floor: two intervals each in every 20 of so many seconds."""
+    found = samples(speed=speed, noise=0.001, count=count)
     return [found[start : start + 2] for start in range(0, len(found), 20)]
 
 
@@ -116,6 +116,60 @@ def test_states_of_the_machine_are_nobodys_noise() -> None:
     restless = soak.noise_of(turns_of(lambda share: 1e6 * (1 + int(share * 20) % 2)))
     assert not restless.steady
     assert states(own, restless)["throughput CV"] == soak.PASS
+
+
+@pytest.mark.parametrize(
+    ("lost", "floor_lost", "rss", "throughput"),
+    [
+        (0.0, 0.0, soak.PASS, soak.PASS),
+        (0.06, 0.0, soak.FAIL, soak.FAIL),
+        # The floor loses as much, bit by bit: nobody's fault, but memory is.
+        (0.06, 0.06, soak.FAIL, soak.INCONCLUSIVE),
+        (-0.06, 0.0, soak.PASS, soak.PASS),
+    ],
+)
+def test_a_drift_is_found_between_states_of_the_machine(
+    lost: float, floor_lost: float, rss: str, throughput: str
+) -> None:
+    """Seven states of 200 seconds in the half, two of them twice as fast in the workload and a
+    third faster in the floor, with a twentieth more memory: along the half the states hide what
+    there is."""
+
+    def is_fast(share: float) -> bool:
+        return int(share * 2800) // 200 % 3 == 1
+
+    def own(share: float) -> float:
+        return (2e6 if is_fast(share) else 1e6) * (1 - lost * share)
+
+    def of_floor(share: float) -> float:
+        return (4e6 if is_fast(share) else 3e6) * (1 - floor_lost * share)
+
+    def memory(share: float) -> float:
+        return 50 * MIB * (1.05 if is_fast(share) else 1.0) * (1 + lost * share)
+
+    run = samples(rss=memory, speed=own, noise=0.01, count=2800)
+    noise = soak.noise_of(turns_of(of_floor, count=2800))
+    found = {each.name: each for each in soak.judge(run, noise)}
+    assert found["RSS drift"].state == rss, found["RSS drift"].text
+    assert found["throughput loss"].state == throughput, found["throughput loss"].text
+    alone = {each.name: each for each in soak.judge(run, None)}
+    for name in ("RSS drift", "throughput loss"):
+        assert " steady stretches" in found[name].text
+        assert "stretches" not in alone[name].text
+    assert alone["throughput loss"].state == soak.INCONCLUSIVE
+
+
+def test_stretches_without_equals_say_nothing() -> None:
+    """A floor that is faster from stretch to stretch: the trend is that of the half."""
+
+    def rising(share: float) -> float:
+        return 1e6 * 4**share
+
+    run = samples(speed=rising, count=800)
+    noise = soak.noise_of(turns_of(lambda share: 1e6 * 1.5 ** int(share * 10), count=800))
+    assert len(noise.steady) >= soak.STEADY_LEAST
+    found = {each.name: each for each in soak.judge(run, noise)}["throughput loss"]
+    assert "stretches" not in found.text
 
 
 def test_a_loss_that_the_machine_may_explain_is_inconclusive() -> None:
