@@ -3,11 +3,12 @@ nothing is wrong with what does."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from hakmem import elf
+from hakmem import elf, preload
 from tests.cli.support import HAKMEM, Compile, Summarise, call, clean_environment, library
 from tests.cli.test_doctor import doctor, examine, napping, texts
 
@@ -64,3 +65,13 @@ def test_damaged_tables_define_nothing(build_program: Compile, tmp_path: Path) -
         assert elf.read_definitions(damaged, ["je_malloc"]) == frozenset()
     assert elf.read_definitions(tmp_path / "nothing", ["je_malloc"]) == frozenset()
     assert elf.read_definitions(tmp_path, ["je_malloc"]) == frozenset()
+
+
+def test_what_a_report_names_may_be_a_pipe(tmp_path: Path) -> None:
+    """Whoever can write a report would have the command wait for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for file in (pipe, Path("/dev/zero"), tmp_path):
+        assert elf.read_definitions(file, ["je_malloc"]) == frozenset()
+        assert elf.read_build_id(file) is None
+        assert not preload.carries_hakmem(file)

@@ -398,4 +398,22 @@ def test_reports_are_in_memory_where_there_is_room(
     monkeypatch.setattr(folders, "IN_MEMORY", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     with folders.report_folder("hakmem-test-") as folder:
-        assert (folder.parent == tmp_path) is in_memory
+        assert (tmp_path in folder.parents) is in_memory
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_nobody_else_finds_the_folder_of_reports(
+    user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of root's programs others may write into it, who know its name."""
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    with folders.report_folder("hakmem-test-") as folder:
+        outer = folder if folder.name.startswith("hakmem-test-") else folder.parent
+        assert outer.stat().st_mode & 0o7777 == (0o711 if user == 0 else 0o700)
+        if user == 0:
+            assert folder.stat().st_mode & 0o7777 == 0o1733
+            assert re.fullmatch("[0-9a-f]{32}", folder.name)
+        else:
+            assert folder == outer
+        (folder / "1.1").touch()
+    assert not outer.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hakmem.commands import set as set_command
 from hakmem.inspect.control import Control
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.process import ProcessSource
@@ -139,6 +141,29 @@ def test_what_cannot_be_set(busy: subprocess.Popen[bytes], tmp_path: Path) -> No
     require_refusal(hakmem_set(busy.pid, "retain_slabs=99999999"), "0..1024")
     require_refusal(hakmem_set(busy.pid, "dream=1"), "no option dream")
     require_refusal(hakmem_set(os.getpid(), "research=on"), "does not use hakmem")
+
+
+def test_all_is_set_or_nothing(
+    busy: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A hakmem of another version knows the first option and not the second."""
+    place_of = Control.place_of
+
+    def of_another_version(control: Control, name: str) -> tuple[int, int]:
+        if name == "retain_slabs":
+            raise InspectError("uses a hakmem that has no option retain_slabs")
+        return place_of(control, name)
+
+    monkeypatch.setattr(Control, "place_of", of_another_version)
+    parser = argparse.ArgumentParser()
+    set_command.add(parser.add_subparsers())
+    options = parser.parse_args(["set", str(busy.pid), "refill_blocks=9", "retain_slabs=3"])
+    with pytest.raises(InspectError, match="no option retain_slabs"):
+        options.run(options)
+    values = {option.name: option.value for option in take(str(busy.pid)).options}
+    assert values["refill_blocks"] != 9
 
 
 def test_only_the_same_user(busy: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,18 @@ def test_another_allocators_process_is_refused(tmp_path: Path) -> None:
             other.kill()
 
 
+def test_a_series_of_what_cannot_be_read_leaves_the_older_one(tmp_path: Path) -> None:
+    file = made_up(tmp_path / "series.jsonl", 3)
+    before = file.read_bytes()
+    with subprocess.Popen(["sleep", "60"], env=clean_environment()) as other:
+        try:
+            outcome = call([*HAKMEM, "record", str(other.pid), "--for", "1s", "-o", file])
+        finally:
+            other.kill()
+    assert outcome.status == 2, outcome.stderr
+    assert file.read_bytes() == before
+
+
 # ---- Reading
 
 
@@ -219,6 +231,19 @@ def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
     with file.open("a") as out:
         out.write("\n")
     with pytest.raises(series.SeriesError, match="is not JSON"):
+        series.read(file)
+
+
+def test_a_series_behind_a_series_is_one_if_it_is_of_that_process(tmp_path: Path) -> None:
+    """`hakmem record 4242 --for 1h >> FILE`, again and again."""
+    file = made_up(tmp_path / "series.jsonl", 3)
+    for pid in (4242, 4243):
+        with file.open("a") as out:
+            out.write(json.dumps(series.header(pid, 1), separators=(",", ":")) + "\n")
+            out.writelines(made_up(tmp_path / "more.jsonl", 2).read_text().splitlines(True)[1:])
+        if pid == 4242:
+            assert series.read(file).count == 5
+    with pytest.raises(series.SeriesError, match="of process 4243 follows that of process 4242"):
         series.read(file)
 
 
@@ -270,6 +295,17 @@ def test_layers_add_up_to_what_is_resident(tmp_path: Path) -> None:
     told = series.read(made_up(tmp_path / "series.jsonl", 2))
     for point in told.points:
         assert sum(timeline.layer_bytes(point)) == point.rss_bytes
+
+
+def test_a_series_of_another_process_is_no_timeline_of_this_one(
+    grower: Grower, tmp_path: Path
+) -> None:
+    file = made_up(tmp_path / "series.jsonl", 3)
+    page_file = tmp_path / "heap.html"
+    outcome = call([*HAKMEM, "report", grower.pid, "--series", file, "-o", page_file])
+    assert outcome.status == 2
+    assert f"is not of {grower.pid}, but of process {series.read(file).last.pid}" in outcome.stderr
+    assert not page_file.exists()
 
 
 def test_report_of_a_real_series(grower: Grower, browser: Browser, tmp_path: Path) -> None:

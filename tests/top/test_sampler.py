@@ -128,12 +128,23 @@ def test_found_process_is_forgotten_a_while_after_its_end() -> None:
     for sampler in (found, given):
         sampler.look()
         sampler.look()
-    clock.now_s = ENDED_KEPT_S
-    assert [view.pid for view in found.look()] == [10, 11]
-    clock.now_s = ENDED_KEPT_S + 2
     sessions.pop(10)
+    clock.now_s = ENDED_KEPT_S
+    assert sorted(view.pid for view in found.look()) == [10, 11]
+    clock.now_s = ENDED_KEPT_S + 2
     assert [view.pid for view in found.look()] == [11]
     assert [view.pid for view in given.look()] == [10, 11]
+
+
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    clock = Clock()
+    sessions = {10: MadeUpSession(10, looks_max=1), 11: MadeUpSession(11)}
+    sampler = made_up_sampler(sessions, given=False, clock=clock)
+    sampler.look()
+    assert [view.state for view in sampler.look()] == ["ended", "live"]
+    sessions[10] = MadeUpSession(10)
+    clock.now_s = 2.0
+    assert [view.state for view in sampler.look()] == ["live", "live"]
 
 
 def test_only_the_selected_process_is_frozen() -> None:

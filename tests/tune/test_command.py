@@ -17,6 +17,7 @@ from hakmem.options import read_options
 from hakmem.project import find_project
 from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import read
+from hakmem.tune.recorder import build_id
 from hakmem.watch import is_alive
 from tests.cli.support import HAKMEM, Outcome, call, clean_environment, library, named_json
 from tests.inspect.support.targets import preloaded
@@ -100,6 +101,21 @@ def test_a_profile_is_checked_on_other_input(demand_program: Path, tmp_path: Pat
     bad = tune("--check", "bad.profile", "--runs", 5, "--json", *other, cwd=tmp_path)
     assert bad.status == EXIT_WORSE, bad.stderr
     assert json.loads(bad.stdout)["measured"]["rss"]["low"] > 1.1
+
+
+def test_the_program_that_a_profile_is_for_is_judged(demand_program: Path, tmp_path: Path) -> None:
+    """A server, and beside it what loads it and is larger by far."""
+    (tmp_path / "server.profile").write_text(
+        f"program_build_id={build_id(str(demand_program))}\n"
+        f"size_class=16\nsize_class={SIZE}\nsize_class=65536\n"
+    )
+    script = f"'{demand_program}' 2000 {SIZE} 0 60 && perl -e 'my $text = \"x\" x 200_000_000'"
+    done = tune("--check", "server.profile", "--goal", "memory", "--runs", 5, "--json",
+                "--", "sh", "-c", script, cwd=tmp_path)  # fmt: skip
+    assert done.status in (0, EXIT_WORSE, EXIT_NOT_BETTER), done.stderr
+    measured = json.loads(done.stdout)["measured"]
+    assert measured["rss"]["high"] < 0.95
+    assert all(run["peak_rss_bytes"] < 100 * MIB for run in measured["default_runs"])
 
 
 def test_a_profile_that_is_refused_is_not_measured(tmp_path: Path) -> None:

@@ -75,3 +75,16 @@ def test_runs_leave_no_descriptor() -> None:
     for _ in range(3):
         run(command, {}, HANG_SECONDS)
     assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_who_loads_a_server_is_not_what_is_tuned() -> None:
+    script = "perl -e 'my $text = \"x\" x 200_000_000'; true"
+    command = prepare(["sh", "-c", script], library())
+    largest = run(command, {}, HANG_SECONDS)
+    assert largest.peak_rss_bytes > 150_000_000
+    shell = next(each.exe for each in largest.reports if "perl" not in Path(each.exe).name)
+    judged = run(command, {}, HANG_SECONDS, exe=shell)
+    assert judged.peak_rss_bytes < 50_000_000
+    assert {each.exe for each in judged.reports} == {shell}
+    with pytest.raises(RunFailedError, match="server, which is tuned, did not run on hakmem"):
+        run(command, {}, HANG_SECONDS, exe="/usr/sbin/server")

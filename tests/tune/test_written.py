@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,14 @@ import pytest
 from hakmem.commands import tune
 from hakmem.options import read_options
 from hakmem.project import find_project
-from hakmem.tune import session
+from hakmem.tune import session, trial
 from hakmem.tune.execution import Command, Run
 from hakmem.tune.format import read_format
 from hakmem.tune.profile_file import Profile, parse, read, render
 from hakmem.tune.proposal import Change, Goal, compose
 from hakmem.tune.recording import Moment, Recording
 from hakmem.tune.report import measured_about
-from hakmem.tune.trial import Comparison, compare
+from hakmem.tune.trial import Comparison, ProgramRunner, compare
 from tests.cli.support import library
 
 CHANGE = Change("leaner", "takes less", {"retain_slabs": "3"})
@@ -29,7 +30,7 @@ MOMENT = Moment(0.5, np.array([0, 0, 100]), {}, 1 << 20)
 RECORDING = Recording(
     program="made-up", exe="/made/up", seconds=1.0, size_classes=(), moments=(MOMENT,), exact=True,
     threads=1, heaps_per_class=1.0, allocations=100, remote_share=0.0, half_life_ns=None,
-    allocations_by_class=(),
+    allocations_by_class=(), version=find_project().version,
 )  # fmt: skip
 
 
@@ -53,8 +54,8 @@ def call(
     words = ["tune", "--library", str(library()), "-o", file, "--json", "--", "true"]
 
     def with_verdict(found: Comparison | None, better: bool) -> int:
-        def made_up(_: Command, plan: session.Plan) -> session.Outcome:
-            profile = compose([CHANGE], build_id="0a", version=plan.version)
+        def made_up(_: Command, _plan: session.Plan) -> session.Outcome:
+            profile = compose([CHANGE], build_id="0a", version=RECORDING.version)
             return session.Outcome(RECORDING, [CHANGE], [], found, profile, better)
 
         monkeypatch.setattr(session, "tune", made_up)
@@ -130,3 +131,26 @@ def test_any_command_leaves_a_profile_that_can_be_used(words: list[str]) -> None
     project = find_project()
     found = parse(text.decode(), read_options(project.options_table), read_format(project))
     assert [each.name for each in found.settings] == ["retain_slabs"]
+
+
+def test_what_was_recorded_is_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is known: not whoever is larger."""
+    judged: list[str] = []
+
+    @contextmanager
+    def runner(*_: object) -> Iterator[ProgramRunner]:
+        def once(profile: Profile, exe: str = "") -> Run:
+            judged.append(exe)
+            return Run(1.0, 1.0, int(1e8 if profile.is_empty else 8e7), 100, ())
+
+        yield once
+
+    monkeypatch.setattr(trial, "runner", runner)
+    monkeypatch.setattr(session, "record_command", lambda *_: (RECORDING, None))
+    monkeypatch.setattr(session, "changes", lambda *_: [CHANGE])
+    outcome = session.tune(
+        Command("/bin/sh", ("sh",), "/none"), session.Plan(Goal.MEMORY, 5, "cpu", 10.0, False)
+    )
+    assert outcome.is_better
+    assert outcome.profile.version == RECORDING.version
+    assert judged[:2] == ["", ""] and set(judged[2:]) == {RECORDING.exe}

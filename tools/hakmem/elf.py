@@ -4,6 +4,9 @@ it defines a name. Nothing else of the format is read here."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -96,11 +99,25 @@ def _read(file: BinaryIO, header: bytes, bits: int, order: str) -> Program:
     return Program(bits, machine, loader, dynamic)
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """A file that somebody else named. OSError of a pipe, which would be waited for, and a
+    device."""
+
+    def at_once(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "is no regular file", name)
+        return descriptor
+
+    return open(path, "rb", opener=at_once)
+
+
 def read_build_id(path: Path) -> str | None:
     """The GNU build id of a program of 64 bits; empty when it has none, None when that cannot be
     told."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.read(64)
             if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
                 return None
@@ -140,7 +157,7 @@ def read_definitions(path: Path, names: Iterable[str]) -> frozenset[str]:
     """Those of the names that a file of 64 bits has a function or object of, as far as its tables
     of symbols tell; none where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.read(64)
             if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
                 return frozenset()

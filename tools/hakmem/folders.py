@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -42,7 +43,14 @@ def report_folder(prefix: str) -> Iterator[Path]:
     """For the report files of processes, in memory where there is room.
 
     A program started by root may change its user and must still be able to write, so the folder
-    is then open to all for writing; nobody else can list it, and names are never reused."""
+    is then open to all for writing. It has a name that nobody else can find out, in one that nobody
+    else can list: what is written there is believed. Names are never reused."""
     with temporary_folder(prefix, IN_MEMORY if _has_room(IN_MEMORY) else None) as folder:
-        folder.chmod(0o1733 if os.geteuid() == 0 else 0o700)
-        yield folder
+        if os.geteuid() != 0:
+            yield folder
+            return
+        folder.chmod(0o711)
+        inner = folder / secrets.token_hex(16)
+        inner.mkdir()
+        inner.chmod(0o1733)
+        yield inner

@@ -163,7 +163,7 @@ def carries_hakmem(program: str | Path) -> bool:
     """Whether its file has an archive of hakmem in it."""
     try:
         with (
-            Path(program).open("rb") as file,
+            elf.open_regular(program) as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
         ):
             return text.find(ROOT_MAGIC) >= 0

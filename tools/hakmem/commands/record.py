@@ -59,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
     if options.every < SHORTEST_S:
         raise UsageError(f"--every is at least {SHORTEST_S * 1000:.0f}ms")
     stop = recording.Stop()
-    with Session(targets.open_source(options.pid)) as session, stop.listening():
+    with Session(targets.open_source(options.pid)) as session:
+        # Before an older series in that file is gone.
+        session.take(residency=False)
         if options.output is None:
             descriptor, name = os.dup(sys.stdout.fileno()), "standard output"
         else:
@@ -68,14 +70,15 @@ def run(options: argparse.Namespace) -> int:
             descriptor = os.open(options.output, flags, 0o666)
         lines = recording.Lines(descriptor, name)
         try:
-            outcome = recording.record(
-                session,
-                lines,
-                stop,
-                every_s=options.every,
-                for_s=options.for_s,
-                progress=recording.say_progress,
-            )
+            with stop.listening():
+                outcome = recording.record(
+                    session,
+                    lines,
+                    stop,
+                    every_s=options.every,
+                    for_s=options.for_s,
+                    progress=recording.say_progress,
+                )
         finally:
             os.close(descriptor)
     unreadable = (

@@ -56,7 +56,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     enter(find_project())
     from hakmem.inspect import targets
-    from hakmem.report import page, series
+    from hakmem.report import growth, page, series
 
     target = options.target
     told = None
@@ -69,6 +69,10 @@ def run(options: argparse.Namespace) -> int:
         snapshot = targets.take(target, freeze=options.freeze, events=True, decisions=True)
     if options.series is not None:
         told = series.read(options.series)
+        if not growth.is_same_process(told.last, snapshot):
+            raise UsageError(
+                f"{options.series}: is not of {target}, but of process {told.last.pid}"
+            )
     with damage_told(target, *([str(options.series)] if options.series is not None else [])):
         markup = page.render(snapshot, told)
     if options.output is None:

@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with like_ctrl_c():
             if options.pid is not None:
-                return _propose(options, project)
+                return _propose(options)
             if options.check is not None:
                 return _check(options, project)
             return _tune(options, project)
@@ -198,7 +198,7 @@ def _command(options: argparse.Namespace, project: Project) -> Command:
     return execution.prepare([options.program, *options.arguments], library)
 
 
-def _plan(options: argparse.Namespace, project: Project) -> Plan:
+def _plan(options: argparse.Namespace) -> Plan:
     from hakmem.tune.proposal import Goal
     from hakmem.tune.session import Plan
 
@@ -208,7 +208,6 @@ def _plan(options: argparse.Namespace, project: Project) -> Plan:
         metric=options.metric,
         timeout_s=options.timeout,
         any_build=options.any_build,
-        version=project.version,
     )
 
 
@@ -221,7 +220,7 @@ def _check(options: argparse.Namespace, project: Project) -> int:
     profile = profile_file.read(options.check, table, read_format(project))
     if profile.is_empty:
         raise UsageError(f"{options.check}: changes nothing")
-    plan = _plan(options, project)
+    plan = _plan(options)
     found = session.check(_command(options, project), profile, plan)
     better, worse = trial.is_better(found, plan.goal), trial.is_worse(found)
     if options.json:
@@ -236,7 +235,7 @@ def _tune(options: argparse.Namespace, project: Project) -> int:
     from hakmem.tune import report, session
 
     words = [options.program, *options.arguments]
-    plan = _plan(options, project)
+    plan = _plan(options)
     outcome = session.tune(_command(options, project), plan)
     profile, written = outcome.profile, None
     if outcome.is_better and outcome.comparison is not None:
@@ -266,7 +265,7 @@ def _status(options: argparse.Namespace, written: Path | None) -> int:
     return 0 if written == options.output else EXIT_USAGE
 
 
-def _propose(options: argparse.Namespace, project: Project) -> int:
+def _propose(options: argparse.Namespace) -> int:
     from hakmem.report.recording import Stop
     from hakmem.tune import report, session
     from hakmem.tune.proposal import Goal, compose, unmeasured
@@ -280,7 +279,7 @@ def _propose(options: argparse.Namespace, project: Project) -> int:
     session.say(report.describe(recording))
     proposed = unmeasured(recording, goal)
     identity = "" if options.any_build else recording.build_id
-    profile = compose(proposed, build_id=identity, version=project.version)
+    profile = compose(proposed, build_id=identity, version=recording.version)
     written = None
     if proposed:
         profile = profile.with_about(report.unmeasured_about(recording, goal))

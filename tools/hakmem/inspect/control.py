@@ -37,19 +37,24 @@ class Control:
                 f"process {source.pid} runs as user {owner}: only that user may set anything in it"
             )
 
-    def set_option(self, name: str, value: int) -> None:
-        """A number of a LIVE option, in its range; InspectError when the target has no such one."""
+    def place_of(self, name: str) -> tuple[int, int]:
+        """The number of a LIVE option's row, and where its value is; InspectError when the target
+        has no such one."""
         root = self.layout.root
         for index, row in enumerate(root.rows["options"]):
             if row["name"] == name.encode():
                 if not int(row["live"]):
                     raise InspectError(f"{name} is only read when a program starts")
-                place = root.global_object("options").address + int(row["offset"])
-                self.source.write(place, value.to_bytes(OPTION_BYTES, "little"))
-                origin = root.constant("option_origin_runtime").to_bytes(1, "little")
-                self.source.write(root.global_object("option_origins").address + index, origin)
-                return
+                return index, root.global_object("options").address + int(row["offset"])
         raise InspectError(f"process {self.source.pid} uses a hakmem that has no option {name}")
+
+    def set_option(self, name: str, value: int) -> None:
+        """A number of a LIVE option, in its range; InspectError when the target has no such one."""
+        index, place = self.place_of(name)
+        root = self.layout.root
+        self.source.write(place, value.to_bytes(OPTION_BYTES, "little"))
+        origin = root.constant("option_origin_runtime").to_bytes(1, "little")
+        self.source.write(root.global_object("option_origins").address + index, origin)
 
     def tells_elsewhere(self) -> bool:
         """Whether what it tells at its end goes to what was standard error when it started: it was

@@ -1,8 +1,9 @@
 """A series of snapshots in a file of JSON lines: `hakmem record` writes it.
 
 The first line says what it is. Each line after it is a snapshot without runs and blocks (detail
-"totals" of inspect/jsonform.py), the last perhaps one with everything, for the map of a page. A
-last line that was cut short, because its writer was killed or the disk was full, is left out.
+"totals" of inspect/jsonform.py), the last perhaps one with everything, for the map of a page.
+Another series of the same process may follow. A last line that was cut short, because its writer
+was killed or the disk was full, is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SCHEMA = "hakmem.series/1"
 # A longer series is thinned out to this many points for the timeline.
 POINTS_MOST = 800
 HEAD_BYTES = 256
+HEAD_BEGIN = b'{"schema":"hakmem.series/'
 
 Json = dict[str, Any]
 
@@ -82,13 +84,22 @@ def _live_bytes(classes: Iterable[Json]) -> dict[int, int]:
     return found
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """The whole lines behind the header."""
+def _lines(path: Path, pid: object) -> Iterator[bytes]:
+    """The whole lines behind the header, without those of a series of the same process that was
+    appended; SeriesError where one is of another."""
     with path.open("rb") as file:
         next(file, b"")
         for line in file:
-            if line.endswith(b"\n"):
+            if not line.endswith(b"\n"):
+                continue
+            if not line.startswith(HEAD_BEGIN):
                 yield line
+                continue
+            other = _parse(path, line).get("pid")
+            if other != pid:
+                raise SeriesError(
+                    f"{path}: a series of process {other} follows that of process {pid}"
+                )
 
 
 def _parse(path: Path, line: bytes) -> Json:
@@ -111,12 +122,13 @@ def read(path: Path) -> Series:
             raise SeriesError(
                 f"{path}: has the schema {opened.get('schema')!r}; {SCHEMA!r} is understood"
             )
-        count = sum(1 for _ in _lines(path))
+        pid = opened.get("pid")
+        count = sum(1 for _ in _lines(path, pid))
         if not count:
             raise SeriesError(f"{path}: the series has no snapshot")
         step = max(1, -(-count // POINTS_MOST))
         points, first, last = [], None, None
-        for index, line in enumerate(_lines(path)):
+        for index, line in enumerate(_lines(path, pid)):
             if index % step and index != count - 1:
                 continue
             facts = _parse(path, line)

@@ -123,7 +123,9 @@ class Sampler:
             found = self._find()
             self._leave_others(found)
             for pid in self._chosen(found):
-                self._watched.setdefault(pid, _Watched(pid))
+                if pid not in self._watched or self._watched[pid].ended:
+                    # Of one that ended, another process has the number by now.
+                    self._watched[pid] = _Watched(pid)
             took_s = self._clock() - now
             self._find_due_s = now + max(OTHERS_INTERVAL_S, took_s / FIND_SHARE)
         for watched in self._watched.values():

@@ -47,9 +47,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run cost. `peak_rss_bytes` is that of the largest process; times are those of all
-    processes, of what the program did not wait for too. `refusal`: the first line of the library
-    about a profile that some process did not take."""
+    """What one run cost. `peak_rss_bytes` is that of the largest process of those that are tuned;
+    times are those of all processes, of what the program did not wait for too. `reports`: of those
+    that are tuned. `refusal`: the first line of the library about a profile that some process did
+    not take."""
 
     wall_s: float
     cpu_s: float
@@ -236,9 +237,12 @@ def run(
     settings: Mapping[str, str],
     timeout_s: float,
     companion: Companion | None = None,
+    exe: str = "",
 ) -> Run:
     """Runs the program once to its end, with nothing on its standard input; what it writes is
-    dropped. What it leaves running is ended, and counts. RunFailedError when it fails."""
+    dropped. What it leaves running is ended, and counts. `exe`: the program of those processes that
+    are tuned, which may be a server beside who loads it; empty: of all. RunFailedError when it
+    fails."""
     with (
         report_folder("hakmem-tune-") as directory,
         tempfile.TemporaryFile() as errors,
@@ -275,6 +279,10 @@ def run(
         raise RunFailedError(UNWRITTEN)
     if not reports:
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
+    if exe:
+        reports = tuple(report for report in reports if file_name(report.exe) == file_name(exe))
+    if not reports:
+        raise RunFailedError(f"{Path(exe).name}, which is tuned, did not run on hakmem this time")
     peaks = [report.peak_rss_bytes for report in reports]
     served = {file_name(report.exe) for report in reports}
     images = observer.watch.images()

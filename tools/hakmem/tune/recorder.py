@@ -8,10 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
-
+from hakmem.elf import read_build_id
 from hakmem.errors import UsageError
 from hakmem.inspect.control import Control
 from hakmem.inspect.errors import GoneError, InspectError
@@ -37,16 +34,7 @@ PAUSE_FAILED_S = 1.0
 
 def build_id(path: str) -> str:
     """The GNU build id of a program's file; empty when there is none to read."""
-    try:
-        with Path(path).open("rb") as file:
-            for segment in ELFFile(file).iter_segments("PT_NOTE"):
-                assert isinstance(segment, NoteSegment)
-                for note in segment.iter_notes():
-                    if note["n_type"] == "NT_GNU_BUILD_ID":
-                        return str(note["n_desc"])
-    except (OSError, ELFError):
-        pass
-    return ""
+    return read_build_id(Path(path)) or ""
 
 
 @dataclass

@@ -54,6 +54,7 @@ class Recording:
     half_life_ns: int | None
     allocations_by_class: tuple[int, ...]
     build_id: str = ""  # of the program's file; empty when it has none
+    version: str = ""  # of the library that it ran on
 
     @property
     def demand(self) -> Counts:
@@ -157,4 +158,5 @@ def conclude(
         else 0.0,
         half_life_ns=median(lifetimes.upper, lifetimes.counts) if lifetimes is not None else None,
         allocations_by_class=tuple(mallocs),
+        version=last.version,
     )

@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hakmem.tune import report, trial
-from hakmem.tune.execution import Command
+from hakmem.tune.execution import Command, Run
 from hakmem.tune.profile_file import Profile
 from hakmem.tune.proposal import Change, Goal, changes, compose
-from hakmem.tune.recorder import record_command
+from hakmem.tune.recorder import build_id, record_command
 from hakmem.tune.recording import Recording
 from hakmem.tune.trial import Comparison, Screened
 
@@ -30,7 +31,6 @@ class Plan:
     metric: str
     timeout_s: float
     any_build: bool
-    version: str
 
 
 @dataclass
@@ -90,6 +90,7 @@ def tune(command: Command, plan: Plan) -> Outcome:
         seconds = once(Profile()).wall_s
         say(f"recording, about {RECORDING_TIMES * seconds:.0f} s")
         recording, _ = record_command(command, plan.timeout_s * RECORDING_TIMES)
+        judged = partial(once, exe=recording.exe)
         say(report.describe(recording))
         identity = "" if plan.any_build else recording.build_id
         tried = changes(recording, plan.goal)
@@ -98,10 +99,12 @@ def tune(command: Command, plan: Plan) -> Outcome:
         most = runs + 2 * trial.SCREEN_PAIRS_MORE * len(tried)
         _announce(seconds, (runs, most), tried, plan)
         progress = Progress(runs)
-        outcome.screened = trial.screen(once, tried, plan.goal, plan.metric, identity, plan.version)
+        outcome.screened = trial.screen(
+            judged, tried, plan.goal, plan.metric, identity, recording.version
+        )
         for each in outcome.screened:
             say(report.screened_text(each, plan.metric))
-        _prove(outcome, once, plan, identity)
+        _prove(outcome, judged, plan, identity)
     say(f"done in {time.monotonic() - began:.0f} s")
     return outcome
 
@@ -110,11 +113,24 @@ def check(command: Command, profile: Profile, plan: Plan) -> Comparison:
     """Measures a profile that exists against the default, without learning anything."""
     progress = Progress(2 * plan.pairs + 2)
     with trial.runner(command, plan.timeout_s, progress.step) as once:
-        once(Profile())
-        once(profile)
-        found = trial.compare(once, profile, plan.pairs, plan.metric)
+        judged = partial(once, exe=_program_of(profile, once(Profile())))
+        judged(profile)
+        found = trial.compare(judged, profile, plan.pairs, plan.metric)
     say(report.gain_text(found, plan.metric))
     return found
+
+
+def _program_of(profile: Profile, done: Run) -> str:
+    """Of the processes of a run the program that a profile is for; empty: of every one. Where it is
+    for none of them, the next run says why it is not taken."""
+    return next(
+        (
+            each.exe
+            for each in done.reports
+            if profile.build_id and build_id(each.exe) == profile.build_id
+        ),
+        "",
+    )
 
 
 def _without_costliest(found: Sequence[Screened]) -> list[Screened]:
@@ -132,7 +148,10 @@ def _prove(outcome: Outcome, once: trial.Runner, plan: Plan, identity: str) -> N
             return
         told = report.reasons(kept, plan.metric)
         outcome.profile = compose(
-            [each.change for each in kept], told, build_id=identity, version=plan.version
+            [each.change for each in kept],
+            told,
+            build_id=identity,
+            version=outcome.recording.version,
         )
         outcome.comparison = trial.compare(once, outcome.profile, plan.pairs, plan.metric)
         say(report.gain_text(outcome.comparison, plan.metric))

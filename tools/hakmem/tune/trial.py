@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from hakmem.folders import temporary_folder
 from hakmem.tune.execution import Command, Run, RunFailedError, run
@@ -29,6 +30,13 @@ SCREEN_PAIRS = 2
 SCREEN_PAIRS_MORE = 4
 
 Runner = Callable[[Profile], Run]
+
+
+class ProgramRunner(Protocol):
+    """A Runner that may be told which program's processes are tuned."""
+
+    def __call__(self, profile: Profile, exe: str = "") -> Run:
+        """`exe`: as in execution.run."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +77,21 @@ def is_better(found: Comparison, goal: Goal) -> bool:
 @contextmanager
 def runner(
     command: Command, timeout_s: float, progress: Callable[[], None] = lambda: None
-) -> Iterator[Runner]:
-    """Runs the command with a profile. RunFailedError when the largest process did not take it."""
+) -> Iterator[ProgramRunner]:
+    """Runs the command with a profile. RunFailedError when the largest process of those that are
+    tuned did not take it."""
     with temporary_folder("hakmem-tune-") as folder:
         # The program may run as another user.
         folder.chmod(0o755)
         written: dict[str, Path] = {}
 
-        def once(profile: Profile) -> Run:
+        def once(profile: Profile, exe: str = "") -> Run:
             text = render(profile)
             if text not in written:
                 written[text] = folder / f"{len(written)}.profile"
                 written[text].write_text(text, encoding="utf-8")
             settings = {} if profile.is_empty else {"HAKMEM_PROFILE": str(written[text])}
-            done = run(command, settings, timeout_s)
+            done = run(command, settings, timeout_s, exe=exe)
             _require_taken(profile, done)
             progress()
             return done
