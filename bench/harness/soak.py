@@ -270,10 +270,10 @@ class Stretch:
 @dataclass(frozen=True)
 class Noise:
     """How unsteady the machine itself is, in percent of the floor's throughput. A gain is a
-    negative loss, and explains nobody's loss. `steady`: when it was not."""
+    negative loss. `steady`: when it was not."""
 
     cv_percent: float
-    loss_percent: float
+    loss: figures.Drift
     steady: tuple[Stretch, ...] = ()
 
 
@@ -286,7 +286,7 @@ def noise_of(turns: Sequence[Sequence[Sample]]) -> Noise:
         for before, after in itertools.pairwise(turn for turn in turns if turn)
         if _cv_percent([*before, *after]) <= CV_PERCENT_MOST
     )
-    return Noise(figures.spread(speeds).cv_percent, -trend.percent, steady)
+    return Noise(figures.spread(speeds).cv_percent, _falling(trend), steady)
 
 
 def _cv_percent(samples: Sequence[Sample]) -> float:
@@ -329,6 +329,10 @@ def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
     return Verdict("throughput CV", PASS if cv <= limit else FAIL, text, cv, limit)
 
 
+def _words(trend: figures.Drift) -> str:
+    return f"{trend.percent:+.2f} % [{trend.low:+.2f}, {trend.high:+.2f}]"
+
+
 def _drift_verdict(name: str, worse: figures.Drift, fail_above: float, how: str) -> Verdict:
     """Of a drift whose positive direction is the bad one. Only what the whole interval says is
     said for certain; and what the machine's own drift may explain is no failure."""
@@ -336,8 +340,7 @@ def _drift_verdict(name: str, worse: figures.Drift, fail_above: float, how: str)
         state = PASS
     else:
         state = FAIL if worse.low > fail_above else INCONCLUSIVE
-    text = f"{worse.percent:+.2f} % [{worse.low:+.2f}, {worse.high:+.2f}]{how}"
-    return Verdict(name, state, text, worse.percent, DRIFT_PERCENT_MOST)
+    return Verdict(name, state, _words(worse) + how, worse.percent, DRIFT_PERCENT_MOST)
 
 
 def _falling(trend: figures.Drift) -> figures.Drift:
@@ -366,14 +369,17 @@ def _drift(
 
 
 def _loss_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
-    """Of throughput. A loss of the floor's explains as much."""
+    """Of throughput. What the floor may have lost in the same time, all of its interval, explains
+    as much: on a restless machine its few turns tell little. That it gained explains nothing."""
     whole = [sample for sample in half if sample.whole]
     trend, of_floor, how = _drift(whole, floor, lambda sample: sample.ops_per_second)
-    floor_percent = 0.0 if floor is None else floor.loss_percent
+    floor_loss = None if floor is None else floor.loss
     if of_floor is not None:
-        floor_percent = -of_floor.percent
-    explained = NOISE_FACTOR * max(0.0, floor_percent)
-    limit = max(DRIFT_PERCENT_MOST, explained)
+        floor_loss = _falling(of_floor)
+    limit = DRIFT_PERCENT_MOST
+    if floor_loss is not None:
+        limit = max(limit, floor_loss.high)
+        how += f" (floor {_words(floor_loss)})"
     return _drift_verdict("throughput loss", _falling(trend), limit, how)
 
 
