@@ -199,15 +199,18 @@ def drift_in_equal_states(
     values: Sequence[float],
     states: Sequence[float],
     within: float,
+    length: float,
     seed: int = 1,
 ) -> Drift | None:
-    """As drift(), of points of which only those can be compared whose states differ by the part
-    `within` at most: the median of the slopes, in logarithms, between all such pairs that lie at
-    least a quarter of the series apart. The interval comes from drawing the points anew, in
-    stretches. None when less than half of the points have a partner.
+    """As drift(), over `length` in the unit of `at`, of points of which only those can be compared
+    whose states differ by the part `within` at most: the median of the slopes, in logarithms,
+    between all such pairs that lie at least a quarter of the length apart. The interval comes from
+    drawing the points anew, in stretches. None when less than half of the points have a partner, or
+    one is not positive.
     """
+    if min(*values, *states) <= 0:
+        return None
     times, levels, logs = np.array(at), np.log(np.array(values)), np.log(np.array(states))
-    length = float(times[-1] - times[0])
     one, other = np.triu_indices(len(times), 1)
     gaps = times[other] - times[one]
     is_pair = (np.abs(logs[other] - logs[one]) <= math.log1p(within)) & (4 * gaps >= length)
@@ -223,8 +226,8 @@ def drift_in_equal_states(
         weights = np.cumsum(counts[one] * counts[other])
         if weights[-1] == 0:
             return None
-        place = int(np.searchsorted(weights, weights[-1] / 2))
-        return 100 * math.expm1(float(slopes[place]) * length)
+        both = [np.searchsorted(weights, weights[-1] / 2, side=side) for side in ("left", "right")]
+        return 100 * math.expm1(float(np.mean(slopes[both])) * length)
 
     whole = middle(np.ones(len(times), dtype=np.int64))
     drawn = [

@@ -40,6 +40,9 @@ MAPPINGS_PERCENT_MOST, MAPPINGS_MOST = 5.0, 16
 SAMPLES_LEAST = 8
 # Of stretches in which the machine is steady: with fewer of them all of the half counts.
 STEADY_LEAST = 8
+# For a drift between them: the interval of so many holds the truth in 83 to 93 of 100, that of
+# eight in 57 to 75 (docs/decisions/0095).
+EQUAL_LEAST = 16
 # The floor's turn: so many intervals, but at least so long: on a busy machine lines come late. The
 # first is left out: in it the floor touches its memory.
 FLOOR_INTERVALS, FLOOR_MS_LEAST = 3, 1000
@@ -270,7 +273,7 @@ class Stretch:
 @dataclass(frozen=True)
 class Noise:
     """How unsteady the machine itself is, in percent of the floor's throughput. A gain is a
-    negative loss. `steady`: when it was not."""
+    negative loss. `steady`: the stretches in which it was steady."""
 
     cv_percent: float
     loss: figures.Drift
@@ -355,15 +358,15 @@ def _drift(
     memory follows its states as well as throughput does; else along the half, and the floor's is
     not that of the same stretches."""
     steady = _steady(half, floor)
-    if steady:
+    if len(steady) >= EQUAL_LEAST:
         at = [statistics.fmean(sample.ms for sample in inside) for _, inside in steady]
         states = [stretch.floor_per_second for stretch, _ in steady]
         points = [statistics.median(map(value, inside)) for _, inside in steady]
-        within = CV_PERCENT_MOST / 100
-        trend = figures.drift_in_equal_states(at, points, states, within)
+        within, length = CV_PERCENT_MOST / 100, float(half[-1].ms - half[0].ms)
+        trend = figures.drift_in_equal_states(at, points, states, within, length)
         if trend is not None:
-            of_floor = figures.drift_in_equal_states(at, states, states, within)
-            how = f" over {len(steady)} steady stretches"
+            of_floor = figures.drift_in_equal_states(at, states, states, within, length)
+            how = f" among {len(steady)} steady stretches"
             return trend, of_floor, how
     return figures.drift([float(sample.ms) for sample in half], list(map(value, half))), None, ""
 
@@ -421,7 +424,7 @@ def summary(
     """What the manifest and --json say."""
     half = second_half(run_.samples)
     return {
-        "schema": "hakmem-soak/1",
+        "schema": "hakmem-soak/2",
         "allocator": allocator.name,
         "minutes": round(run_.samples[-1].ms / 60_000, 2),
         "threads": run_.row["threads"],

@@ -14,7 +14,7 @@ set(CMAKE_C_COMPILER ${found_aarch64-linux-gnu-gcc})
 set(CMAKE_CXX_COMPILER ${found_aarch64-linux-gnu-g++})
 # The size of a page that the programs are told: QEMU_PAGESIZE in the environment.
 # The emulator keeps what it translated in trees of GLib's, whose own allocator is not made for forks: a child of a program with
-# threads may wait for ever for a lock that a thread had which the child does not have (QEMU's issue 285, of 7.2 and before).
+# threads may wait for ever for a lock held by a thread that does not exist in it (QEMU's issue 285, of 7.2 and before).
 set(CMAKE_CROSSCOMPILING_EMULATOR /usr/bin/env G_SLICE=always-malloc ${found_qemu-aarch64} -L /usr/aarch64-linux-gnu)
 
 set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)

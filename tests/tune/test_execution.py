@@ -86,5 +86,6 @@ def test_who_loads_a_server_is_not_what_is_tuned() -> None:
     judged = run(command, {}, HANG_SECONDS, exe=shell)
     assert judged.peak_rss_bytes < 50_000_000
     assert {each.exe for each in judged.reports} == {shell}
-    with pytest.raises(RunFailedError, match="server, which is tuned, did not run on hakmem"):
-        run(command, {}, HANG_SECONDS, exe="/usr/sbin/server")
+    # As that of a program that is copied to a new place for each run.
+    unknown = run(command, {}, HANG_SECONDS, exe="/usr/sbin/server")
+    assert unknown.peak_rss_bytes > 150_000_000

@@ -7,7 +7,9 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -146,7 +148,12 @@ def test_what_was_recorded_is_what_is_judged(monkeypatch: pytest.MonkeyPatch) ->
         yield once
 
     monkeypatch.setattr(trial, "runner", runner)
-    monkeypatch.setattr(session, "record_command", lambda *_: (RECORDING, None))
+    reports = [SimpleNamespace(exe=exe) for exe in ("/bin/load", RECORDING.exe)]
+    done = SimpleNamespace(reports=reports)
+    monkeypatch.setattr(
+        session, "record_command", lambda *_: (replace(RECORDING, build_id=RECORDING.exe), done)
+    )
+    monkeypatch.setattr(session, "build_id", lambda exe: exe)
     monkeypatch.setattr(session, "changes", lambda *_: [CHANGE])
     outcome = session.tune(
         Command("/bin/sh", ("sh",), "/none"), session.Plan(Goal.MEMORY, 5, "cpu", 10.0, False)

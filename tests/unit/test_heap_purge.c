@@ -233,6 +233,7 @@ static void test_what_the_system_refused_comes_with_a_slab(void **state) {
 static void test_what_the_system_refused_is_due_at_any_age(void **state) {
     (void)state;
     start();
+    fake_os_pass_ms(10 * 1024);
     heap_note_refused(&heap);
     // By a clock that began just now, too.
     assert_true(heap_may_purge_refused(&heap, 0));

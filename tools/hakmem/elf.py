@@ -100,15 +100,17 @@ def _read(file: BinaryIO, header: bytes, bits: int, order: str) -> Program:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """A file that somebody else named. OSError of a pipe, which would be waited for, and a
-    device."""
+    """A file that somebody else named. OSError of a pipe, which would be waited for, and a device:
+    neither is opened."""
 
     def at_once(name: str, flags: int) -> int:
-        descriptor = os.open(name, flags | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "is no regular file", name)
-        return descriptor
+        place = os.open(name, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(place).st_mode):
+                raise OSError(errno.EINVAL, "is no regular file", name)
+            return os.open(f"/proc/self/fd/{place}", flags | os.O_NONBLOCK)
+        finally:
+            os.close(place)
 
     return open(path, "rb", opener=at_once)
 
@@ -118,7 +120,7 @@ def read_build_id(path: Path) -> str | None:
     told."""
     try:
         with open_regular(path) as file:
-            header = file.read(64)
+            header = file.read(64) or b""
             if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
                 return None
             return _read_build_id(file, header, "<" if header[5] == 1 else ">")
@@ -158,7 +160,7 @@ def read_definitions(path: Path, names: Iterable[str]) -> frozenset[str]:
     of symbols tell; none where it cannot be read."""
     try:
         with open_regular(path) as file:
-            header = file.read(64)
+            header = file.read(64) or b""
             if len(header) < 64 or header[:5] != MAGIC + b"\2" or header[5] not in (1, 2):
                 return frozenset()
             return _read_definitions(file, header, "<" if header[5] == 1 else ">", set(names))

@@ -38,6 +38,11 @@ def _has_room(folder: Path) -> bool:
     return free >= IN_MEMORY_BYTES_MIN and os.access(folder, os.W_OK | os.X_OK)
 
 
+def whole_of(folder: Path) -> Path:
+    """The temporary folder that one for reports is, or is in."""
+    return folder.parent if os.geteuid() == 0 else folder
+
+
 @contextmanager
 def report_folder(prefix: str) -> Iterator[Path]:
     """For the report files of processes, in memory where there is room.

@@ -70,9 +70,10 @@ def run(options: argparse.Namespace) -> int:
     if options.series is not None:
         told = series.read(options.series)
         if not growth.is_same_process(told.last, snapshot):
-            raise UsageError(
-                f"{options.series}: is not of {target}, but of process {told.last.pid}"
-            )
+            other = f"process {told.last.pid}"
+            if told.last.pid == snapshot.pid:
+                other = f"another one, or an earlier program, with the number {snapshot.pid}"
+            raise UsageError(f"{options.series}: is not of {target}, but of {other}")
     with damage_told(target, *([str(options.series)] if options.series is not None else [])):
         markup = page.render(snapshot, told)
     if options.output is None:

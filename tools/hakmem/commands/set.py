@@ -109,8 +109,9 @@ def run(options: argparse.Namespace) -> int:
     purged, output, where = None, None, None
     with Session(source) as session:
         control = Control(source, session.layout)
-        for name in wishes.keys() - {PURGE, EVENTS}:
-            control.place_of(name)  # all of them, or nothing is set
+        for name in wishes:
+            if name not in (PURGE, EVENTS):
+                control.place_of(name)  # all of them, or nothing is set
         if any(wishes.get(name) for name in TELLING):
             where = AT_ITS_START
             kept = control.tells_elsewhere()

@@ -2,8 +2,8 @@
 
 The first line says what it is. Each line after it is a snapshot without runs and blocks (detail
 "totals" of inspect/jsonform.py), the last perhaps one with everything, for the map of a page.
-Another series of the same process may follow. A last line that was cut short, because its writer
-was killed or the disk was full, is left out.
+Another series of the same process may follow. A last line of the file that was cut short, because
+its writer was killed or the disk was full, is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from hakmem.inspect import files, jsonform
 from hakmem.inspect.errors import InspectError
 from hakmem.inspect.model import Snapshot
+from hakmem.report import growth
 
 SCHEMA = "hakmem.series/1"
 # A longer series is thinned out to this many points for the timeline.
@@ -95,11 +96,10 @@ def _lines(path: Path, pid: object) -> Iterator[bytes]:
             if not line.startswith(HEAD_BEGIN):
                 yield line
                 continue
-            other = _parse(path, line).get("pid")
-            if other != pid:
-                raise SeriesError(
-                    f"{path}: a series of process {other} follows that of process {pid}"
-                )
+            other = _parse(path, line)
+            if (other.get("schema"), other.get("pid")) != (SCHEMA, pid):
+                what = f"a series of process {other.get('pid')} ({other.get('schema')})"
+                raise SeriesError(f"{path}: {what} follows that of process {pid}")
 
 
 def _parse(path: Path, line: bytes) -> Json:
@@ -141,4 +141,7 @@ def read(path: Path) -> Series:
         raise SeriesError(f"{path}: {error}") from None
     if first is None or last is None:
         raise SeriesError(f"{path}: was changed while it was read")
-    return Series(first, jsonform.decode(last), tuple(points), count)
+    latest = jsonform.decode(last)
+    if not growth.is_same_process(first, latest):
+        raise SeriesError(f"{path}: its last snapshot is of another process than its first")
+    return Series(first, latest, tuple(points), count)

@@ -241,8 +241,8 @@ def run(
 ) -> Run:
     """Runs the program once to its end, with nothing on its standard input; what it writes is
     dropped. What it leaves running is ended, and counts. `exe`: the program of those processes that
-    are tuned, which may be a server beside who loads it; empty: of all. RunFailedError when it
-    fails."""
+    are tuned, which may be a server beside its load generator; empty, or where none of this run is
+    of it, of all. RunFailedError when it fails."""
     with (
         report_folder("hakmem-tune-") as directory,
         tempfile.TemporaryFile() as errors,
@@ -279,10 +279,7 @@ def run(
         raise RunFailedError(UNWRITTEN)
     if not reports:
         raise RunFailedError("the program ran without hakmem: `hakmem run` says why")
-    if exe:
-        reports = tuple(report for report in reports if file_name(report.exe) == file_name(exe))
-    if not reports:
-        raise RunFailedError(f"{Path(exe).name}, which is tuned, did not run on hakmem this time")
+    reports = tuple(each for each in reports if file_name(each.exe) == file_name(exe)) or reports
     peaks = [report.peak_rss_bytes for report in reports]
     served = {file_name(report.exe) for report in reports}
     images = observer.watch.images()

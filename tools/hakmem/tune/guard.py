@@ -6,16 +6,19 @@ first, which would be measured with it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hakmem.folders import whole_of
+
 # Reads process groups, of which the last counts, and the word that all is over. Where that does not
 # come before the end of the input, processes are found by their group and by what they were told to
 # report to: one may have left the group, another changed its environment, and a third was started
 # when its group could not be told yet.
-SCRIPT = """
+SCRIPT = r"""
 group=
 echo ready
 while read -r word; do
@@ -23,14 +26,15 @@ while read -r word; do
     group=$word
 done
 [ -z "$group" ] || kill -s KILL -- "-$group"
-while found=$(grep -lsxzF "HAKMEM_REPORT=$0" /proc/[0-9]*/environ); [ -n "$found" ]; do
+mark() { printf 'HAKMEM_REPORT=%s\n' "$reports"; }
+while found=$(mark | grep -lsxzF -f - /proc/[0-9]*/environ); [ -n "$found" ]; do
     for file in $found; do
         file=${file#/proc/}
         kill -s KILL "${file%/environ}"
     done
     sleep 0.1
 done
-rm -rf "$0"
+rm -rf "$folder"
 """
 
 
@@ -39,7 +43,9 @@ def guarded(reports: Path) -> Iterator[Callable[[int], None]]:
     """Inside, the end of this process ends all whose HAKMEM_REPORT is this folder, and the process
     group that was named to the function; the folder goes too. It is idle when this yields."""
     with subprocess.Popen(
-        ["sh", "-c", SCRIPT, str(reports)],
+        ["sh", "-c", SCRIPT],
+        # Everybody may read an argument; root's folder has a name that is to be known to nobody.
+        env={**os.environ, "reports": str(reports), "folder": str(whole_of(reports))},
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

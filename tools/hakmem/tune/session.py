@@ -89,8 +89,8 @@ def tune(command: Command, plan: Plan) -> Outcome:
         once(Profile())  # the first run of a program finds cold files
         seconds = once(Profile()).wall_s
         say(f"recording, about {RECORDING_TIMES * seconds:.0f} s")
-        recording, _ = record_command(command, plan.timeout_s * RECORDING_TIMES)
-        judged = partial(once, exe=recording.exe)
+        recording, done = record_command(command, plan.timeout_s * RECORDING_TIMES)
+        judged = partial(once, exe=_program_of(recording.build_id, done))
         say(report.describe(recording))
         identity = "" if plan.any_build else recording.build_id
         tried = changes(recording, plan.goal)
@@ -113,24 +113,18 @@ def check(command: Command, profile: Profile, plan: Plan) -> Comparison:
     """Measures a profile that exists against the default, without learning anything."""
     progress = Progress(2 * plan.pairs + 2)
     with trial.runner(command, plan.timeout_s, progress.step) as once:
-        judged = partial(once, exe=_program_of(profile, once(Profile())))
+        judged = partial(once, exe=_program_of(profile.build_id, once(Profile())))
         judged(profile)
         found = trial.compare(judged, profile, plan.pairs, plan.metric)
     say(report.gain_text(found, plan.metric))
     return found
 
 
-def _program_of(profile: Profile, done: Run) -> str:
-    """Of the processes of a run the program that a profile is for; empty: of every one. Where it is
-    for none of them, the next run says why it is not taken."""
-    return next(
-        (
-            each.exe
-            for each in done.reports
-            if profile.build_id and build_id(each.exe) == profile.build_id
-        ),
-        "",
-    )
+def _program_of(wanted: str, done: Run) -> str:
+    """The program of a run that has this build id, by the name that reports have for it; empty
+    where none is known to have it, and all processes are judged."""
+    found = (each.exe for each in done.reports if wanted and build_id(each.exe) == wanted)
+    return next(found, "")
 
 
 def _without_costliest(found: Sequence[Screened]) -> list[Screened]:
