@@ -98,8 +98,9 @@ int main(void) {
     behaviour_require_sound_heap();
     behaviour_say("after a third %zu KiB resident, %zu bytes live; at the end %zu KiB, %zu bytes",
                   early / KIB, live_early, late / KIB, live_late);
-    require_that(late < early + MIB / 2, "RSS grew by %zu KiB over the owners",
-                 (late - early) / KIB);
+    // What glibc has resident is 2.6 to 4 MiB at any time: which of its arenas an owner finds free decides.
+    require_that(!behaviour_on_hakmem() || late < early + MIB / 2,
+                 "RSS grew by %zu KiB over the owners", (late - early) / KIB);
     // Less than a block for each owner; glibc counts one of its arenas only.
     require_that(!behaviour_on_hakmem() || live_late < live_early + KIB,
                  "%zu bytes more are live after %d owners", live_late - live_early,
