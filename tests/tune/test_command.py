@@ -50,8 +50,8 @@ def require_documented(*objects: dict[str, object]) -> None:
 
 
 def test_a_better_table_is_found(demand_program: Path, tmp_path: Path) -> None:
-    """Memory repeats to the page. Time does not on a busy machine, where it may speak against the
-    profile: what follows from figures is for test_trial.py and test_written.py."""
+    """Memory repeats to the page. Time does not on a busy machine, where it may speak against a
+    change or the profile: what follows from figures is for test_trial.py and test_written.py."""
     command = demand(demand_program, 3000, SIZE, 0)
     done = tune(
         "--goal", "memory", "--runs", 5, "-o", "a.profile", "--json", *command, cwd=tmp_path
@@ -67,14 +67,15 @@ def test_a_better_table_is_found(demand_program: Path, tmp_path: Path) -> None:
     assert fullest["requests"] == recording["requests"]
     tables = [each["size_classes"] for each in facts["proposed"] if each["size_classes"]]
     assert any(SIZE in table for table in tables)
-    screened = {each["name"]: each["rss"] for each in facts["screened"]}
-    assert min(screened.values()) < 0.95
+    saving = [each for each in facts["screened"] if each["rss"] < 0.95]
+    assert saving
     require_documented(facts, recording, fullest, facts["proposed"][0], facts["screened"][0])
     assert facts["better"] is (done.status == 0)
     if facts["measured"] is not None:
         require_documented(facts["measured"], facts["measured"]["rss"],
                            facts["measured"]["profile_runs"][0])  # fmt: skip
-        assert facts["measured"]["rss"]["high"] < 0.95
+        if any(each["kept"] for each in saving):
+            assert facts["measured"]["rss"]["high"] < 0.95
     if facts["better"]:
         profile = read(tmp_path / "a.profile", OPTIONS, FORMAT)
         assert SIZE in [size for size, _ in profile.size_classes]
