@@ -118,6 +118,14 @@ void *os_map(size_t bytes, size_t alignment) {
         gone = os_unmap(start, bytes);
     }
     char *aligned = map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
+    if (aligned == NULL) {
+        // Of the limits of data and of commit only what is writable counts, here not what is cut off.
+        aligned = map_aligned(bytes, alignment, PROT_NONE, 0);
+        if (aligned != NULL && !os_commit(aligned, bytes)) {
+            os_unmap(aligned, bytes);
+            aligned = NULL;
+        }
+    }
     if (unlikely(!gone)) {
         os_unmap(start, bytes);  // refused a moment ago: perhaps not for good
     }
