@@ -182,7 +182,9 @@ install(FILES ${PROJECT_BINARY_DIR}/hakmem-config.cmake ${PROJECT_BINARY_DIR}/ha
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
 file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/profiles/[a-z]*.profile)
 install(FILES ${profiles} DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem/profiles)
-install(FILES LICENSE SECURITY.md CHANGELOG.md docs/OPTIONS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE README.md SECURITY.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Where they lie beside each other, as they link to each other.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/[a-z]*.[13])
 foreach(page ${manual_pages})

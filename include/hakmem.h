@@ -24,8 +24,8 @@ size_t hakmem_trim(void);
  * should have agreed. Other threads may keep running; their caches are not looked into. */
 size_t hakmem_check(void);
 
-/* Changes an option that may change at run time (docs/OPTIONS.md), the value in the syntax of the
- * environment. Returns 0, or -1 when the name is unknown, fixed at start-up, or the value invalid. */
+/* Changes an option that may change at run time (docs/OPTIONS.md). Its name is in small letters without HAKMEM_,
+ * as "purge_delay_ms", the value in the syntax of the environment. Returns 0, or -1 when the name is unknown, fixed at start-up, or the value invalid. */
 int hakmem_option_set(const char *name, const char *value);
 
 /* Writes a snapshot of the whole heap for `hakmem inspect` to a file descriptor that blocks: hakmem's own

@@ -203,6 +203,7 @@ def test_installed_files(prefix: Path) -> None:
         "lib/cmake/hakmem/hakmem-config-version.cmake",
         "lib/cmake/hakmem/hakmem-targets.cmake",
         "share/doc/hakmem/LICENSE",
+        "share/doc/hakmem/docs/OPERATING.md",
         "share/hakmem/profiles/lean.profile",
         "share/man/man1/hakmem.1",
         "share/man/man3/hakmem.3",

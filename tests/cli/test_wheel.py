@@ -4,6 +4,7 @@ where nothing leads to the tree."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -219,12 +220,14 @@ def test_without_its_packages_it_runs_programs_and_says_what_it_lacks(
     bare = [str(tmp_path / "bare" / "bin" / "python"), "-P", "-m", "hakmem"]
     done = call([*bare, "run", "--", "/bin/true"], cwd=tmp_path, environment=ALONE)
     assert (done.status, done.stderr.startswith("hakmem: active: ")) == (0, True)
-    done = call([*bare, "inspect", "1"], cwd=tmp_path, environment=ALONE)
-    assert (done.status, done.stderr) == (
-        2,
-        "hakmem: numpy cannot be imported: the command was installed without the Python packages "
-        "that this verb needs\n",
-    )
+    assert call([*bare, "doctor"], cwd=tmp_path, environment=ALONE).status == 0
+    for verb in ("inspect", "doctor"):
+        done = call([*bare, verb, os.getpid()], cwd=tmp_path, environment=ALONE)
+        assert (done.status, done.stderr) == (
+            2,
+            "hakmem: numpy cannot be imported: the command was installed without the Python "
+            "packages that this verb needs\n",
+        )
 
 
 def test_manual_page_and_completion_are_where_they_are_looked_for(hakmem: Installed) -> None:
