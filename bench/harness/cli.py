@@ -13,7 +13,7 @@ from typing import Any
 
 from hakmem.interruption import like_ctrl_c
 
-from . import cargo, cases, peers, setup, store
+from . import cargo, cases, peers, setup
 from .cases import Case
 from .errors import BenchError, MeasureError
 from .layout import display
@@ -169,8 +169,7 @@ def scorecard(options: argparse.Namespace) -> int:
     """`hakmem bench scorecard`: the targets, passed or failed."""
     from .report import scorecard as scoring
 
-    folders = options.folders or [store.newest("full")]
-    return EXIT_OK if scoring.write(folders) else EXIT_BAD
+    return EXIT_OK if scoring.write(options.folders) else EXIT_BAD
 
 
 def verify(options: argparse.Namespace) -> int:

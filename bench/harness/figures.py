@@ -20,6 +20,8 @@ INTERVAL = (2.5, 97.5)
 COVERAGE_LEAST = 0.95
 # Two allocators whose whole interval lies this close together are called the same.
 SAME_WITHIN = 0.03
+# A verdict wants an interval that covers as much: that of two pairs covers half.
+VERDICT_COVERAGE_LEAST = 0.7
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,10 @@ class Ratio:
     @property
     def verdict(self) -> str:
         """Of times. `same`: the whole interval is within SAME_WITHIN of 1; `inconclusive`: the
-        interval holds 1 and reaches further, so that the noise hides which is faster."""
+        interval holds 1 and reaches further, so that the noise hides which is faster, or it is of
+        so few pairs that it covers little."""
+        if self.coverage is not None and self.coverage < VERDICT_COVERAGE_LEAST:
+            return "inconclusive"
         if self.low >= 1 - SAME_WITHIN and self.high <= 1 + SAME_WITHIN:
             return "same"
         if self.high < 1:
@@ -176,7 +181,7 @@ def _places_drawn(count: int, seed: int) -> npt.NDArray[np.int64]:
 def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     """How far a series moves over its length, by the robust slope through the medians of at most
     DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew, in stretches."""
-    size = max(1, len(values) // DRIFT_SEGMENTS)
+    size = math.ceil(len(values) / DRIFT_SEGMENTS)
     count = len(values) // size
     if count < 3:
         raise ValueError("a trend needs at least three points")

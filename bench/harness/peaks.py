@@ -260,7 +260,9 @@ def main(options: argparse.Namespace, command: str) -> int:
     text = tables(rows)
     kept.text("table.md", f"    {command}\n\nKiB.\n\n{text}")
     print(json.dumps({"schema": SCHEMA, "rows": rows}, indent=2) if options.json else text)
-    if options.write:
+    if options.write and sound and not failed and not options.workloads:
         DOCUMENT.write_text(with_table(DOCUMENT.read_text(), text))
+    elif options.write:
+        say(f"{display(DOCUMENT)} stays as it is: not every row was measured")
     say(f"rows, manifest and table: {display(kept.folder)}")
     return 0 if sound and not failed else 1

@@ -5,7 +5,8 @@
     PYTHONPATH=bench python3 -m harness.scaling build/sharing/libhakmem.so
 
 Counts need no free machine: which thread meets which depends on the moment, how often an operation
-takes a slow path hardly does. docs/SCALING.md says what they are for.
+takes a slow path hardly does. How long locks are held does: beside other work they are held for
+half as long again. docs/SCALING.md says what they are for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import argparse
 import datetime
 import itertools
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -36,6 +36,7 @@ KIND = "scaling"
 COUNTING = "hakmem, counting"
 # Which threads run together differs from run to run.
 RUNS = 3
+RATE_SECONDS = 0.5
 # Fewer threads do as much together as so many.
 THREADS_MIN = 64
 # enum lock_rank of src/os/lock.h.
@@ -181,12 +182,19 @@ def count(
     return as_row(workload, variant, threads, [run() for _ in range(RUNS)])
 
 
-def ticks_per_ns() -> float:
-    """The rate of the processor's tick counter, as far as the kernel says it."""
-    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    if found is None:
-        raise BenchError("/proc/cpuinfo names no rate")
-    return float(found[1]) / 1000
+def ticks_per_ns(allocator: Allocator) -> float:
+    """The rate of the processor's tick counter, by which holds are timed: not that of the processor
+    at this moment, which /proc/cpuinfo tells."""
+    done = subprocess.run(
+        ["sleep", str(RATE_SECONDS)],
+        env={**CLEAN_ENVIRONMENT, **allocator.settings()},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=True,
+    )
+    counts = parse(done.stderr)
+    return float(counts["ticks"] / counts["ns"])
 
 
 @dataclass(frozen=True)
@@ -215,12 +223,12 @@ def _run(options: argparse.Namespace) -> None:
     allocators = {COUNTING: identity.identity(counting)}
     folder = options.output or store.fresh_folder(KIND)
     if (folder / store.MANIFEST).exists():
-        before = store.read_manifest(folder).get("allocators")
-        if before != allocators:
-            raise BenchError(f"{folder} holds counts of another library")
+        before = store.read_manifest(folder)
+        if before.get("allocators") != allocators or before.get("cpu") != machine.describe()["cpu"]:
+            raise BenchError(f"{folder} holds counts of another library or machine")
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {"schema": SCHEMA, "kind": KIND, "at": _now(), **machine.describe(),
-                "ticks_per_ns": ticks_per_ns(), "allocators": allocators}  # fmt: skip
+                "ticks_per_ns": ticks_per_ns(counting), "allocators": allocators}  # fmt: skip
     (folder / store.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     programs = build()
     for workload, variant, threads in itertools.product(

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import scaling, store
+from .errors import BenchError
 from .layout import TOP
 from .scaling import Row
 
@@ -374,6 +375,8 @@ def with_tables(text: str, model: Model) -> str:
     """The document with its tables made anew, each between two comments that name it."""
     for name, make in TABLES.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise BenchError(f"{DOCUMENT.name} has no one place for the table of {name}")
         before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
         text = f"{before}{begin}{make(model)}{end}{after}"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import counts, host_memory, identity, machine, measure, peers, store, workshop
+from . import counts, host_memory, identity, machine, measure, peers, store, strace, workshop
 from .cases import Case, choose
 from .environment import CLEAN_ENVIRONMENT, TIMEOUT_SECONDS
 from .errors import BenchError, MeasureError, RefusedError
@@ -357,6 +357,8 @@ class Session:
 
     def run(self) -> bool:
         """Everything; what is finished is kept when it is interrupted. True when all is sound."""
+        if self.plan.counting:
+            strace.require()
         self.store.manifest(self.manifest("running"))
         state = "complete"
         try:

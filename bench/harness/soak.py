@@ -316,8 +316,8 @@ def _steady(half: Sequence[Sample], floor: Noise | None) -> list[tuple[Stretch, 
 
 
 def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
-    """Where the machine is steady for long enough, the median of these stretches; else of all, as
-    far as the machine's own noise allows."""
+    """Where the machine is steady for long enough, the median of these stretches; else of all, of
+    which nothing is known for certain where the machine's own noise may explain it."""
     cv, limit = _cv_percent([sample for sample in half if sample.whole]), CV_PERCENT_MOST
     text = f"{cv:.1f} %" + ("" if floor is None else f" (floor {floor.cv_percent:.1f} %)")
     steady = [_cv_percent(inside) for _, inside in _steady(half, floor)]
@@ -329,7 +329,8 @@ def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
         text = f"{cv:.1f} % in {where}; of all {text}"
     elif floor is not None:
         limit = max(limit, NOISE_FACTOR * floor.cv_percent)
-    return Verdict("throughput CV", PASS if cv <= limit else FAIL, text, cv, limit)
+    state = PASS if cv <= CV_PERCENT_MOST else FAIL if cv > limit else INCONCLUSIVE
+    return Verdict("throughput CV", state, text, cv, limit)
 
 
 def _words(trend: figures.Drift) -> str:

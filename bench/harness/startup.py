@@ -106,7 +106,8 @@ class Session:
                 self.refused += 1
                 continue
             self.os_calls[program, allocator.name] = calls
-            self.store.row({**head, "kind": "proof", "bound": bound, "os_calls": calls})
+            found = {"bound": bound, "build_id": identity.identity(allocator)["build_id"]}
+            self.store.row({**head, "kind": "proof", **found, "os_calls": calls})
             proven.append(allocator)
         return proven
 

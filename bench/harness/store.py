@@ -33,7 +33,10 @@ class Store:
         """Writes the manifest; called again at the end with what is known by then. Keys keep their
         order: that of the matrix."""
         text = json.dumps({"schema": SCHEMA, **manifest}, indent=2)
-        (self.folder / MANIFEST).write_text(text + "\n")
+        # Whole or not at all: all folders beside it are read with it.
+        written = self.folder / f".{MANIFEST}"
+        written.write_text(text + "\n")
+        written.rename(self.folder / MANIFEST)
 
     def row(self, row: dict[str, Any], *, file: str = ROWS) -> None:
         """Appends one raw row; refused ones are kept apart and never enter a table."""

@@ -55,10 +55,15 @@ def trace_timed_part(
     return output, parse_timed_part(listing)
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], *options: str) -> tuple[str, str]:
-    """The program's output, and what strace wrote."""
+def require() -> None:
+    """BenchError where strace is missing."""
     if shutil.which("strace") is None:
         raise BenchError("strace is missing (Debian package strace)")
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], *options: str) -> tuple[str, str]:
+    """The program's output, and what strace wrote."""
+    require()
     with tempfile.NamedTemporaryFile(mode="r", prefix="hakmem-bench-") as written:
         # The variables go to the program alone: strace itself is not to be preloaded.
         settings = [f"-E{key}={value}" for key, value in environment.items()]

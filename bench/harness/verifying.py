@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
     kept = manifest["allocators"]
     rows = store.read_rows(folder) + store.read_rows(folder, store.COUNTS)
     if manifest.get("kind") == startup.KIND:
-        return _of_starts(rows) + [_left_out(row) for row in store.read_rows(folder, store.REFUSED)]
+        left_out = [_left_out(row) for row in store.read_rows(folder, store.REFUSED)]
+        return _of_starts(rows, kept) + left_out
     good: dict[str, list[dict[str, Any]]] = {}
     found = []
     for row in rows:
@@ -73,19 +74,23 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _of_starts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of processes that are too short to tell: what the loader bound each program to."""
-    bound = {(row["program"], row["allocator"]): row["bound"] for row in rows if "bound" in row}
+def _of_starts(
+    rows: Sequence[dict[str, Any]], kept: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Of processes that are too short to tell: what the loader bound each program to, and which
+    build that file was then."""
+    proofs = {(row["program"], row["allocator"]): row for row in rows if "bound" in row}
     pairs = Counter((row["program"], row["allocator"]) for row in rows if "bound" not in row)
-    return [
-        _statement(
-            name,
-            f"{program}, {count} rows",
-            {"bound": bound.get((program, name), {})},
-            "" if bound.get((program, name)) else "nothing says what the loader bound it to",
-        )
-        for (program, name), count in pairs.items()
-    ]
+    found = []
+    for (program, name), count in pairs.items():
+        said = proofs.get((program, name), {})
+        own, build = kept.get(name, {}).get("build_id"), said.get("build_id")
+        why = "" if said.get("bound") else "nothing says what the loader bound it to"
+        if not why and build not in (None, own):
+            why = f"the build id was {build}, not {own}"
+        where = f"{program}, {count} rows"
+        found.append(_statement(name, where, {"bound": said.get("bound", {})}, why))
+    return found
 
 
 def _left_out(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "os/os.h"
 
+#include <time.h>
+
 // The linker's names for the two ends of the array of sites.
 extern struct sharing_site __start_sharing_sites[], __stop_sharing_sites[];
 
@@ -48,9 +50,25 @@ static const char *file_name(const char *path) {
     return name;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t start_ticks, start_ns;
+
+__attribute__((constructor)) static void note_start(void) {
+    start_ticks = os_ticks();
+    start_ns = now_ns();
+}
+
 __attribute__((destructor)) static void write_counts(void) {
     struct text line = {0};
-    text_string(&line, "{\"schema\": \"hakmem-sharing-1\", \"locks\": [");
+    text_string(&line, "{\"schema\": \"hakmem-sharing-1\"");
+    write_number(&line, ", \"ticks\": ", os_ticks() - start_ticks);
+    write_number(&line, ", \"ns\": ", now_ns() - start_ns);
+    text_string(&line, ", \"locks\": [");
     for (size_t rank = 0; rank < SHARING_RANKS_MAX; rank++) {
         text_string(&line, rank == 0 ? "" : ", ");
         write_lock(&line, &sharing_locks[rank]);

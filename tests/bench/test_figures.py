@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -99,6 +100,30 @@ def test_slope_ignores_wild_points() -> None:
     values[4] = 1e6
     values[11] = -1e6
     assert figures.slope(at, values) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "faster")]
+)
+def test_two_pairs_say_nothing(pairs: int, verdict: str) -> None:
+    """Their interval covers half."""
+    assert figures.paired_ratio([0.9] * pairs, [1.0] * pairs).verdict == verdict
+
+
+@pytest.mark.parametrize("count", [5, 24, 25, 33, 47, 95, 1000])
+def test_a_trend_is_through_so_many_points_at_most(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stretch of residuals is then a quarter of the series."""
+    seen: list[int] = []
+
+    def noted(times: Sequence[float], points: Sequence[float]) -> float:
+        seen.append(len(points))
+        return 0.0
+
+    monkeypatch.setattr(figures, "slope", noted)
+    figures.drift([float(at) for at in range(count)], [1.0] * count)
+    assert min(count, 12) <= seen[0] <= figures.DRIFT_SEGMENTS
 
 
 def test_drift_of_a_level_series_holds_zero() -> None:

@@ -239,6 +239,11 @@ def test_verify_of_starts_tells_what_the_loader_bound(tmp_path: Path) -> None:
     text = verifying.text([glibc, floor])
     assert "bound to it by the loader: malloc 3\n" in text
     assert "REFUSED  floor (true, 1 rows): nothing says what the loader bound it to" in text
+    rows[0]["build_id"] = "11"
+    for build, holds in (("11", True), ("22", False)):
+        folder = made_up.write(tmp_path / build, rows, kind="startup",
+                               allocators={"glibc": {"build_id": build}})  # fmt: skip
+        assert verifying.of_folder(folder)[0]["holds"] is holds
     without = made_up.write(tmp_path / "b", rows, kind="profiles")
     with pytest.raises(BenchError, match="of kind profiles, which keep no proof"):
         verifying.of_folder(without)

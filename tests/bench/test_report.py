@@ -267,7 +267,7 @@ def test_a_run_without_hakmem_has_a_subject(tmp_path: Path) -> None:
 
 
 def test_figures_as_json(tmp_path: Path) -> None:
-    found = report.as_json([folder_of(tmp_path, {"hakmem": [12, 12], "glibc": [10, 10]})])
+    found = report.as_json([folder_of(tmp_path, {"hakmem": [12] * 3, "glibc": [10] * 3})])
     assert named_json(json.dumps(found, allow_nan=False)) == found
     row = found["cases"][0]["allocators"][0]
     assert row["time"]["median"] == 12e6
@@ -401,8 +401,8 @@ def test_rows_of_another_scale_or_work_are_not_compared(
             for case in cases for block in range(7)]  # fmt: skip
     before = made_up.write(tmp_path / "a", rows, scale=1.0)
     fewer = [{**row, "wall_ns": 250_000, "arguments": ["--ops", "1"]} for row in rows[:7]]
-    after = made_up.write(tmp_path / "b", fewer + rows[7:], scale=1.0, state="unsound")
-    assert compare.main(before, after) == 0
+    after = made_up.write(tmp_path / "b", fewer + rows[7:], scale=1.0, state="interrupted")
+    assert compare.main(before, after) == 3
     seen = capsys.readouterr()
     assert "left out, of another scale or with other arguments: tiny_lifo\n" in seen.err
     assert "tiny_lifo" not in seen.out and "| burst |" in seen.out
@@ -410,6 +410,33 @@ def test_rows_of_another_scale_or_work_are_not_compared(
     scaled = made_up.write(tmp_path / "c", rows, scale=0.25)
     assert compare.main(before, scaled) == 3
     assert "share no row" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_to_be_used_compares_to_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [made_up.row("burst", "hakmem", block, 1e6) for block in range(7)]
+    folders = [made_up.write(tmp_path / state, rows, state=state)
+               for state in ("complete", "running", "unsound")]  # fmt: skip
+    assert [compare.main(folders[0], folder) for folder in folders] == [0, 3, 1]
+    assert [compare.main(folder, folders[0]) for folder in folders] == [0, 3, 1]
+    capsys.readouterr()
+    compare.main(folders[0], folders[2], as_json_text=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["states"]) == (1, ["complete", "unsound"])
+
+
+def test_rows_that_one_folder_has_alone_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [made_up.row(case, "hakmem", block, 1e6)
+            for case in ("burst", "gcc") for block in range(7)]  # fmt: skip
+    whole = made_up.write(tmp_path / "whole", rows)
+    part = made_up.write(tmp_path / "part", rows[:7])
+    assert compare.main(whole, part) == compare.main(part, whole) == 0
+    assert capsys.readouterr().err.count("left out, only one folder has them: gcc\n") == 2
+    compare.main(whole, part, as_json_text=True)
+    assert json.loads(capsys.readouterr().out)["left_out"] == ["gcc"]
 
 
 def test_a_baseline_that_was_not_measured_is_refused(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_falling_memory_and_rising_speed_are_no_faults() -> None:
 def test_nobody_is_held_to_less_noise_than_the_machine_has() -> None:
     run = samples(noise=0.06)
     assert states(run, noise_of(1.0, 0.0))["throughput CV"] == soak.FAIL
-    assert states(run, noise_of(5.0, 0.0))["throughput CV"] == soak.PASS
+    assert states(run, noise_of(5.0, 0.0))["throughput CV"] == soak.INCONCLUSIVE
 
 
 def turns_of(speed: Callable[[float], float], count: int = 400) -> list[list[soak.Sample]]:
@@ -122,7 +122,7 @@ def test_states_of_the_machine_are_nobodys_noise() -> None:
     # Of a machine that is never steady for long there is nothing else to tell.
     restless = soak.noise_of(turns_of(lambda share: 1e6 * (1 + int(share * 20) % 2)))
     assert not restless.steady
-    assert states(own, restless)["throughput CV"] == soak.PASS
+    assert states(own, restless)["throughput CV"] == soak.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

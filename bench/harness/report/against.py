@@ -17,7 +17,7 @@ from ..errors import BenchError
 from ..figures import SAME_WITHIN, Ratio, geometric_mean, interval_words
 from . import derived, markdown, standing
 from .cells import Cell, Table, ratio_text, value_text
-from .compare import INCONCLUSIVE, NOISE_MOST, hidden, worse
+from .compare import INCONCLUSIVE, NOISE_MOST, hidden, trusted, worse
 from .results import GROUPS, METRIC_WORDS, CaseFacts, Results, load
 
 SCHEMA = "hakmem-bench-against/1"
@@ -79,10 +79,10 @@ class Verdicts:
 
     def status(self, least_better: float) -> int:
         """1: a row is worse or failed, or fewer are better than wanted; 3: a row is too noisy to
-        tell."""
+        tell; and as `trusted` says of results that are unsound or not finished."""
         if self.failed or self.count(WORSE) or self.better_percent < least_better:
             return BAD
-        return INCONCLUSIVE if self.count(UNCLEAR) else 0
+        return trusted(INCONCLUSIVE if self.count(UNCLEAR) else 0, self.results)
 
 
 def judge(results: Results, of: str, against: str) -> Verdicts:
@@ -168,6 +168,7 @@ def as_json(found: Verdicts, least_better: float) -> dict[str, Any]:
         "against": found.against,
         "metric": found.results.metric,
         "status": found.status(least_better),
+        "states": sorted(found.results.states),
         "counts": {state: found.count(state) for state in STATES},
         "better_percent": found.better_percent,
         "means": {what: found.mean(what) for what in standing.WHAT},

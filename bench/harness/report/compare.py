@@ -127,6 +127,15 @@ def failed(a: Results, b: Results) -> list[str]:
     ]
 
 
+def only_of_one(a: Results, b: Results) -> list[str]:
+    """The rows of the subject that one of the folders has, and that the other did not try."""
+    of_one = {case.name for case in a.cases if a.of(case.name, a.subject)} ^ {
+        case.name for case in b.cases if b.of(case.name, a.subject)
+    }
+    tried = {name for name, allocator in a.lost | b.lost if allocator == a.subject}
+    return sorted(of_one - tried)
+
+
 def status(found: list[Change], subject: str, lost: Sequence[str] = ()) -> int:
     """0: nothing of the subject became slower or larger; 1: something did, beyond the noise, or it
     failed a row that it had; 3: nothing did for certain, but a row is too noisy to tell."""
@@ -140,13 +149,24 @@ def status(found: list[Change], subject: str, lost: Sequence[str] = ()) -> int:
     return INCONCLUSIVE if not ratios or any(hidden(ratio) for ratio in ratios) else 0
 
 
-def as_json(found: list[Change], subject: str, lost: Sequence[str]) -> dict[str, Any]:
+def trusted(status_found: int, *of: Results) -> int:
+    """A status, which results that are unsound make 1, and 0 is not said of unfinished ones."""
+    states = {state for results in of for state in results.states}
+    if "unsound" in states:
+        return SLOWER
+    return INCONCLUSIVE if states != {"complete"} and status_found == 0 else status_found
+
+
+def as_json(found: list[Change], a: Results, b: Results) -> dict[str, Any]:
     """The comparison for programs."""
+    lost = failed(a, b)
     return {
         "schema": "hakmem-bench-comparison/1",
-        "subject": subject,
-        "status": status(found, subject, lost),
-        "failed": list(lost),
+        "subject": a.subject,
+        "status": trusted(status(found, a.subject, lost), a, b),
+        "states": sorted({*a.states, *b.states}),
+        "failed": lost,
+        "left_out": only_of_one(a, b),
         "changes": [
             {
                 "case": change.case,
@@ -166,7 +186,7 @@ def as_json(found: list[Change], subject: str, lost: Sequence[str]) -> dict[str,
 
 
 def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> int:
-    """Prints the comparison; see `status` for what it returns."""
+    """Prints the comparison; see `status` and `trusted` for what it returns."""
     first, second = load(a, metric), load(b, metric)
     found, lost = changes(first, second), failed(first, second)
     for results in (first, second):
@@ -174,12 +194,14 @@ def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> 
             print(f"{results.folder}: {said}", file=sys.stderr)
     for case in unlike(first, second):
         print(f"left out, of another scale or with other arguments: {case}", file=sys.stderr)
+    if names := only_of_one(first, second):
+        print(f"left out, only one folder has them: {', '.join(names)}", file=sys.stderr)
     if not found and not lost:
         print("the two folders share no row", file=sys.stderr)
         return INCONCLUSIVE
     subject = first.subject
     if as_json_text:
-        print(json.dumps(as_json(found, subject, lost), indent=2))
+        print(json.dumps(as_json(found, first, second), indent=2))
     else:
         print(markdown.section(_table(found, first, second)))
         for case in lost:
@@ -189,4 +211,4 @@ def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> 
                 if change.allocator == subject and (worse(ratio) or hidden(ratio)):
                     word = "worse" if worse(ratio) else "too noisy to tell"
                     print(f"{word}: {what} of {subject} on {change.case}: {ratio_text(ratio)}")
-    return status(found, subject, lost)
+    return trusted(status(found, subject, lost), first, second)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from . import facts, sections, standing
 from .cells import Cell, Table
-from .results import Results
+from .results import Results, short_id
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
@@ -39,9 +39,12 @@ STATES = {
 
 def warning(results: Results) -> str:
     """What a reader has to know before any figure; empty for a complete run."""
-    states = {str(each.manifest.get("state", "complete")) for each in results.sessions}
-    worst = sorted(states - {"complete"})
-    return " ".join(STATES.get(each, f"The state of this run is '{each}'.") for each in worst)
+    said = [STATES.get(each, f"The state of this run is '{each}'.")
+            for each in sorted(results.states - {"complete"})]  # fmt: skip
+    if len(results.builds) > 1:
+        builds = ", ".join(short_id(each) for each in results.builds)
+        said.append(f"Its rows are of {len(results.builds)} builds of {results.subject}: {builds}.")
+    return " ".join(said)
 
 
 def headline(results: Results) -> str:

@@ -25,6 +25,9 @@ METRIC_WORDS = {
 # The floor hands out memory without keeping any books: a limit to look at, not an allocator.
 FLOOR = "floor"
 SUBJECT = "hakmem"
+# What the manifests of one card agree in, or their rows do not compare.
+ONE_MACHINE = ("machine", "cpu", "cpus", "architecture", "kernel", "libc", "huge_pages",
+               "huge_pages_defrag", "aslr", "governor", "overcommit")  # fmt: skip
 GROUPS = {"real": "real programs", "synthetic": "synthetic workloads"}
 
 
@@ -117,6 +120,18 @@ class Results:
         return next(str(name) for name in wanted if name in self.allocators)
 
     @property
+    def states(self) -> set[str]:
+        """Of the sessions: complete, running, interrupted, unsound."""
+        return {str(each.manifest.get("state", "complete")) for each in self.sessions}
+
+    @property
+    def builds(self) -> list[str]:
+        """Of the subject's library, those that rows are of."""
+        return sorted(
+            {build_id(each.manifest, self.subject) for each in self.sessions if each.cases}
+        )
+
+    @property
     def contenders(self) -> list[str]:
         """Among whom the best of a row is found: the subject and its peers, or all that there is.
         The subject's other modes and the floor stand beside."""
@@ -124,7 +139,8 @@ class Results:
 
     @property
     def peers(self) -> list[str]:
-        """Whom the subject is compared with: everyone but its own modes and the floor."""
+        """Whom the subject is compared with: everyone but its own modes and builds, which are
+        named after it, and the floor."""
         return [
             name
             for name in self.allocators
@@ -155,7 +171,8 @@ def load(
     newer: Sequence[Path] = (),
 ) -> Results:
     """Reads a folder, finished or not. What a newer folder measured of a case replaces all that is
-    known of it, of every allocator: figures of two sessions are never compared."""
+    known of it, of every allocator: figures of two sessions are never compared. BenchError where
+    one named later is older, as if rows were chosen, or was measured on another machine."""
     if metric not in METRICS:
         raise BenchError(f"no metric '{metric}'; known: {', '.join(METRICS)}")
     sessions: list[Session] = []
@@ -171,6 +188,8 @@ def load(
         if any("case" not in row for row in measured):
             raise BenchError(f"{each} holds results of another kind: {own.get('kind', 'unknown')}")
         names = frozenset(str(row["case"]) for row in measured)
+        for earlier in sessions:
+            _require_in_order(earlier, each, own, names)
         lines = _without(lines, names) + measured
         counts = _without(counts, names) + read_rows(each, COUNTS)
         refused = _without(refused, names) + read_rows(each, REFUSED)
@@ -208,6 +227,24 @@ def load(
         refused=refused,
         lost=lost,
     )
+
+
+def _require_in_order(
+    earlier: Session, folder: Path, manifest: Mapping[str, Any], names: frozenset[str]
+) -> None:
+    other = [key for key in ONE_MACHINE if manifest.get(key) != earlier.manifest.get(key)]
+    if other:
+        raise BenchError(
+            f"{folder} was measured on another machine than {earlier.folder}, or on one that was "
+            f"set up in another way: {', '.join(other)}"
+        )
+    at, before = str(manifest.get("at", "")), str(earlier.manifest.get("at", ""))
+    again = sorted(earlier.cases & names)
+    if again and at < before:
+        raise BenchError(
+            f"{folder} is older than {earlier.folder}, of which it would replace "
+            f"{', '.join(again)}: name sessions in the order of their time"
+        )
 
 
 def _pair(row: Row) -> tuple[str, str]:

@@ -126,7 +126,9 @@ def losses(results: Results, what: str) -> Table:
         f"Where {subject} is not first in {what}",
         f"{len(behind)} of {len(all_rows) + len(absent)} rows, the widest first, against the best "
         f"peer of each row ({measure_words(results, what)}; factor of the medians, and the paired "
-        f"ratio with its {interval_words(each.ratio for each in all_rows)})."
+        f"ratio with its {interval_words(each.ratio for each in all_rows)}). The peer is chosen by "
+        "these same medians, and rows by being behind one: as a whole they speak against "
+        f"{subject}."
         f"{f' {BESIDE_NOTE}' if what == 'time' else ''}{missing}",
         ["row", "group", "best peer", "factor", "paired ratio", "verdict", subject, "best",
          *(BESIDE if what == "time" else {})],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
+import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -23,6 +25,7 @@ PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
 SHARED_ROWS_LEAST = 0.8
 # Results that do not tell have the program's default.
 THREADS_OF_OLD_SOAKS = 2
+DAY = re.compile(r"^\d{4}-\d\d-\d\d-")
 Target = Mapping[str, Any]
 
 
@@ -46,7 +49,8 @@ class Suite:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The matrix, and the further finished runs beside it: folders by kind, the newest first."""
+    """The matrix, and the further finished runs beside it: folders by kind, those of the matrix's
+    library before others, the newest first."""
 
     results: Results
     others: Mapping[str, Sequence[Path]]
@@ -54,17 +58,27 @@ class Evidence:
 
 
 def gather(results: Results, suite: Suite | None = None) -> Evidence:
-    """Finds the result folders beside the matrix that belong to it. Without a suite the matrix is
-    taken for the whole of it."""
-    found: dict[str, list[tuple[str, Path]]] = {}
-    for file in sorted(results.folder.absolute().parent.glob(f"*/{MANIFEST}")):
+    """Finds the result folders beside the matrix that belong to it, of other days too. Without a
+    suite the matrix is taken for the whole of it."""
+    found: dict[str, list[tuple[bool, str, Path]]] = {}
+    for file in sorted(_beside(results.folder.absolute().parent)):
         manifest = read_manifest(file.parent)
         if manifest.get("state") == "complete":
             kind, at = str(manifest.get("kind", "")), str(manifest.get("at", ""))
-            found.setdefault(kind, []).append((at, file.parent))
-    newest_first = {kind: [folder for _, folder in sorted(folders, reverse=True)]
+            own = build_id(manifest, results.subject) in results.builds
+            found.setdefault(kind, []).append((own, at, file.parent))
+    newest_first = {kind: [folder for *_, folder in sorted(folders, reverse=True)]
                     for kind, folders in found.items()}  # fmt: skip
     return Evidence(results, newest_first, suite or Suite())
+
+
+def _beside(day: Path) -> Iterator[Path]:
+    """The manifests in a folder, and where its name is a date and a machine's, as
+    store.fresh_folder has it, in those of the same machine."""
+    machine = DAY.sub("", day.name)
+    days = [day] if machine == day.name else day.parent.glob(f"????-??-??-{glob.escape(machine)}")
+    for each in days:
+        yield from each.glob(f"*/{MANIFEST}")
 
 
 def _missing(why: str) -> Outcome:
@@ -259,16 +273,19 @@ def metadata(evidence: Evidence, target: Target) -> Outcome:
     results = evidence.results
     shares: dict[str, tuple[float, float]] = {}
     for case in _matching(results, target["cases"]):
+        if target.get("group") not in (None, case.group):
+            continue
         pairs = [(own, heap) for row in results.of(case.name, results.subject)
                  if (own := extra(row, "metadata_bytes")) is not None
                  and (heap := extra(row, "heap_bytes"))]  # fmt: skip
-        if pairs:
-            shares[case.name] = (
-                statistics.median(own for own, _ in pairs),
-                statistics.median(heap for _, heap in pairs),
-            )
+        if not pairs:
+            return _missing(f"{case.name} does not say how much metadata there is")
+        shares[case.name] = (
+            statistics.median(own for own, _ in pairs),
+            statistics.median(heap for _, heap in pairs),
+        )
     if not shares:
-        return _missing("no row says how much metadata there is")
+        return _missing(f"no row of {target['group']}")
     percent = (
         100 * sum(own for own, _ in shares.values()) / sum(heap for _, heap in shares.values())
     )
@@ -276,7 +293,7 @@ def metadata(evidence: Evidence, target: Target) -> Outcome:
 
 
 def os_calls(evidence: Evidence, target: Target) -> Outcome:
-    """OS calls over a long steady run: the newest `hakmem bench syscalls` beside the matrix."""
+    """OS calls over a long steady run of `hakmem bench syscalls`, the first beside the matrix."""
     found = [(row, folder) for folder in evidence.others.get("syscalls", ())
              for row in (*read_rows(folder, COUNTS), *read_rows(folder, REFUSED))
              if row["allocator"] == evidence.results.subject]  # fmt: skip
@@ -284,7 +301,7 @@ def os_calls(evidence: Evidence, target: Target) -> Outcome:
         return _missing("no results of hakmem bench syscalls beside these")
     row, folder = found[0]
     if "why" in row:
-        return replace(_missing(f"the newest run was refused: {row['why']}"), beside=folder)
+        return replace(_missing(f"the run was refused: {row['why']}"), beside=folder)
     ops, calls = int(row["ops"]), int(row["calls_total"])
     if ops < target["ops_least"]:
         return _missing(f"only {ops:,} operations were counted")
@@ -324,23 +341,36 @@ def _startup_rows(folder: Path, kind: str) -> list[Row]:
 
 
 def soak(evidence: Evidence, target: Target) -> Outcome:
-    """The newest soak of the subject, without any control: its own thresholds decide. Of one thread
-    no block passes to another, which is half of what a server's heap does."""
-    runs = [(manifest["soak"], folder) for folder in evidence.others.get("soak", ())
-            if not (manifest := read_manifest(folder))["controls"]]  # fmt: skip
-    own = [run for run in runs if run[0]["allocator"] == evidence.results.subject]
-    if not own:
+    """The newest soak of the matrix's library, or of any where it has none, without any control:
+    its own thresholds decide, and one of the same library that failed fails the line, so that no
+    soak is run until one passes. Of one thread no block passes to another, which is half of what a
+    server's heap does."""
+    results = evidence.results
+    runs = [(manifest, folder) for folder in evidence.others.get("soak", ())
+            if not (manifest := read_manifest(folder))["controls"]
+            and manifest["soak"]["allocator"] == results.subject]  # fmt: skip
+    if not runs:
         return _missing("no results of hakmem soak beside these")
-    found, folder = own[0]
-    if found["minutes"] < target["minutes_least"]:
-        return _missing(f"the newest soak lasted {found['minutes']:g} minutes only")
-    if found.get("threads", THREADS_OF_OLD_SOAKS) < 2:
+    of_matrix = [run for run in runs if build_id(run[0], results.subject) in results.builds]
+    soaks = [(manifest["soak"], folder) for manifest, folder in of_matrix or runs[:1]]
+    whole = [run for run in soaks if run[0]["minutes"] >= target["minutes_least"]]
+    if not whole:
+        return _missing(f"the newest soak lasted {soaks[0][0]['minutes']:g} minutes only")
+    whole = [run for run in whole if run[0].get("threads", THREADS_OF_OLD_SOAKS) >= 2]
+    if not whole:
         return _missing("the newest soak had one thread")
+
+    def states(found: Mapping[str, Any]) -> set[str]:
+        return {each["state"] for each in found["verdicts"]}
+
+    failed = [run for run in whole if FAIL in states(run[0])]
+    found, folder = (failed or whole)[0]
     text = "; ".join(f"{each['name']} {each['text']}" for each in found["verdicts"])
-    if any(each["state"] == FAIL for each in found["verdicts"]):
+    if len(whole) > 1:
+        text += f" ({len(whole)} soaks of this library, of which {len(failed)} failed)"
+    if failed:
         return Outcome(FAIL, text, folder)
-    whole = all(each["state"] == PASS for each in found["verdicts"])
-    return Outcome(PASS if whole else NOT_MEASURED, text, folder)
+    return Outcome(PASS if states(found) == {PASS} else NOT_MEASURED, text, folder)
 
 
 KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
@@ -349,21 +379,22 @@ KINDS: Mapping[str, Callable[[Evidence, Target], Outcome]] = {
                   startup, soak)
 }  # fmt: skip
 
-# Kinds whose lines are about a whole group of rows, and not about cases that they name.
-OF_ALL_ROWS = (rows.__name__, mean.__name__)
-OF_ALL_PEERS = (*OF_ALL_ROWS, lowest.__name__, latency.__name__)
+OF_ALL_PEERS = (rows.__name__, mean.__name__, lowest.__name__, latency.__name__)
+# Of what lies beside the matrix.
+OF_NO_ROW = (os_calls.__name__, startup.__name__, soak.__name__)
 
 
 def _with_build(results: Results, found: Outcome) -> Outcome:
-    """Says so when what lies beside the matrix was measured with another library than the matrix's
-    newest."""
+    """What lies beside the matrix, and was measured with a library that none of its rows is of,
+    says so, and passes nothing."""
     if found.beside is None:
         return found
     own = build_id(read_manifest(found.beside), results.subject)
-    newest = max(results.sessions, key=lambda each: str(each.manifest.get("at", "")))
-    if own == build_id(newest.manifest, results.subject):
+    if own in results.builds:
         return found
-    return replace(found, measured=f"{found.measured} (library {short_id(own)}, not the matrix's)")
+    state = NOT_MEASURED if found.state == PASS else found.state
+    measured = f"{found.measured} (library {short_id(own)}, not the matrix's)"
+    return replace(found, state=state, measured=measured)
 
 
 def _took_part(results: Results, case: str, allocator: str) -> bool:
@@ -372,22 +403,32 @@ def _took_part(results: Results, case: str, allocator: str) -> bool:
 
 
 def _of_the_suite(evidence: Evidence, target: Target, found: Outcome) -> Outcome:
-    """A line about all rows is not passed by a part of them, nor one about the best peer without
-    some of the peers."""
+    """A line about a group of rows, or those that match a pattern, is not passed by a part of them,
+    nor one about the best peer, or the best of some, without one of these."""
     results, suite = evidence.results, evidence.suite
     measured = {case.name for case in results.cases}
-    wanted = [case.name for case in suite.cases if target.get("group") in (None, case.group)]
-    of_all_rows = str(target["kind"]) in OF_ALL_ROWS
-    lacking = [name for name in wanted if name not in measured] if of_all_rows else []
-    if target.get("against") not in suite.peers:
-        lacking += [peer for peer in suite.peers if peer not in results.peers]
-        lacking += [
-            f"{peer} on {case}"
-            for case in wanted
-            if case in measured
-            for peer in suite.peers
-            if peer in results.peers and not _took_part(results, case, peer)
-        ]
+    wanted = [
+        case.name
+        for case in suite.cases
+        if target.get("group") in (None, case.group)
+        and any(fnmatch(case.name, pattern) for pattern in target.get("cases", ["*"]))
+    ]
+    lacking = [name for name in wanted if name not in measured]
+    kind, against = str(target["kind"]), target.get("against")
+    rivals = [
+        peer
+        for peer in suite.peers
+        if (kind in OF_ALL_PEERS and against not in suite.peers)
+        or (kind == throughput.__name__ and fnmatch(peer, str(against)))
+    ]
+    lacking += [peer for peer in rivals if peer not in results.peers]
+    lacking += [
+        f"{peer} on {case}"
+        for case in wanted
+        if case in measured
+        for peer in rivals
+        if peer in results.peers and not _took_part(results, case, peer)
+    ]
     if not lacking:
         return found
     state = NOT_MEASURED if found.state == PASS else found.state
@@ -404,4 +445,4 @@ def judge(evidence: Evidence, target: Target) -> Outcome:
     if absent:
         return _missing(f"no row {', '.join(absent)}")
     found = _with_build(evidence.results, KINDS[kind](evidence, target))
-    return _of_the_suite(evidence, target, found) if kind in OF_ALL_PEERS else found
+    return _of_the_suite(evidence, target, found) if kind not in OF_NO_ROW else found

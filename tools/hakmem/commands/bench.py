@@ -42,7 +42,6 @@ EXAMPLES_OF = {
   hakmem bench report bench/results/A bench/results/again --baseline glibc
 """,
     "scorecard": """\
-  hakmem bench scorecard                           of the newest full matrix
   hakmem bench scorecard bench/results/A bench/results/again
 """,
     "syscalls": """\
@@ -189,13 +188,7 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
     report.add_argument("folders", metavar="DIR", type=Path, nargs="+", help=FOLDERS)
     _add_report(report)
     scorecard = verb("scorecard", "write docs/SCORECARD.md from result folders")
-    scorecard.add_argument(
-        "folders",
-        metavar="DIR",
-        type=Path,
-        nargs="*",
-        help=f"{FOLDERS}; by default the newest full one",
-    )
+    scorecard.add_argument("folders", metavar="DIR", type=Path, nargs="+", help=FOLDERS)
     syscalls = verb("syscalls", "count the OS calls of 200 million operations after warm-up")
     syscalls.add_argument("--json", action="store_true", help="as JSON")
     _add_choice(syscalls)
