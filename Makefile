@@ -191,7 +191,7 @@ uninstall: ## Remove what install put there (prefix=, DESTDIR=)
 	    'where something was, "make install" with the same prefix and DESTDIR makes it anew' >&2; exit 1; }
 	@while IFS= read -r file; do rm -f "$$install_destination$$file" || exit; done <$(install_list); \
 	sed -n 's,/[^/]*$$,,p' $(install_list) | sort -ru | while IFS= read -r folder; do \
-	    case $$folder in */hakmem|*/hakmem/*) rmdir "$$install_destination$$folder" 2>/dev/null ;; esac; \
+	    case $$folder in */hakmem|*/hakmem/profiles|*/doc/hakmem/docs|*/doc/hakmem/docs/decisions) rmdir "$$install_destination$$folder" 2>/dev/null ;; esac; \
 	done; \
 	rm $(install_list) && { rmdir "$$install_destination$$install_prefix/share/hakmem" 2>/dev/null || true; }
 

@@ -19,7 +19,7 @@ SIZE_SUFFIXES = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 SOURCES_TEXT = """\
 An option is set, from the weakest source to the strongest, by its default, by the presets of the
 mode, by a profile, by HAKMEM_CONF, by its own variable, and by `hakmem_option_set` in the program.
-All but the variable want its name in small letters without HAKMEM_, as in the second example.
+A profile, HAKMEM_CONF and `hakmem_option_set` want its name in small letters without HAKMEM_.
 """
 
 PROFILE_TEXT = """\
@@ -236,8 +236,8 @@ def library_page(header: str, version: str) -> str:
     page += [roff(declaration) + "\n.PP\n" for declaration in declarations]
     page.append(
         ".fi\nLink with what \\fIpkg-config \\-\\-libs hakmem\\fR prints: a linker with "
-        "\\fI\\-\\-as\\-needed\\fR drops a plain \\fI\\-lhakmem\\fR where the program itself does "
-        "not call malloc.\n.SH DESCRIPTION\n"
+        "\\fI\\-\\-as\\-needed\\fR drops a plain \\fI\\-lhakmem\\fR where the program itself "
+        "calls neither malloc nor operator new.\n.SH DESCRIPTION\n"
     )
     for comment, declaration in entries:
         names = re.findall(r"\b(hakmem_\w+)\(", declaration)

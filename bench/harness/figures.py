@@ -50,11 +50,16 @@ class Ratio:
     coverage: float | None = None
 
     @property
+    def covers_enough(self) -> bool:
+        """Whether its interval is one that a verdict can be given by."""
+        return self.coverage is None or self.coverage >= VERDICT_COVERAGE_LEAST
+
+    @property
     def verdict(self) -> str:
         """Of times. `same`: the whole interval is within SAME_WITHIN of 1; `inconclusive`: the
         interval holds 1 and reaches further, so that the noise hides which is faster, or it is of
         so few pairs that it covers little."""
-        if self.coverage is not None and self.coverage < VERDICT_COVERAGE_LEAST:
+        if not self.covers_enough:
             return "inconclusive"
         if self.low >= 1 - SAME_WITHIN and self.high <= 1 + SAME_WITHIN:
             return "same"
@@ -181,7 +186,7 @@ def _places_drawn(count: int, seed: int) -> npt.NDArray[np.int64]:
 def drift(at: Sequence[float], values: Sequence[float], seed: int = 1) -> Drift:
     """How far a series moves over its length, by the robust slope through the medians of at most
     DRIFT_SEGMENTS equal parts. The interval comes from drawing the residuals anew, in stretches."""
-    size = math.ceil(len(values) / DRIFT_SEGMENTS)
+    size = max(1, math.ceil(len(values) / DRIFT_SEGMENTS))
     count = len(values) // size
     if count < 3:
         raise ValueError("a trend needs at least three points")

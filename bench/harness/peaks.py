@@ -214,6 +214,8 @@ def with_table(document: str, text: str) -> str:
 
 def _choose(options: argparse.Namespace, command: str) -> tuple[list[Case], list[Allocator]]:
     """What is run, and on which allocators: of hakmem alone a reader can tell what is what."""
+    if options.write and options.workloads:
+        raise BenchError("--write is for all rows, --workloads for some")
     wanted = options.allocators or ([] if options.allocator else ["hakmem"])
     plan = Plan(KIND, command, allocators=[*wanted, BASELINE], own=options.allocator)
     chosen = usable_cases(cases.choose(options.workloads, quick=False))
@@ -260,9 +262,9 @@ def main(options: argparse.Namespace, command: str) -> int:
     text = tables(rows)
     kept.text("table.md", f"    {command}\n\nKiB.\n\n{text}")
     print(json.dumps({"schema": SCHEMA, "rows": rows}, indent=2) if options.json else text)
-    if options.write and sound and not failed and not options.workloads:
+    if options.write and sound and not failed:
         DOCUMENT.write_text(with_table(DOCUMENT.read_text(), text))
     elif options.write:
-        say(f"{display(DOCUMENT)} stays as it is: not every row was measured")
+        say(f"{display(DOCUMENT)} stays as it is")
     say(f"rows, manifest and table: {display(kept.folder)}")
     return 0 if sound and not failed else 1

@@ -389,11 +389,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--counts", type=Path, help="result folder; the newest by default")
     parser.add_argument("--update", action="store_true", help=f"write them into {DOCUMENT.name}")
     options = parser.parse_args(arguments)
-    model = Model(options.counts or store.newest(scaling.KIND))
-    if options.update:
-        DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), model))
-    else:
-        print("\n".join(make(model) for make in TABLES.values()))
+    try:
+        model = Model(options.counts or store.newest(scaling.KIND))
+        if options.update:
+            DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), model))
+        else:
+            print("\n".join(make(model) for make in TABLES.values()))
+    except BenchError as error:
+        print(f"harness.scaling_model: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

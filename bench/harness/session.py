@@ -133,6 +133,8 @@ class Session:
             raise BenchError(f"CPU {self.cpu} is not one of this process's")
         self.identities = {each.name: identity.identity(each) for each in self.allocators}
         require_baseline(plan.baseline, self.identities)
+        if plan.counting:
+            strace.require()
         self.store = store.Store(plan.output, plan.kind)
         self.lost: set[Pair] = set()
         self.unexpected = 0
@@ -357,8 +359,6 @@ class Session:
 
     def run(self) -> bool:
         """Everything; what is finished is kept when it is interrupted. True when all is sound."""
-        if self.plan.counting:
-            strace.require()
         self.store.manifest(self.manifest("running"))
         state = "complete"
         try:

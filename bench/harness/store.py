@@ -32,11 +32,7 @@ class Store:
     def manifest(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest; called again at the end with what is known by then. Keys keep their
         order: that of the matrix."""
-        text = json.dumps({"schema": SCHEMA, **manifest}, indent=2)
-        # Whole or not at all: all folders beside it are read with it.
-        written = self.folder / f".{MANIFEST}"
-        written.write_text(text + "\n")
-        written.rename(self.folder / MANIFEST)
+        write_manifest(self.folder, {"schema": SCHEMA, **manifest})
 
     def row(self, row: dict[str, Any], *, file: str = ROWS) -> None:
         """Appends one raw row; refused ones are kept apart and never enter a table."""
@@ -48,6 +44,13 @@ class Store:
         path = self.folder / name
         path.write_text(text)
         return path
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Whole or not at all: the manifests of all folders are read together."""
+    written = folder / f".{MANIFEST}"
+    written.write_text(json.dumps(manifest, indent=2) + "\n")
+    written.rename(folder / MANIFEST)
 
 
 def fresh_folder(kind: str) -> Path:

@@ -119,7 +119,7 @@ void *os_map(size_t bytes, size_t alignment) {
     }
     char *aligned = map_aligned(bytes, alignment, PROT_READ | PROT_WRITE, 0);
     if (aligned == NULL) {
-        // Of the limits of data and of commit only what is writable counts, here not what is cut off.
+        // Only what is writable counts against the limits of data and of commit: what is cut off costs nothing so.
         aligned = map_aligned(bytes, alignment, PROT_NONE, 0);
         if (aligned != NULL && !os_commit(aligned, bytes)) {
             os_unmap(aligned, bytes);

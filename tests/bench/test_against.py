@@ -33,6 +33,18 @@ def folder_of(tmp_path: Path, cases: Mapping[str, tuple[float, float, Sequence[f
     return made_up.write(tmp_path, rows, allocator_order=["hakmem", "hakmem_other"])
 
 
+@pytest.mark.parametrize("time", [0.8, 1.2])
+def test_two_blocks_prove_nothing(tmp_path: Path, time: float) -> None:
+    folder = folder_of(tmp_path, {"tiny_lifo": (time, 1.0, EVEN)})
+    loaded = results.load(folder)
+    (pair,) = against.judge(loaded, "hakmem", "hakmem_other").pairs
+    assert pair.verdict == ("better" if time < 1 else "worse")
+    rows = [row for rows in loaded.rows.values() for row in rows if row["block"] < 2]
+    two = results.load(made_up.write(tmp_path / "two", rows))
+    (pair,) = against.judge(two, "hakmem", "hakmem_other").pairs
+    assert pair.verdict == "unclear"
+
+
 @pytest.mark.parametrize(
     ("time", "memory", "noise", "verdict"),
     [

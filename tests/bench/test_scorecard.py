@@ -289,7 +289,8 @@ def test_startup(tmp_path: Path, own: int, state: str) -> None:
 
 
 def soak_folder(folder: Path, state: str, at: str, **facts: Any) -> None:
-    beside = {key: facts.pop(key) for key in ("allocators", "commit") if key in facts}
+    own = ("allocators", "commit", "kernel")
+    beside = {key: facts.pop(key) for key in own if key in facts}
     soak = {"allocator": "hakmem", "minutes": 60.0,
             "verdicts": [{"name": "RSS drift", "state": state, "text": "+0.1 %"}]}  # fmt: skip
     made_up.write(folder, [], kind="soak", at=at, controls=facts.pop("controls", {}),
@@ -324,7 +325,9 @@ def test_soak_takes_the_newest_of_the_subject_without_controls(
 def test_a_soak_that_failed_is_not_made_good_by_another(tmp_path: Path) -> None:
     """Of the same library; that of another one counts only where the matrix's has none."""
     line = {"kind": "soak", "minutes_least": 60}
-    builds = {name: {"allocators": {"hakmem": {"build_id": name}}} for name in ("11", "22")}
+    builds: dict[str, dict[str, Any]] = {
+        name: {"allocators": {"hakmem": {"build_id": name}}} for name in ("11", "22")
+    }
     folder = made_up.write(tmp_path / "full", [made_up.row("a", "hakmem", 0, 1e6)], **builds["11"])
     soak_folder(tmp_path / "1", "PASS", "2026-01-01", **builds["22"])
     found = outcome(folder, **line)
@@ -336,16 +339,27 @@ def test_a_soak_that_failed_is_not_made_good_by_another(tmp_path: Path) -> None:
     soak_folder(tmp_path / "5", "PASS", "2026-01-05", **builds["11"])
     found = outcome(folder, **line)
     assert (found.state, found.beside) == ("FAIL", tmp_path / "4")
-    assert found.measured.endswith("(3 soaks of this library, of which 1 failed)")
+    assert found.measured.endswith("(of 3 soaks of this library: 2 PASS, 1 FAIL)")
+
+
+def test_a_cv_that_the_noise_explains_is_not_passed(tmp_path: Path) -> None:
+    """It was once, and is kept so in older results."""
+    line = {"kind": "soak", "minutes_least": 60}
+    folder = made_up.write(tmp_path / "full", [made_up.row("a", "hakmem", 0, 1e6)])
+    for at, value in enumerate((2.0, 2.1)):
+        verdict = {"name": "throughput CV", "state": "PASS", "text": f"{value} %", "value": value}
+        soak_folder(tmp_path / str(at), "PASS", f"2026-01-0{at + 1}", verdicts=[verdict])
+        assert outcome(folder, **line).state == ("PASS", "NOT MEASURED")[at]
 
 
 def test_what_lies_beside_the_matrix_may_be_of_another_day(tmp_path: Path) -> None:
-    """Of the same machine."""
+    """Of the same machine, set up in the same way."""
     rows = [made_up.row("a", "hakmem", 0, 1e6)]
-    folder = made_up.write(tmp_path / "2026-01-01-one" / "full", rows)
+    folder = made_up.write(tmp_path / "2026-01-01-one" / "full", rows, kernel="6.1")
     line = {"kind": "soak", "minutes_least": 60}
     soak_folder(tmp_path / "2026-01-02-another-one" / "soak", "PASS", "2026-01-02")
     soak_folder(tmp_path / "one" / "soak", "PASS", "2026-01-02")
+    soak_folder(tmp_path / "2026-01-03-one" / "soak", "PASS", "2026-01-03", kernel="6.2")
     assert outcome(folder, **line).state == "NOT MEASURED"
     soak_folder(tmp_path / "2026-01-02-one" / "soak", "PASS", "2026-01-02")
     assert outcome(folder, **line).state == "PASS"
@@ -382,8 +396,11 @@ def test_a_row_without_metadata_is_not_left_out_of_their_sum(tmp_path: Path) -> 
     found = outcome(made_up.write(tmp_path / "full", rows), **line)
     assert (found.state, found.measured) == (
         "NOT MEASURED",
-        "b does not say how much metadata there is",
+        "0.000 % over 1 rows; without it: b",
     )
+    line["most_percent"] = 0.00001
+    assert outcome(tmp_path / "full", **line).state == "FAIL"
+    line["most_percent"] = 0.4
     rows[1]["extra"] = extra
     assert outcome(made_up.write(tmp_path / "full", rows), **line).state == "PASS"
 
@@ -399,7 +416,7 @@ def test_a_row_without_metadata_is_not_left_out_of_their_sum(tmp_path: Path) -> 
 def test_sessions_that_do_not_belong_together_are_refused(
     tmp_path: Path, later: Mapping[str, str], says: str
 ) -> None:
-    facts = {"kernel": "6.1", "huge_pages": "madvise"}
+    facts: dict[str, Any] = {"kernel": "6.1", "huge_pages": "madvise"}
     rows = [made_up.row(case, "hakmem", 0, 1e6) for case in ("burst", "gcc")]
     first = made_up.write(tmp_path / "first", rows, at="2026-01-02", **facts)
     second = made_up.write(tmp_path / "second", rows[:1], **{**facts, **later})
@@ -412,7 +429,9 @@ def test_sessions_that_do_not_belong_together_are_refused(
 
 
 def test_a_card_of_two_builds_says_so_and_is_not_passed(tmp_path: Path) -> None:
-    builds = [{"allocators": {"hakmem": {"build_id": each * 20}}} for each in ("11", "22")]
+    builds: list[dict[str, Any]] = [
+        {"allocators": {"hakmem": {"build_id": each * 20}}} for each in ("11", "22")
+    ]
     names = ("burst", "gcc")
     folders = [made_up.write(tmp_path / name, [made_up.row(name, "hakmem", 0, 1e6)], **build)
                for name, build in zip(names, builds, strict=True)]  # fmt: skip
@@ -422,6 +441,9 @@ def test_a_card_of_two_builds_says_so_and_is_not_passed(tmp_path: Path) -> None:
     text, passed = scorecard.text(results.load(folders[0], newer=folders[1:]), file)
     assert not passed
     assert "Its rows are of 2 builds of hakmem: 111111111111, 222222222222." in text
+    # A session without hakmem has none.
+    peer = made_up.write(tmp_path / "peer", [made_up.row("git", "glibc", 0, 1e6)])
+    assert results.load(folders[0], newer=[peer]).builds == ["11" * 20]
 
 
 @pytest.mark.parametrize("build", ["11" * 20, "22" * 20])

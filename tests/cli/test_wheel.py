@@ -222,7 +222,7 @@ def test_without_its_packages_it_runs_programs_and_says_what_it_lacks(
     assert (done.status, done.stderr.startswith("hakmem: active: ")) == (0, True)
     assert call([*bare, "doctor"], cwd=tmp_path, environment=ALONE).status == 0
     for verb in ("inspect", "doctor"):
-        done = call([*bare, verb, os.getpid()], cwd=tmp_path, environment=ALONE)
+        done = call([*bare, verb, str(os.getpid())], cwd=tmp_path, environment=ALONE)
         assert (done.status, done.stderr) == (
             2,
             "hakmem: numpy cannot be imported: the command was installed without the Python "

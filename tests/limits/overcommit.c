@@ -93,6 +93,16 @@ static void be_loaded(void) {
         require(pattern_differs(block, 3 * MIB, 1) == 3 * MIB);
         free(block);
     }
+    if (behaviour_on_hakmem()) {
+        // What is cut off for an alignment is charged to nobody.
+        size_t alignment = 4 * KIB;
+        while (alignment < refused) {
+            alignment *= 2;
+        }
+        void *block = memalign(alignment, 4 * KIB);
+        require(block != NULL && aligned_to(block, alignment));
+        free(block);
+    }
     load_shrink(1);
     load_complete(GOAL_BYTES);
 }

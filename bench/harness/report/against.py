@@ -40,7 +40,7 @@ class Pair:
         ratio = self.ratios[what]
         if worse(ratio):
             return WORSE
-        if ratio.high < 1 and ratio.median <= 1 - GAIN_LEAST[what]:
+        if ratio.verdict == "faster" and ratio.median <= 1 - GAIN_LEAST[what]:
             return BETTER
         return UNCLEAR if hidden(ratio) else EQUAL
 

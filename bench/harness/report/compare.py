@@ -8,6 +8,7 @@ itself moved between them.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,8 +114,10 @@ def worse(ratio: Ratio) -> bool:
 
 
 def hidden(ratio: Ratio) -> bool:
-    """The noise could hide that it became worse by more than NOISE_MOST."""
-    return ratio.verdict == "inconclusive" and ratio.high > 1 + NOISE_MOST
+    """The noise, or that there are so few pairs, could hide that it became worse by more than
+    NOISE_MOST."""
+    high = ratio.high if ratio.covers_enough else math.inf
+    return ratio.verdict == "inconclusive" and high > 1 + NOISE_MOST
 
 
 def failed(a: Results, b: Results) -> list[str]:
@@ -166,7 +169,7 @@ def as_json(found: list[Change], a: Results, b: Results) -> dict[str, Any]:
         "status": trusted(status(found, a.subject, lost), a, b),
         "states": sorted({*a.states, *b.states}),
         "failed": lost,
-        "left_out": only_of_one(a, b),
+        "left_out": sorted({*only_of_one(a, b), *unlike(a, b)}),
         "changes": [
             {
                 "case": change.case,
@@ -198,7 +201,7 @@ def main(a: Path, b: Path, metric: str = "wall", as_json_text: bool = False) -> 
         print(f"left out, only one folder has them: {', '.join(names)}", file=sys.stderr)
     if not found and not lost:
         print("the two folders share no row", file=sys.stderr)
-        return INCONCLUSIVE
+        return trusted(INCONCLUSIVE, first, second)
     subject = first.subject
     if as_json_text:
         print(json.dumps(as_json(found, first, second), indent=2))

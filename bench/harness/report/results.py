@@ -128,7 +128,11 @@ class Results:
     def builds(self) -> list[str]:
         """Of the subject's library, those that rows are of."""
         return sorted(
-            {build_id(each.manifest, self.subject) for each in self.sessions if each.cases}
+            {
+                build_id(each.manifest, self.subject)
+                for each in self.sessions
+                if any(self.of(case, self.subject) for case in each.cases)
+            }
         )
 
     @property
@@ -229,11 +233,16 @@ def load(
     )
 
 
+def machine_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What two manifests say differently of their machine and its settings."""
+    both = [key for key in ONE_MACHINE if key in one and key in other]
+    return [key for key in both if one[key] != other[key]]
+
+
 def _require_in_order(
     earlier: Session, folder: Path, manifest: Mapping[str, Any], names: frozenset[str]
 ) -> None:
-    other = [key for key in ONE_MACHINE if manifest.get(key) != earlier.manifest.get(key)]
-    if other:
+    if other := machine_differs(earlier.manifest, manifest):
         raise BenchError(
             f"{folder} was measured on another machine than {earlier.folder}, or on one that was "
             f"set up in another way: {', '.join(other)}"

@@ -22,7 +22,7 @@ examples:
 Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2 wrong usage,
 3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
 """
-FOLDERS = "of several the later replace whole rows of the first"
+FOLDERS = "of several the later, in the order of their time, replace whole rows of the first"
 # Of the verbs below it.
 EXAMPLES_OF = {
     "list": """\
