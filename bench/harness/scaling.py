@@ -185,8 +185,9 @@ def count(
 def ticks_per_ns(allocator: Allocator) -> float:
     """The rate of the processor's tick counter, by which holds are timed: not that of the processor
     at this moment, which /proc/cpuinfo tells."""
+    # Not sleep: it closes its standard error before it ends, and the counts are told after that.
     done = subprocess.run(
-        ["sleep", str(RATE_SECONDS)],
+        [sys.executable, "-c", f"import time; time.sleep({RATE_SECONDS})"],
         env={**CLEAN_ENVIRONMENT, **allocator.settings()},
         capture_output=True,
         text=True,

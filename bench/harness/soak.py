@@ -33,6 +33,7 @@ PROGRAM = "soak"
 SILENT_INTERVALS, SILENT_SECONDS = 10, 120.0
 # Thresholds. RSS may fall and throughput may rise as they like.
 DRIFT_PERCENT_MOST = 1.0
+CV_NAME = "throughput CV"
 CV_PERCENT_MOST = 2.0
 # Where the floor itself is less steady, nobody can be held to more than its noise and half of it.
 NOISE_FACTOR = 1.5
@@ -330,7 +331,7 @@ def _cv_verdict(half: Sequence[Sample], floor: Noise | None) -> Verdict:
     elif floor is not None:
         limit = max(limit, NOISE_FACTOR * floor.cv_percent)
     state = PASS if cv <= CV_PERCENT_MOST else FAIL if cv > limit else INCONCLUSIVE
-    return Verdict("throughput CV", state, text, cv, limit)
+    return Verdict(CV_NAME, state, text, cv, limit)
 
 
 def _words(trend: figures.Drift) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from harness import scaling, scaling_model, store
 from harness.errors import MeasureError
+from harness.peers import Allocator
 from harness.scaling_model import Load, Machine, Model, Station, chiplets, mesh, solve
 from tests.patience import HANG_SECONDS
 
@@ -104,6 +105,17 @@ def test_output_without_counts_is_refused() -> None:
         scaling.parse("anything\n")
     counts = {"schema": scaling.SCHEMA, "locks": [], "operations": []}
     assert scaling.parse(f"warning\n{json.dumps(counts)}\n") == counts
+
+
+def test_the_rate_is_what_the_library_counted_in_a_process(tmp_path: Path) -> None:
+    """By both clocks, told when the process ends."""
+    library = tmp_path / "counting.so"
+    told = json.dumps(json.dumps({"schema": scaling.SCHEMA, "ticks": 5, "ns": 2}) + "\n")
+    code = f"__attribute__((destructor)) static void tell(void) {{ dprintf(2, {told}); }}\n"
+    library.with_suffix(".c").write_text(f"#include <stdio.h>\n{code}")
+    source = library.with_suffix(".c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    assert scaling.ticks_per_ns(Allocator("counting", library)) == 2.5
 
 
 def test_counts_are_of_a_library_that_is_named(

@@ -15,6 +15,7 @@ from typing import Any
 from ..cases import Case
 from ..errors import BenchError
 from ..figures import geometric_mean
+from ..soak import CV_NAME, CV_PERCENT_MOST
 from ..store import COUNTS, MANIFEST, REFUSED, read_manifest, read_rows
 from . import standing
 from .cells import KIB, MIB, bytes_text
@@ -25,7 +26,6 @@ PASS, FAIL, NOT_MEASURED = "PASS", "FAIL", "NOT MEASURED"
 SHARED_ROWS_LEAST = 0.8
 # Results that do not tell have the program's default.
 THREADS_OF_OLD_SOAKS = 2
-CV_OF_SOAK, CV_PERCENT_MOST = "throughput CV", 2.0
 DAY = re.compile(r"^\d{4}-\d\d-\d\d-")
 Target = Mapping[str, Any]
 
@@ -384,7 +384,7 @@ def soak(evidence: Evidence, target: Target) -> Outcome:
 def _soak_state(found: Mapping[str, Any]) -> str:
     """By what a soak found. Where the machine's noise explains a CV it was kept as PASS once."""
     states = {each["state"] for each in found["verdicts"]}
-    above = any(each["name"] == CV_OF_SOAK and float(each.get("value", 0)) > CV_PERCENT_MOST
+    above = any(each["name"] == CV_NAME and float(each.get("value", 0)) > CV_PERCENT_MOST
                 for each in found["verdicts"])  # fmt: skip
     if FAIL in states:
         return FAIL
