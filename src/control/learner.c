@@ -109,10 +109,16 @@ static void log_window(const struct thread_cache *cache, const struct policy_win
     }
 }
 
-static struct policy_limits limits_now(void) {
+static uint64_t allowed_with(const struct thread_cache *cache, uint64_t budget_bytes) {
+    struct capacity_claim claim = cache->claim;
+    claim.budget_bytes = budget_bytes;
+    return capacity_allowed(&claim);
+}
+
+static struct policy_limits limits_now(const struct thread_cache *cache) {
     return (struct policy_limits){
-        .budget_bytes = capacity_allowed(0),
-        .budget_bytes_max = capacity_allowed(CAPACITY_BUDGET_MOST),
+        .budget_bytes = allowed_with(cache, 0),
+        .budget_bytes_max = allowed_with(cache, CAPACITY_BUDGET_MOST),
         .start_bytes = option_live(cache_start_bytes),
         .class_bytes_max = {option_live(cap_max_tiny), option_live(cap_max_mid),
                             option_live(cap_max_large)},
@@ -128,7 +134,7 @@ static struct policy_limits limits_now(void) {
 static void collect(struct thread_cache *cache, struct policy_window *window, uint64_t now_ns) {
     struct learner *learner = cache->learner;
     window->cpu_ns = now_ns == 0 ? 0 : greatest_u64(1, now_ns - learner->window_start_ns);
-    window->budget_bytes = capacity_allowed(cache->budget_bytes);
+    window->budget_bytes = capacity_allowed(&cache->claim);
     learner->window_number++;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         struct magazine *magazine = &cache->magazines[i];
@@ -206,7 +212,7 @@ static void end_cuts(struct thread_cache *cache) {
             continue;
         }
         magazine->limit &= ~CAPACITY_CUT;
-        const uint32_t own = capacity_limit(capacity_allowed(cache->budget_bytes), i, 0);
+        const uint32_t own = capacity_limit(capacity_allowed(&cache->claim), i, 0);
         if (magazine->limit < own) {
             const struct policy_decision decision = {POLICY_KNOB_cap,       i, magazine->limit, own,
                                                      POLICY_SIGNAL_density, 0};
@@ -219,7 +225,7 @@ static void end_cuts(struct thread_cache *cache) {
 static void apply(void *context, const struct policy_decision *decision) {
     struct thread_cache *cache = context;
     if (decision->knob == POLICY_KNOB_budget) {
-        cache->budget_bytes = decision->to;
+        cache->claim.budget_bytes = decision->to;
     } else {
         set_capacity(cache, decision);
     }
@@ -253,9 +259,9 @@ static void end_trials(struct thread_cache *cache) {
         }
     }
     // What the budget was raised by for them as well, unless classes have grown into it.
-    if (cache->budget_bytes != 0) {
-        const uint64_t least = greatest_u64(cache->capacity_bytes, capacity_allowed(0));
-        cache->budget_bytes = least_u64(cache->budget_bytes, least);
+    if (cache->claim.budget_bytes != 0) {
+        const uint64_t least = greatest_u64(cache->capacity_bytes, allowed_with(cache, 0));
+        cache->claim.budget_bytes = least_u64(cache->claim.budget_bytes, least);
     }
 }
 
@@ -311,7 +317,7 @@ static void learn(struct thread_cache *cache) {
     }
     const uint64_t end_ns = learner->window_start_ns == 0 ? 0 : os_thread_cpu_ns();
     collect(cache, window, end_ns);
-    const struct policy_limits limits = limits_now();
+    const struct policy_limits limits = limits_now(cache);
     const struct policy_audience audience = {apply, cache};
     const unsigned count = policy_step(&learner->policy, window, &limits, &audience);
     give_window(window);

@@ -100,15 +100,14 @@ void cache_give_node(struct thread_cache *cache, void **node) {
 // The class's first node; false when there is no memory for it, or the thread's share has no room.
 static bool open_magazine(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    const uint32_t capacity =
-        capacity_start(&cache->capacity_bytes, cache->budget_bytes, class_index);
+    const uint32_t capacity = capacity_start(&cache->capacity_bytes, &cache->claim, class_index);
     if (unlikely(capacity == 0)) {
-        cache->lacks_room |= capacity_alone(cache->budget_bytes, class_index) != 0;
+        cache->lacks_room |= capacity_alone(&cache->claim, class_index) != 0;
         return false;
     }
     void **node = take_node(cache);
     if (unlikely(node == NULL)) {
-        capacity_end(&cache->capacity_bytes, class_index, capacity);
+        capacity_end(&cache->capacity_bytes, &cache->claim, class_index, capacity);
         return false;
     }
     magazine->capacity = capacity;
@@ -491,7 +490,7 @@ static void lower_floor(struct thread_cache *cache, uint64_t class_index) {
 // The capacity of a class that refills and overflows in turn. False when it is at its limit.
 static bool raise_capacity(struct thread_cache *cache, uint64_t class_index) {
     struct magazine *magazine = &cache->magazines[class_index];
-    const uint32_t raised = capacity_raise(&cache->capacity_bytes, cache->budget_bytes, class_index,
+    const uint32_t raised = capacity_raise(&cache->capacity_bytes, &cache->claim, class_index,
                                            magazine->capacity, magazine->limit);
     if (raised == 0) {
         return false;
@@ -667,5 +666,5 @@ void cache_forget(struct thread_cache *cache) {
     cache->empty_nodes = NULL;
     atomic_store_relaxed(&cache->empty_node_count, 0);
     cache->capacity_bytes = 0;
-    cache->budget_bytes = 0;
+    cache->claim = (struct capacity_claim){0};
 }

@@ -85,7 +85,7 @@ struct thread_cache {
     uint64_t clock_ms;                                 // what that look said
     uint64_t decay_ms, slab_purge_ms, early_purge_ms;  // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                           // sum of capacity_cost()
-    uint64_t budget_bytes;     // knob: most of that; 0: see capacity_allowed()
+    struct capacity_claim claim;                       // to more of that
     void **empty_nodes;        // stack of up to EMPTY_NODES_MOST nodes, linked by their first slot
     struct learner *learner;   // control/learner.c's, or NULL
     uint32_t learner_events;   // refills and flushes since it looked last

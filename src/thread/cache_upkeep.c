@@ -69,8 +69,8 @@ static void fit_to_capacity(struct thread_cache *cache, uint64_t class_index) {
 static void lower_capacity(struct thread_cache *cache, uint64_t class_index, uint32_t blocks) {
     struct magazine *magazine = &cache->magazines[class_index];
     if (magazine->capacity > blocks) {
-        magazine->capacity =
-            capacity_lower(&cache->capacity_bytes, class_index, magazine->capacity, blocks);
+        magazine->capacity = capacity_lower(&cache->capacity_bytes, &cache->claim, class_index,
+                                            magazine->capacity, blocks);
         fit_to_capacity(cache, class_index);
     }
 }
@@ -87,7 +87,7 @@ static void close_magazine(struct thread_cache *cache, uint64_t class_index) {
     set_top(cache, class_index, NO_TOP);
     cache_give_node(cache, magazine->node);
     magazine->node = NULL;
-    capacity_end(&cache->capacity_bytes, class_index, magazine->capacity);
+    capacity_end(&cache->capacity_bytes, &cache->claim, class_index, magazine->capacity);
     magazine->capacity = 0;
 }
 
@@ -100,8 +100,8 @@ static void close_magazines(struct thread_cache *cache) {
 }
 
 void cache_reset_knobs(struct thread_cache *cache) {
-    bool is_reset = cache->budget_bytes == 0;
-    cache->budget_bytes = 0;
+    bool is_reset = cache->claim.budget_bytes == 0;
+    cache->claim.budget_bytes = 0;
     for (size_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         is_reset = is_reset && cache->magazines[i].limit == 0;
         cache->magazines[i].limit = 0;
@@ -112,7 +112,10 @@ void cache_reset_knobs(struct thread_cache *cache) {
 }
 
 void cache_adjust(struct thread_cache *cache) {
-    if (unlikely(capacity_is_exceeded(cache->capacity_bytes))) {
+    if (unlikely(cache->claim.earned_bytes != 0) && !capacity_is_earning()) {
+        capacity_forfeit(&cache->claim, cache->capacity_bytes);
+    }
+    if (unlikely(capacity_is_exceeded(&cache->claim, cache->capacity_bytes))) {
         close_magazines(cache);
     }
 }
@@ -128,7 +131,7 @@ static void fit_to_options(struct thread_cache *cache) {
         lower_capacity(cache, i, capacity_most(i, magazine->limit));
         bytes += (magazine->capacity - 1) * (uint64_t)size_classes[i].block_bytes;
     }
-    if (unlikely(bytes > capacity_most_bytes(cache->budget_bytes))) {
+    if (unlikely(bytes > capacity_most_bytes(cache->claim.budget_bytes))) {
         close_magazines(cache);
     }
 }
@@ -147,7 +150,7 @@ void cache_decay(struct thread_cache *cache) {
         const bool at_rest = (magazine->active & MAGAZINE_ACTIVE) == 0;
         if (lacks_room && at_rest) {
             // No less than it began with: it may be one that its node serves whole.
-            const uint32_t first = capacity_alone(cache->budget_bytes, i);
+            const uint32_t first = capacity_alone(&cache->claim, i);
             lower_capacity(cache, i, first == 0 ? 1 : first);
         }
         fit_to_capacity(cache, i);

@@ -7,9 +7,18 @@
 
 _Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
 
-// Capacities of the caches in use and of those that keep blocks, in bytes. Relaxed: each thread adds what its own cache may hold
+// Capacities of the caches in use and of those that keep blocks, in bytes, beyond what their threads have earned. Relaxed: each thread adds what its own cache may hold
 // more, to share the total out; pairs with nothing.
 static _Atomic(uint64_t) capacity_total;
+
+// What all threads have earned. Relaxed: a bound that each may pass by a step; pairs with nothing.
+static _Atomic(uint64_t) earned_total;
+
+// A thread moves so many times what it earns.
+#define WORK_FACTOR 64
+
+// Blocks of a refill, or of an overflow, where the class may hold as many: about as many as the heap has in few words.
+#define BLOCKS_MOVED 8
 
 // The part of a share that is left when cache_total_bytes is used up.
 #define OVERDRAWN_PART 8
@@ -28,9 +37,11 @@ bool capacity_is_overdrawn(void) {
     return atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
 }
 
-void capacity_only(bool has_cache, uint64_t bytes) {
+void capacity_only(bool has_cache, const struct capacity_claim *claim, uint64_t bytes,
+                   uint64_t kept_bytes) {
     atomic_store_relaxed(&cache_count_in_use, has_cache ? 1u : 0u);
-    atomic_store_relaxed(&capacity_total, bytes);
+    atomic_store_relaxed(&capacity_total, capacity_counted(claim, bytes) + kept_bytes);
+    atomic_store_relaxed(&earned_total, claim->earned_bytes);
 }
 
 void capacity_fit_to_processors(void) {
@@ -43,11 +54,55 @@ static uint64_t share_bytes(void) {
     return option_live(cache_total_bytes) / threads;
 }
 
-uint64_t capacity_allowed(uint64_t budget) {
-    const uint64_t share = capacity_is_overdrawn() ? share_bytes() / OVERDRAWN_PART : share_bytes();
+bool capacity_is_earning(void) {
+    return options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT;
+}
+
+uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes) {
+    return bytes - least_u64(bytes, claim->earned_bytes);
+}
+
+void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes) {
+    if (claim->earned_bytes != 0) {
+        atomic_add_relaxed(&capacity_total, bytes - capacity_counted(claim, bytes));
+        atomic_sub_relaxed(&earned_total, claim->earned_bytes);
+        claim->earned_bytes = 0;
+    }
+    claim->worked_bytes = 0;
+}
+
+// What the options and the learner allow a cache, whatever the others have.
+static uint64_t unshared_bytes(const struct capacity_claim *claim) {
     const uint64_t heap_bytes = option_live(cache_heap_bytes);
-    const uint64_t learned = least_u64(budget, CAPACITY_BUDGET_FACTOR * heap_bytes);
-    return least_u64(greatest_u64(learned, heap_bytes), share);
+    const uint64_t learned = least_u64(claim->budget_bytes, CAPACITY_BUDGET_FACTOR * heap_bytes);
+    return greatest_u64(learned, heap_bytes);
+}
+
+uint64_t capacity_allowed(const struct capacity_claim *claim) {
+    const uint64_t share = capacity_is_overdrawn() ? share_bytes() / OVERDRAWN_PART : share_bytes();
+    return least_u64(unshared_bytes(claim), share + claim->earned_bytes);
+}
+
+static bool may_earn(const struct capacity_claim *claim) {
+    return capacity_is_earning() && capacity_allowed(claim) < unshared_bytes(claim) &&
+           atomic_load_relaxed(&earned_total) <
+               CAPACITY_EARNED_FACTOR * option_live(cache_total_bytes);
+}
+
+// The thread worked through `bytes`, and the share of less than CAPACITY_EARNED_BYTES had no room for what would have spared that.
+// `capacity_bytes`: of its cache.
+static SLOW_PATH void earn(struct capacity_claim *claim, uint64_t capacity_bytes, uint64_t bytes) {
+    if (!may_earn(claim)) {
+        return;
+    }
+    claim->worked_bytes += bytes;
+    if (claim->worked_bytes >= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP) {
+        const uint64_t counted = capacity_counted(claim, capacity_bytes);
+        claim->worked_bytes -= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP;
+        claim->earned_bytes += CAPACITY_EARNED_STEP;
+        atomic_add_relaxed(&earned_total, CAPACITY_EARNED_STEP);
+        atomic_sub_relaxed(&capacity_total, counted - capacity_counted(claim, capacity_bytes));
+    }
 }
 
 // A size as it is for a cache of cache_heap_bytes, in proportion to what is allowed.
@@ -99,16 +154,21 @@ uint64_t capacity_most_bytes(uint64_t budget) {
     return (budget == 0 ? 1 : CAPACITY_BUDGET_FACTOR) * option_live(cache_heap_bytes);
 }
 
-static uint32_t change(uint64_t *bytes, uint64_t class_index, uint32_t before, uint32_t capacity) {
-    const uint64_t more = capacity_cost(class_index, capacity) - capacity_cost(class_index, before);
-    atomic_add_relaxed(&capacity_total, more);
-    *bytes += more;
+static uint32_t change(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
+                       uint32_t before, uint32_t capacity) {
+    const uint64_t counted = capacity_counted(claim, *bytes);
+    *bytes += capacity_cost(class_index, capacity) - capacity_cost(class_index, before);
+    const uint64_t more = capacity_counted(claim, *bytes) - counted;
+    if (more != 0) {
+        atomic_add_relaxed(&capacity_total, more);
+    }
     return capacity;
 }
 
 // The capacity that a class begins with where the others cost `bytes`; 0: there is no room.
-static uint32_t first_capacity(uint64_t bytes, uint64_t budget, uint64_t class_index) {
-    const uint64_t allowed = capacity_allowed(budget);
+static uint32_t first_capacity(uint64_t bytes, const struct capacity_claim *claim,
+                               uint64_t class_index) {
+    const uint64_t allowed = capacity_allowed(claim);
     const uint64_t used = bytes + NODE_BYTES;
     const uint64_t room = allowed > used ? allowed - used : 0;
     const uint64_t most = least_u64(room, in_proportion(option_live(cache_class_bytes), allowed));
@@ -121,35 +181,47 @@ static uint32_t first_capacity(uint64_t bytes, uint64_t budget, uint64_t class_i
     return (uint32_t)least_u64(greatest_u64(count, prewarm), CAPACITY_MOST);
 }
 
-uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index) {
-    const uint32_t capacity = first_capacity(*bytes, budget, class_index);
-    return capacity == 0 ? 0 : change(bytes, class_index, 0, capacity);
+uint32_t capacity_start(uint64_t *bytes, struct capacity_claim *claim, uint64_t class_index) {
+    const uint32_t capacity = first_capacity(*bytes, claim, class_index);
+    if (unlikely(capacity == 0)) {
+        if (capacity_allowed(claim) < CAPACITY_EARNED_BYTES) {
+            earn(claim, *bytes, block_bytes(class_index));
+        }
+        return 0;
+    }
+    return change(bytes, claim, class_index, 0, capacity);
 }
 
-uint32_t capacity_alone(uint64_t budget, uint64_t class_index) {
-    return first_capacity(0, budget, class_index);
+uint32_t capacity_alone(const struct capacity_claim *claim, uint64_t class_index) {
+    return first_capacity(0, claim, class_index);
 }
 
-uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
-                        uint32_t limit) {
-    const uint64_t allowed = capacity_allowed(budget);
+uint32_t capacity_raise(uint64_t *bytes, struct capacity_claim *claim, uint64_t class_index,
+                        uint32_t capacity, uint32_t limit) {
+    const uint64_t allowed = capacity_allowed(claim);
     const uint32_t most = capacity_limit(allowed, class_index, limit);
     const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)capacity);
     if (raised <= capacity || *bytes + (raised - capacity) * block_bytes(class_index) > allowed) {
+        if (unlikely(allowed < CAPACITY_EARNED_BYTES)) {
+            // It has refilled and overflowed since.
+            earn(claim, *bytes, 2 * least_u64(capacity, BLOCKS_MOVED) * block_bytes(class_index));
+        }
         return 0;
     }
-    return change(bytes, class_index, capacity, raised);
+    return change(bytes, claim, class_index, capacity, raised);
 }
 
-uint32_t capacity_lower(uint64_t *bytes, uint64_t class_index, uint32_t capacity, uint32_t lower) {
-    return change(bytes, class_index, capacity, lower);
+uint32_t capacity_lower(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
+                        uint32_t capacity, uint32_t lower) {
+    return change(bytes, claim, class_index, capacity, lower);
 }
 
-void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity) {
-    change(bytes, class_index, capacity, 0);
+void capacity_end(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
+                  uint32_t capacity) {
+    change(bytes, claim, class_index, capacity, 0);
 }
 
-bool capacity_is_exceeded(uint64_t bytes) {
-    const uint64_t share = share_bytes();
+bool capacity_is_exceeded(const struct capacity_claim *claim, uint64_t bytes) {
+    const uint64_t share = share_bytes() + claim->earned_bytes;
     return share < option_live(cache_heap_bytes) && bytes > 2 * share;
 }

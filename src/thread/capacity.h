@@ -14,6 +14,11 @@
 // - once the capacities of all caches have used up cache_total_bytes, because threads came when there
 //   were fewer, shares are a fraction of what they were;
 // - a cache with more than twice its share starts anew (cache_adjust).
+//
+// Unless somebody set cache_total_bytes, a thread that goes on working where its share is too small earns more: a sixty-fourth of
+// what it moves between its cache and its heap, until it may hold CAPACITY_EARNED_BYTES; all threads together
+// CAPACITY_EARNED_FACTOR times cache_total_bytes. Who sleeps after little work has nothing of it. What is earned does not count in
+// the total, so the others' shares stay what they are (docs/decisions/0097-shares-are-earned.md).
 #pragma once
 
 #include "base/atomic.h"
@@ -42,6 +47,27 @@ static inline enum class_group class_group_of(uint64_t class_index) {
 #define CAPACITY_BUDGET_FACTOR 2
 #define CAPACITY_BUDGET_MOST UINT64_MAX  // as a budget: as much as may be learned
 
+// What one cache may have beyond what the options say, and beyond its share.
+struct capacity_claim {
+    uint64_t budget_bytes;  // knob: what was learned, before sharing; 0: nothing
+    uint64_t earned_bytes;  // whole steps of CAPACITY_EARNED_STEP
+    uint64_t worked_bytes;  // towards the next one
+};
+
+#define CAPACITY_EARNED_BYTES (1 * MIB)
+#define CAPACITY_EARNED_STEP (16 * KIB)
+#define CAPACITY_EARNED_FACTOR 2
+
+// Whether threads may have more than their shares: who set cache_total_bytes wants it kept.
+bool capacity_is_earning(void);
+
+// The thread that earned it ends, or cache_total_bytes was set: all of the `bytes` that the cache may hold count. By the owner; where
+// that is gone by who takes the cache, under the registry's lock.
+void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes);
+
+// What of a cache's capacities counts in the total.
+uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes);
+
 // Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
 // cache_total_bytes out; pairs with nothing.
 HIDDEN extern _Atomic(uint32_t) cache_count_in_use;
@@ -63,13 +89,14 @@ void capacity_fit_to_processors(void);
 // Whether all caches together may hold more than cache_total_bytes.
 bool capacity_is_overdrawn(void);
 
-// In the child of a fork: of all caches in use only the calling thread's counts, if it has one. `bytes`: of that one, and
-// of those that keep blocks.
-void capacity_only(bool has_cache, uint64_t bytes);
+// In the child of a fork: of all caches in use only the calling thread's counts, if it has one, with `claim` and `bytes`.
+// `kept_bytes`: of those that keep blocks.
+void capacity_only(bool has_cache, const struct capacity_claim *claim, uint64_t bytes,
+                   uint64_t kept_bytes);
 
-// What a cache may hold now. `budget`: what was learned, in bytes, before sharing; 0: nothing. It counts
-// within what the options say at the moment: no less than cache_heap_bytes, no more than CAPACITY_BUDGET_FACTOR times that.
-uint64_t capacity_allowed(uint64_t budget);
+// What a cache may hold now. What was learned counts within what the options say at the moment: no less than
+// cache_heap_bytes, no more than CAPACITY_BUDGET_FACTOR times that.
+uint64_t capacity_allowed(const struct capacity_claim *claim);
 
 // In a learned limit: capacity of the class was taken for another. It holds no more, whatever it would reach by itself.
 #define CAPACITY_CUT (UINT32_C(1) << 31)
@@ -85,24 +112,26 @@ uint32_t capacity_most(uint64_t class_index, uint32_t limit);
 // The same of all classes together, but for the first block of each, in bytes.
 uint64_t capacity_most_bytes(uint64_t budget);
 
-// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `budget` and
-// `limit` are the learned ones.
+// The functions below change the capacity of one class, and *bytes, the cost of all classes of the cache. `limit` is the
+// learned one.
 
 // The capacity of a class that had none; 0 when the thread's share has no room for one block.
-uint32_t capacity_start(uint64_t *bytes, uint64_t budget, uint64_t class_index);
+uint32_t capacity_start(uint64_t *bytes, struct capacity_claim *claim, uint64_t class_index);
 
 // What it begins with where the others have nothing; 0 when the share has no room for one block in any case.
-uint32_t capacity_alone(uint64_t budget, uint64_t class_index);
+uint32_t capacity_alone(const struct capacity_claim *claim, uint64_t class_index);
 
 // Twice the capacity, or what the limits leave of it; 0 when it is at its limit.
-uint32_t capacity_raise(uint64_t *bytes, uint64_t budget, uint64_t class_index, uint32_t capacity,
-                        uint32_t limit);
+uint32_t capacity_raise(uint64_t *bytes, struct capacity_claim *claim, uint64_t class_index,
+                        uint32_t capacity, uint32_t limit);
 
 // Less than it was.
-uint32_t capacity_lower(uint64_t *bytes, uint64_t class_index, uint32_t capacity, uint32_t lower);
+uint32_t capacity_lower(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
+                        uint32_t capacity, uint32_t lower);
 
 // Takes the class's capacity back.
-void capacity_end(uint64_t *bytes, uint64_t class_index, uint32_t capacity);
+void capacity_end(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
+                  uint32_t capacity);
 
 // Whether a cache may hold much more than the share that its thread has now.
-bool capacity_is_exceeded(uint64_t bytes);
+bool capacity_is_exceeded(const struct capacity_claim *claim, uint64_t bytes);

@@ -244,6 +244,7 @@ static struct thread_cache *take_cache(void) {
             registry.unused = cache->next_unused;
         } else if ((cache = take_abandoned()) != NULL) {
             cache->came_soon = false;
+            capacity_forfeit(&cache->claim, cache->capacity_bytes);
             return cache;
         } else if ((cache = make_cache()) == NULL) {
             return NULL;
@@ -373,6 +374,7 @@ static bool give_back(struct thread_cache *cache, enum cache_state state) {
     } else {
         push_unused(cache);
     }
+    capacity_forfeit(&cache->claim, cache->capacity_bytes);
     capacity_leave(keeps ? 0 : cache->capacity_bytes);
     lock_release(&registry.lock);
     return true;
@@ -601,5 +603,6 @@ void lifecycle_fork_child(void) {
             registry.unused = cache;
         }
     }
-    capacity_only(cache_is_real(thread_cache), thread_cache->capacity_bytes + registry.kept_bytes);
+    capacity_only(cache_is_real(thread_cache), &thread_cache->claim, thread_cache->capacity_bytes,
+                  registry.kept_bytes);
 }

@@ -163,15 +163,16 @@ static void test_learned_budget(void **state) {
     options.cache_heap_bytes = 4 * MIB;
     options.cache_total_bytes = 32 * MIB;
     start();
-    assert_int_equal(capacity_allowed(0), 4 * MIB);
-    assert_int_equal(capacity_allowed(6 * MIB), 6 * MIB);
-    assert_int_equal(capacity_allowed(CAPACITY_BUDGET_MOST), 8 * MIB);
+    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 0}), 4 * MIB);
+    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 6 * MIB);
+    assert_int_equal(
+        capacity_allowed(&(struct capacity_claim){.budget_bytes = CAPACITY_BUDGET_MOST}), 8 * MIB);
     options.cache_heap_bytes = 1 * MIB;
-    assert_int_equal(capacity_allowed(6 * MIB), 2 * MIB);
+    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 2 * MIB);
     options.cache_heap_bytes = 16 * MIB;
-    assert_int_equal(capacity_allowed(6 * MIB), 16 * MIB);
+    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 16 * MIB);
     options.cache_total_bytes = 3 * MIB;
-    assert_int_equal(capacity_allowed(6 * MIB), 3 * MIB);
+    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 3 * MIB);
 }
 
 static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
@@ -179,6 +180,8 @@ static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
     options.cache_total_bytes = 32 * MIB;
     options.cache_heap_bytes = 4 * MIB;
     options.cache_class_bytes = 256 * KIB;
+    // As many have earned as may.
+    option_store_number(OPTION_cache_total_bytes, 32 * MIB, OPTION_ORIGIN_ENVIRONMENT);
     atomic_store_relaxed(&cache_count_in_use, 1000);
     start();
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {

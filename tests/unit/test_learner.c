@@ -54,9 +54,10 @@ static void wander(unsigned operations, size_t least, size_t most) {
         if (i % 64 == 0) {
             // What a class starts with, it has in any case.
             assert_true(thread_cache->capacity_bytes <=
-                        capacity_allowed(2 * option_live(cache_heap_bytes)) +
+                        capacity_allowed(&(struct capacity_claim){
+                            .budget_bytes = 2 * option_live(cache_heap_bytes)}) +
                             SIZE_CLASS_COUNT * (NODE_BYTES + SMALL_BYTES_MAX));
-            assert_true(thread_cache->budget_bytes <= 2 * option_live(cache_heap_bytes));
+            assert_true(thread_cache->claim.budget_bytes <= 2 * option_live(cache_heap_bytes));
         }
     }
     assert_int_equal(check_all(), 0);
@@ -80,7 +81,7 @@ static int scenario_off(const void *context) {
     options.learn = 0;
     const uint64_t count = refills_when_learned();
     require(decided() == 0 && atomic_load_relaxed(&decision_log.recorded) == 0);
-    require(thread_cache->budget_bytes == 0 && count > 1000);
+    require(thread_cache->claim.budget_bytes == 0 && count > 1000);
     return 0;
 }
 
@@ -95,7 +96,7 @@ static void test_learns_what_a_working_set_needs(void **state) {
     // Without it there are more than 1,000 (scenario_off).
     assert_in_range(refills_when_learned(), 0, 500);
     assert_in_range(decided(), 10, 300);
-    assert_true(thread_cache->budget_bytes > option_live(cache_heap_bytes));
+    assert_true(thread_cache->claim.budget_bytes > option_live(cache_heap_bytes));
     // Each row is whole: its number, and a knob that moved.
     const uint64_t count = least_u64(decided(), DECISION_COUNT);
     for (uint64_t i = 0; i < count; i++) {
@@ -145,7 +146,7 @@ static void test_shares_are_kept(void **state) {
     start();
     options.cache_total_bytes = 6 * MIB;
     wander(300000, 2048, 32768);
-    assert_true(thread_cache->budget_bytes <= 6 * MIB);
+    assert_true(thread_cache->claim.budget_bytes <= 6 * MIB);
 }
 
 // Without a window's own knowledge of the share it would take the part that a class may have for twice as much.
@@ -154,7 +155,8 @@ static void test_learns_within_a_small_share(void **state) {
     start();
     options.cache_total_bytes = 2 * MIB;
     wander(300000, 2048, 32768);
-    assert_int_equal(capacity_allowed(CAPACITY_BUDGET_MOST), 2 * MIB);
+    assert_int_equal(
+        capacity_allowed(&(struct capacity_claim){.budget_bytes = CAPACITY_BUDGET_MOST}), 2 * MIB);
     assert_in_range(decided(), 1, 300);
     uint64_t most = 0;
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
@@ -342,11 +344,11 @@ static void check_is_as_before(const struct magazine *magazine) {
 static void test_a_trial_is_not_handed_on(void **state) {
     (void)state;
     const struct magazine *magazine = start_with_a_trial();
-    thread_cache->budget_bytes = 2 * option_live(cache_heap_bytes);
+    thread_cache->claim.budget_bytes = 2 * option_live(cache_heap_bytes);
     end_thread();
     look(false);
     check_is_as_before(magazine);
-    assert_in_range(thread_cache->budget_bytes, 1, option_live(cache_heap_bytes));
+    assert_in_range(thread_cache->claim.budget_bytes, 1, option_live(cache_heap_bytes));
 }
 
 // What a decay takes of a class whose turn is over is no use of it.
@@ -468,11 +470,11 @@ static void test_what_was_learned_goes_with_the_option(void **state) {
     (void)state;
     start();
     wander(300000, 2048, 32768);
-    assert_true(thread_cache->budget_bytes > option_live(cache_heap_bytes));
+    assert_true(thread_cache->claim.budget_bytes > option_live(cache_heap_bytes));
     assert_true(options_set("learn", "0"));
     thread_cache->learner_window = LEARNER_WINDOW_EVENTS;  // it may have become long
     wander(100000, 1024, 65536);  // other sizes: those of before take the slow path seldom now
-    assert_int_equal(thread_cache->budget_bytes, 0);
+    assert_int_equal(thread_cache->claim.budget_bytes, 0);
     for (uint64_t i = 0; i < SIZE_CLASS_COUNT; i++) {
         assert_int_equal(thread_cache->magazines[i].limit, 0);
         assert_true(capacity_cost(i, thread_cache->magazines[i].capacity) <=
@@ -495,11 +497,11 @@ static void test_options_bind_what_was_learned(void **state) {
     (void)state;
     start();
     wander(300000, 2048, 32768);
-    assert_true(thread_cache->budget_bytes > 4 * MIB);
+    assert_true(thread_cache->claim.budget_bytes > 4 * MIB);
     assert_true(options_set("cache_heap_bytes", "1M"));
-    assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 2 * MIB);
+    assert_int_equal(capacity_allowed(&thread_cache->claim), 2 * MIB);
     assert_true(options_set("cache_heap_bytes", "16M"));
-    assert_int_equal(capacity_allowed(thread_cache->budget_bytes), 16 * MIB);
+    assert_int_equal(capacity_allowed(&thread_cache->claim), 16 * MIB);
 }
 
 // ---- The options of each group of classes
