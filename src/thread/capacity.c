@@ -23,14 +23,31 @@ static _Atomic(uint64_t) earned_total;
 // The part of a share that is left when cache_total_bytes is used up.
 #define OVERDRAWN_PART 8
 
-void capacity_join(uint64_t bytes) {
-    atomic_bump_owned(&cache_count_in_use, 1u);
-    atomic_add_relaxed(&capacity_total, bytes);
+uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes) {
+    return bytes - least_u64(bytes, claim->earned_bytes);
 }
 
-void capacity_leave(uint64_t bytes) {
+uint64_t capacity_earned(void) {
+    return atomic_load_relaxed(&earned_total);
+}
+
+static bool is_all_earned(void) {
+    return capacity_earned() >= CAPACITY_EARNED_FACTOR * option_live(cache_total_bytes);
+}
+
+void capacity_join(struct capacity_claim *claim, uint64_t bytes) {
+    if (claim->earned_bytes != 0 && (is_all_earned() || !capacity_is_earning())) {
+        claim->earned_bytes = 0;
+    }
+    atomic_add_relaxed(&earned_total, claim->earned_bytes);
+    atomic_bump_owned(&cache_count_in_use, 1u);
+    atomic_add_relaxed(&capacity_total, capacity_counted(claim, bytes));
+}
+
+void capacity_leave(const struct capacity_claim *claim, uint64_t bytes) {
+    atomic_sub_relaxed(&earned_total, claim->earned_bytes);
     atomic_bump_owned(&cache_count_in_use, (uint32_t)-1);
-    atomic_sub_relaxed(&capacity_total, bytes);
+    atomic_sub_relaxed(&capacity_total, capacity_counted(claim, bytes));
 }
 
 bool capacity_is_overdrawn(void) {
@@ -58,10 +75,6 @@ bool capacity_is_earning(void) {
     return options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT;
 }
 
-uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes) {
-    return bytes - least_u64(bytes, claim->earned_bytes);
-}
-
 void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes) {
     if (claim->earned_bytes != 0) {
         atomic_add_relaxed(&capacity_total, bytes - capacity_counted(claim, bytes));
@@ -85,8 +98,7 @@ uint64_t capacity_allowed(const struct capacity_claim *claim) {
 
 static bool may_earn(const struct capacity_claim *claim) {
     return capacity_is_earning() && capacity_allowed(claim) < unshared_bytes(claim) &&
-           atomic_load_relaxed(&earned_total) <
-               CAPACITY_EARNED_FACTOR * option_live(cache_total_bytes);
+           !is_all_earned();
 }
 
 // The thread worked through `bytes`, and the share of less than CAPACITY_EARNED_BYTES had no room for what would have spared that.

@@ -61,9 +61,12 @@ struct capacity_claim {
 // Whether threads may have more than their shares: who set cache_total_bytes wants it kept.
 bool capacity_is_earning(void);
 
-// The thread that earned it ends, or cache_total_bytes was set: all of the `bytes` that the cache may hold count. By the owner; where
-// that is gone by who takes the cache, under the registry's lock.
+// What a cache in use has earned is no longer its own: all of the `bytes` that it may hold count. By the owner; where that is gone by
+// who takes the cache, under the registry's lock.
 void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes);
+
+// What the threads of all caches in use have earned.
+uint64_t capacity_earned(void);
 
 // What of a cache's capacities counts in the total.
 uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes);
@@ -73,9 +76,10 @@ uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes);
 HIDDEN extern _Atomic(uint32_t) cache_count_in_use;
 
 // A thread takes, or leaves, a cache whose capacities cost so many bytes; 0 when these count while it waits for the
-// next thread, because it keeps its blocks. The registry's lock is held.
-void capacity_join(uint64_t bytes);
-void capacity_leave(uint64_t bytes);
+// next thread, because it keeps its blocks. What the last thread earned the next one has, if the claim still says so and there is as
+// much to be earned. The registry's lock is held.
+void capacity_join(struct capacity_claim *claim, uint64_t bytes);
+void capacity_leave(const struct capacity_claim *claim, uint64_t bytes);
 
 // Caches from which on cache_total_bytes counts by processors.
 #define CACHES_OF_A_LARGE_MACHINE 32

@@ -237,7 +237,7 @@ static struct thread_cache *take_cache(void) {
     const uint64_t now_ticks = os_ticks();
     if (registry.kept != NULL) {
         cache = unlink_kept(&registry.kept);
-        capacity_join(0);
+        capacity_join(&cache->claim, 0);
     } else {
         cache = registry.unused;
         if (cache != NULL) {
@@ -252,7 +252,11 @@ static struct thread_cache *take_cache(void) {
         if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
             cache_forget(cache);
         }
-        capacity_join(cache->capacity_bytes);
+        if (!is_short(cache->passed_ticks, now_ticks)) {
+            // What a thread earned is for the one that follows it at once.
+            cache->claim.earned_bytes = cache->claim.worked_bytes = 0;
+        }
+        capacity_join(&cache->claim, cache->capacity_bytes);
     }
     cache->came_soon = false;
     if (cache->passed_ticks != 0) {
@@ -374,8 +378,10 @@ static bool give_back(struct thread_cache *cache, enum cache_state state) {
     } else {
         push_unused(cache);
     }
-    capacity_forfeit(&cache->claim, cache->capacity_bytes);
-    capacity_leave(keeps ? 0 : cache->capacity_bytes);
+    if (keeps) {
+        capacity_forfeit(&cache->claim, cache->capacity_bytes);
+    }
+    capacity_leave(&cache->claim, keeps ? 0 : cache->capacity_bytes);
     lock_release(&registry.lock);
     return true;
 }
@@ -426,7 +432,7 @@ static struct thread_cache *take_kept(uint64_t before_ms, bool in_tick) {
     struct thread_cache *cache = *link;
     if (cache != NULL) {
         unlink_kept(link);
-        capacity_join(0);
+        capacity_join(&cache->claim, 0);
         claim(cache);
     }
     lock_release(&registry.lock);
@@ -455,7 +461,7 @@ static bool empty_one(uint64_t before_ms, bool in_tick) {
     lock_acquire(&registry.lock);
     // A handler of a signal may have forked, and this be the child: the cache is an orphan there.
     if (atomic_load_relaxed(&cache->state) == CACHE_IN_USE) {
-        capacity_leave(cache->capacity_bytes);
+        capacity_leave(&cache->claim, cache->capacity_bytes);
         push_unused(cache);
     }
     if (in_tick) {

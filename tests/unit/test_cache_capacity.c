@@ -271,11 +271,12 @@ static void test_shares_of_what_is_used_up(void **state) {
     options.cache_heap_bytes = 4 * MIB;
     atomic_store_relaxed(&cache_count_in_use, 4);
     start();
-    capacity_join(8 * MIB);
+    struct capacity_claim none = {0};
+    capacity_join(&none, 8 * MIB);
     churn(SIZE_CLASS_64, 5000, 20);
     const uint64_t overdrawn = cache->capacity_bytes;
     assert_in_range(overdrawn, 1, 2 * MIB / 8);
-    capacity_leave(8 * MIB);
+    capacity_leave(&none, 8 * MIB);
     churn(SIZE_CLASS_64, 5000, 20);
     assert_true(cache->capacity_bytes >= 4 * overdrawn);
     check();

@@ -123,11 +123,12 @@ static void test_what_is_earned_does_not_count(void **state) {
     assert_true(cache->capacity_bytes > 256 * KIB);
     assert_false(capacity_is_overdrawn());
     const uint64_t room = 128 * KIB - capacity_counted(&cache->claim, cache->capacity_bytes);
-    capacity_join(room);
+    struct capacity_claim none = {0};
+    capacity_join(&none, room);
     assert_false(capacity_is_overdrawn());
-    capacity_join(1);
+    capacity_join(&none, 1);
     assert_true(capacity_is_overdrawn());
-    capacity_leave(room + 1);
+    capacity_leave(&none, room + 1);
     atomic_store_relaxed(&cache_count_in_use, 1);
     // In the child of a fork as before it.
     capacity_only(true, &cache->claim, cache->capacity_bytes, room);
@@ -176,21 +177,47 @@ static void *work_as_thread(void *unused) {
     return unused;
 }
 
-static void test_an_ending_thread_gives_it_back(void **state) {
+static void run_worker(void) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, work_as_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(lifecycle_check(), 0);
+}
+
+// What a thread earned the next one has if it comes at once. Meanwhile others may earn it.
+static void test_what_an_ended_thread_had_earned(void **state) {
     (void)state;
     start_among(1, 32 * MIB);
     lifecycle_start();
     require(lifecycle_attach() != NULL);
-    for (unsigned life = 0; life < 2; life++) {
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, work_as_thread, NULL), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-        assert_int_equal(earned_at_start, 0);
-        assert_true(earned_by_worker > 0);
-        assert_int_equal(worker_cache->claim.earned_bytes, 0);
-        assert_int_equal(worker_cache->claim.worked_bytes, 0);
-    }
-    assert_int_equal(lifecycle_check(), 0);
+    run_worker();
+    const uint64_t earned = earned_by_worker;
+    assert_int_equal(earned_at_start, 0);
+    assert_true(earned > 0);
+    assert_int_equal(capacity_earned(), 0);
+    worker_cache->passed_ticks = os_ticks();
+    run_worker();
+    assert_int_equal(earned_at_start, earned);
+    assert_true(earned_by_worker > earned);
+    worker_cache->passed_ticks = os_ticks() - 2 * OS_TICKS_PACE;
+    run_worker();
+    assert_int_equal(earned_at_start, 0);
+    assert_true(earned_by_worker > 0);
+    // Others have earned it all.
+    struct capacity_claim others = {.earned_bytes = CAPACITY_EARNED_FACTOR * 32 * MIB};
+    capacity_join(&others, 0);
+    worker_cache->passed_ticks = os_ticks();
+    run_worker();
+    assert_int_equal(earned_at_start, 0);
+    assert_int_equal(earned_by_worker, 0);
+    capacity_leave(&others, 0);
+    assert_int_equal(capacity_earned(), 0);
+    // The total was set meanwhile.
+    worker_cache->claim.earned_bytes = earned;
+    worker_cache->passed_ticks = os_ticks();
+    assert_true(options_set("cache_total_bytes", "32M"));
+    run_worker();
+    assert_int_equal(earned_at_start, 0);
 }
 
 int main(int argument_count, char **arguments) {
@@ -202,7 +229,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_all_threads_together_earn_so_much),
         cmocka_unit_test(test_what_is_earned_does_not_count),
         cmocka_unit_test(test_a_total_that_was_set_is_kept),
-        cmocka_unit_test(test_an_ending_thread_gives_it_back),
+        cmocka_unit_test(test_what_an_ended_thread_had_earned),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }
