@@ -85,7 +85,7 @@ struct thread_cache {
     uint64_t clock_ms;                                 // what that look said
     uint64_t decay_ms, slab_purge_ms, early_purge_ms;  // os_clock_ms() of the last of each
     uint64_t capacity_bytes;                           // sum of capacity_cost()
-    struct capacity_claim claim;                       // to more of that
+    struct capacity_claim claim;                       // what it may be besides
     void **empty_nodes;        // stack of up to EMPTY_NODES_MOST nodes, linked by their first slot
     struct learner *learner;   // control/learner.c's, or NULL
     uint32_t learner_events;   // refills and flushes since it looked last
@@ -312,7 +312,7 @@ void cache_set_limit(struct thread_cache *cache, uint64_t class_index, uint32_t 
 // Turns all knobs of the cache back. If any was turned, the cache starts anew.
 void cache_reset_knobs(struct thread_cache *cache);
 
-// Fits the cache to the number of threads there are: at the thread's start, and at each decay.
+// Fits the cache to the number of threads there are, and to who may earn: at the thread's start, and at each decay.
 void cache_adjust(struct thread_cache *cache);
 
 // Gives back what the cache did not need since the last time.

@@ -115,8 +115,10 @@ void cache_adjust(struct thread_cache *cache) {
     if (unlikely(cache->claim.earned_bytes != 0) && !capacity_is_earning()) {
         capacity_forfeit(&cache->claim, cache->capacity_bytes);
     }
-    if (unlikely(capacity_is_exceeded(&cache->claim, cache->capacity_bytes))) {
+    if (unlikely(cache->claim.has_lapsed) ||
+        unlikely(capacity_is_exceeded(&cache->claim, cache->capacity_bytes))) {
         close_magazines(cache);
+        cache->claim.has_lapsed = false;
     }
 }
 

@@ -11,7 +11,7 @@ _Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
 // more, to share the total out; pairs with nothing.
 static _Atomic(uint64_t) capacity_total;
 
-// What all threads have earned. Relaxed: a bound that each may pass by a step; pairs with nothing.
+// What the threads of all caches in use have earned. Relaxed: a bound that each may pass by what it adds at once; pairs with nothing.
 static _Atomic(uint64_t) earned_total;
 
 // A thread moves so many times what it earns.
@@ -27,18 +27,35 @@ uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes) {
     return bytes - least_u64(bytes, claim->earned_bytes);
 }
 
-uint64_t capacity_earned(void) {
+uint64_t capacity_sum_earned(void) {
     return atomic_load_relaxed(&earned_total);
 }
 
-static bool is_all_earned(void) {
-    return capacity_earned() >= CAPACITY_EARNED_FACTOR * option_live(cache_total_bytes);
+uint64_t capacity_sum_counted(void) {
+    return atomic_load_relaxed(&capacity_total);
 }
 
-void capacity_join(struct capacity_claim *claim, uint64_t bytes) {
-    if (claim->earned_bytes != 0 && (is_all_earned() || !capacity_is_earning())) {
-        claim->earned_bytes = 0;
-    }
+bool capacity_is_earning(void) {
+    return options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT;
+}
+
+// What is left to be earned, in whole steps.
+static uint64_t unearned_bytes(void) {
+    const uint64_t most =
+        capacity_is_earning() ? CAPACITY_EARNED_FACTOR * option_live(cache_total_bytes) : 0;
+    const uint64_t earned = capacity_sum_earned();
+    return earned < most ? align_down(most - earned, CAPACITY_EARNED_STEP) : 0;
+}
+
+static void lose(struct capacity_claim *claim, uint64_t bytes) {
+    claim->earned_bytes -= bytes;
+    claim->has_lapsed |= bytes != 0;
+}
+
+void capacity_join(struct capacity_claim *claim, uint64_t bytes, bool inherits) {
+    const uint64_t inherited = least_u64(claim->earned_bytes, inherits ? unearned_bytes() : 0);
+    lose(claim, claim->earned_bytes - inherited);
+    claim->worked_bytes = 0;
     atomic_add_relaxed(&earned_total, claim->earned_bytes);
     atomic_bump_owned(&cache_count_in_use, 1u);
     atomic_add_relaxed(&capacity_total, capacity_counted(claim, bytes));
@@ -51,7 +68,9 @@ void capacity_leave(const struct capacity_claim *claim, uint64_t bytes) {
 }
 
 bool capacity_is_overdrawn(void) {
-    return atomic_load_relaxed(&capacity_total) > option_live(cache_total_bytes);
+    // Where nobody may earn any more, what sleeping threads have earned counts. Signed: the child of a fork amid a change may be off.
+    const uint64_t earned = capacity_is_earning() ? 0 : capacity_sum_earned();
+    return (int64_t)(capacity_sum_counted() + earned) > (int64_t)option_live(cache_total_bytes);
 }
 
 void capacity_only(bool has_cache, const struct capacity_claim *claim, uint64_t bytes,
@@ -71,16 +90,10 @@ static uint64_t share_bytes(void) {
     return option_live(cache_total_bytes) / threads;
 }
 
-bool capacity_is_earning(void) {
-    return options_origin(OPTION_cache_total_bytes) == OPTION_ORIGIN_DEFAULT;
-}
-
 void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes) {
-    if (claim->earned_bytes != 0) {
-        atomic_add_relaxed(&capacity_total, bytes - capacity_counted(claim, bytes));
-        atomic_sub_relaxed(&earned_total, claim->earned_bytes);
-        claim->earned_bytes = 0;
-    }
+    atomic_add_relaxed(&capacity_total, bytes - capacity_counted(claim, bytes));
+    atomic_sub_relaxed(&earned_total, claim->earned_bytes);
+    lose(claim, claim->earned_bytes);
     claim->worked_bytes = 0;
 }
 
@@ -94,27 +107,6 @@ static uint64_t unshared_bytes(const struct capacity_claim *claim) {
 uint64_t capacity_allowed(const struct capacity_claim *claim) {
     const uint64_t share = capacity_is_overdrawn() ? share_bytes() / OVERDRAWN_PART : share_bytes();
     return least_u64(unshared_bytes(claim), share + claim->earned_bytes);
-}
-
-static bool may_earn(const struct capacity_claim *claim) {
-    return capacity_is_earning() && capacity_allowed(claim) < unshared_bytes(claim) &&
-           !is_all_earned();
-}
-
-// The thread worked through `bytes`, and the share of less than CAPACITY_EARNED_BYTES had no room for what would have spared that.
-// `capacity_bytes`: of its cache.
-static SLOW_PATH void earn(struct capacity_claim *claim, uint64_t capacity_bytes, uint64_t bytes) {
-    if (!may_earn(claim)) {
-        return;
-    }
-    claim->worked_bytes += bytes;
-    if (claim->worked_bytes >= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP) {
-        const uint64_t counted = capacity_counted(claim, capacity_bytes);
-        claim->worked_bytes -= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP;
-        claim->earned_bytes += CAPACITY_EARNED_STEP;
-        atomic_add_relaxed(&earned_total, CAPACITY_EARNED_STEP);
-        atomic_sub_relaxed(&capacity_total, counted - capacity_counted(claim, capacity_bytes));
-    }
 }
 
 // A size as it is for a cache of cache_heap_bytes, in proportion to what is allowed.
@@ -157,6 +149,32 @@ uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit) 
     return (uint32_t)least_u64(blocks_in(bytes, class_index), CAPACITY_MOST);
 }
 
+// Whether the class would have more than its capacity in a share that has earned all it may, and this one has not.
+static bool may_earn(const struct capacity_claim *claim, uint64_t class_index, uint32_t capacity,
+                     uint32_t limit) {
+    const uint64_t most = least_u64(unshared_bytes(claim), CAPACITY_EARNED_BYTES);
+    return unearned_bytes() != 0 && share_bytes() + claim->earned_bytes < most &&
+           capacity_limit(most, class_index, limit) > capacity;
+}
+
+// The share has no room for a block of a class that has no capacity, and one passes it by; or for more than the class has, which has
+// refilled and overflowed for want of it. `capacity_bytes`: of the whole cache.
+static SLOW_PATH void earn(struct capacity_claim *claim, uint64_t capacity_bytes,
+                           uint64_t class_index, uint32_t capacity, uint32_t limit) {
+    if (!may_earn(claim, class_index, capacity, limit)) {
+        return;
+    }
+    const uint64_t moved = capacity == 0 ? 1 : 2 * least_u64(capacity, BLOCKS_MOVED);
+    claim->worked_bytes += moved * block_bytes(class_index);
+    if (claim->worked_bytes >= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP) {
+        const uint64_t counted = capacity_counted(claim, capacity_bytes);
+        claim->worked_bytes -= WORK_FACTOR * (uint64_t)CAPACITY_EARNED_STEP;
+        claim->earned_bytes += CAPACITY_EARNED_STEP;
+        atomic_add_relaxed(&earned_total, CAPACITY_EARNED_STEP);
+        atomic_sub_relaxed(&capacity_total, counted - capacity_counted(claim, capacity_bytes));
+    }
+}
+
 uint32_t capacity_most(uint64_t class_index, uint32_t limit) {
     const uint64_t most = capacity_limit(option_live(cache_heap_bytes), class_index, limit);
     return (uint32_t)greatest_u64(most, greatest_u64(1, knobs_prewarm(class_index)));
@@ -196,9 +214,7 @@ static uint32_t first_capacity(uint64_t bytes, const struct capacity_claim *clai
 uint32_t capacity_start(uint64_t *bytes, struct capacity_claim *claim, uint64_t class_index) {
     const uint32_t capacity = first_capacity(*bytes, claim, class_index);
     if (unlikely(capacity == 0)) {
-        if (capacity_allowed(claim) < CAPACITY_EARNED_BYTES) {
-            earn(claim, *bytes, block_bytes(class_index));
-        }
+        earn(claim, *bytes, class_index, 0, 0);
         return 0;
     }
     return change(bytes, claim, class_index, 0, capacity);
@@ -215,8 +231,7 @@ uint32_t capacity_raise(uint64_t *bytes, struct capacity_claim *claim, uint64_t 
     const uint32_t raised = (uint32_t)least_u64(most, 2 * (uint64_t)capacity);
     if (raised <= capacity || *bytes + (raised - capacity) * block_bytes(class_index) > allowed) {
         if (unlikely(allowed < CAPACITY_EARNED_BYTES)) {
-            // It has refilled and overflowed since.
-            earn(claim, *bytes, 2 * least_u64(capacity, BLOCKS_MOVED) * block_bytes(class_index));
+            earn(claim, *bytes, class_index, capacity, limit);
         }
         return 0;
     }
@@ -234,6 +249,6 @@ void capacity_end(uint64_t *bytes, const struct capacity_claim *claim, uint64_t 
 }
 
 bool capacity_is_exceeded(const struct capacity_claim *claim, uint64_t bytes) {
-    const uint64_t share = share_bytes() + claim->earned_bytes;
-    return share < option_live(cache_heap_bytes) && bytes > 2 * share;
+    const uint64_t share = share_bytes();
+    return share < option_live(cache_heap_bytes) && capacity_counted(claim, bytes) > 2 * share;
 }

@@ -15,10 +15,10 @@
 //   were fewer, shares are a fraction of what they were;
 // - a cache with more than twice its share starts anew (cache_adjust).
 //
-// Unless somebody set cache_total_bytes, a thread that goes on working where its share is too small earns more: a sixty-fourth of
-// what it moves between its cache and its heap, until it may hold CAPACITY_EARNED_BYTES; all threads together
-// CAPACITY_EARNED_FACTOR times cache_total_bytes. Who sleeps after little work has nothing of it. What is earned does not count in
-// the total, so the others' shares stay what they are (docs/decisions/0097-shares-are-earned.md).
+// Unless somebody set cache_total_bytes, a thread that goes on working where its share is too small earns more beside it: a
+// sixty-fourth of what it moves between its cache and its heap meanwhile, until both are CAPACITY_EARNED_BYTES; all threads
+// together CAPACITY_EARNED_FACTOR times cache_total_bytes. Who sleeps after little work has nothing of it. What is earned does not
+// count in the total, so the others' shares stay what they are (docs/decisions/0097-shares-are-earned.md).
 #pragma once
 
 #include "base/atomic.h"
@@ -52,6 +52,7 @@ struct capacity_claim {
     uint64_t budget_bytes;  // knob: what was learned, before sharing; 0: nothing
     uint64_t earned_bytes;  // whole steps of CAPACITY_EARNED_STEP
     uint64_t worked_bytes;  // towards the next one
+    bool has_lapsed;        // some of it went: the cache starts anew (cache_adjust)
 };
 
 #define CAPACITY_EARNED_BYTES (1 * MIB)
@@ -65,20 +66,21 @@ bool capacity_is_earning(void);
 // who takes the cache, under the registry's lock.
 void capacity_forfeit(struct capacity_claim *claim, uint64_t bytes);
 
-// What the threads of all caches in use have earned.
-uint64_t capacity_earned(void);
-
-// What of a cache's capacities counts in the total.
+// What of a cache's capacities, `bytes`, counts in the total.
 uint64_t capacity_counted(const struct capacity_claim *claim, uint64_t bytes);
+
+// The sums over all caches in use: of what their threads have earned; and of what counts, with the caches that keep blocks.
+uint64_t capacity_sum_earned(void);
+uint64_t capacity_sum_counted(void);
 
 // Caches that belong to living threads. Relaxed: written under the registry's lock, read to share
 // cache_total_bytes out; pairs with nothing.
 HIDDEN extern _Atomic(uint32_t) cache_count_in_use;
 
 // A thread takes, or leaves, a cache whose capacities cost so many bytes; 0 when these count while it waits for the
-// next thread, because it keeps its blocks. What the last thread earned the next one has, if the claim still says so and there is as
-// much to be earned. The registry's lock is held.
-void capacity_join(struct capacity_claim *claim, uint64_t bytes);
+// next thread, because it keeps its blocks. `inherits`: what the last thread earned the next one has, as far as others have not
+// earned it meanwhile. The registry's lock is held.
+void capacity_join(struct capacity_claim *claim, uint64_t bytes, bool inherits);
 void capacity_leave(const struct capacity_claim *claim, uint64_t bytes);
 
 // Caches from which on cache_total_bytes counts by processors.

@@ -237,7 +237,7 @@ static struct thread_cache *take_cache(void) {
     const uint64_t now_ticks = os_ticks();
     if (registry.kept != NULL) {
         cache = unlink_kept(&registry.kept);
-        capacity_join(&cache->claim, 0);
+        capacity_join(&cache->claim, 0, false);
     } else {
         cache = registry.unused;
         if (cache != NULL) {
@@ -252,11 +252,8 @@ static struct thread_cache *take_cache(void) {
         if (atomic_load_relaxed(&cache->state) == CACHE_ORPHAN) {
             cache_forget(cache);
         }
-        if (!is_short(cache->passed_ticks, now_ticks)) {
-            // What a thread earned is for the one that follows it at once.
-            cache->claim.earned_bytes = cache->claim.worked_bytes = 0;
-        }
-        capacity_join(&cache->claim, cache->capacity_bytes);
+        capacity_join(&cache->claim, cache->capacity_bytes,
+                      is_short(cache->passed_ticks, now_ticks));
     }
     cache->came_soon = false;
     if (cache->passed_ticks != 0) {
@@ -347,7 +344,7 @@ bool lifecycle_has_caches(void) {
 static bool may_keep(const struct thread_cache *cache) {
     return atomic_load_relaxed(&registry.keeps) && option_live(learn) != 0 && cache->came_soon &&
            is_short(cache->passed_ticks, os_ticks()) && cache->capacity_bytes != 0 &&
-           !cache_is_diverted(cache) && !capacity_is_overdrawn();
+           cache->claim.earned_bytes == 0 && !cache_is_diverted(cache) && !capacity_is_overdrawn();
 }
 
 // `cpu_ns`: of the thread that leaves the heap for good; 0: its successor is expected.
@@ -377,9 +374,6 @@ static bool give_back(struct thread_cache *cache, enum cache_state state) {
         push_kept(cache);
     } else {
         push_unused(cache);
-    }
-    if (keeps) {
-        capacity_forfeit(&cache->claim, cache->capacity_bytes);
     }
     capacity_leave(&cache->claim, keeps ? 0 : cache->capacity_bytes);
     lock_release(&registry.lock);
@@ -432,7 +426,7 @@ static struct thread_cache *take_kept(uint64_t before_ms, bool in_tick) {
     struct thread_cache *cache = *link;
     if (cache != NULL) {
         unlink_kept(link);
-        capacity_join(&cache->claim, 0);
+        capacity_join(&cache->claim, 0, false);
         claim(cache);
     }
     lock_release(&registry.lock);

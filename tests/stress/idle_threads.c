@@ -3,12 +3,12 @@
 // structures) stays below the bound, and so does what is resident for it.
 #include "behaviour.h"
 
-enum { BLOCK_COUNT = 120, ROUND_COUNT = 3000, THREADS_MAX = 1000, MAILBOX_COUNT = 64 };
+enum { BLOCK_COUNT = 120, THREADS_MAX = 1000, MAILBOX_COUNT = 64 };
 
 static pthread_barrier_t used;
 static pthread_mutex_t park = PTHREAD_MUTEX_INITIALIZER;
 static void *_Atomic mailboxes[MAILBOX_COUNT];
-static uint64_t base_seed;
+static uint64_t base_seed, round_count;
 
 static void *new_block(uint64_t *seed) {
     // All classes; few of the long ones.
@@ -22,7 +22,7 @@ static void *new_block(uint64_t *seed) {
 static void *use_then_idle(void *argument) {
     uint64_t seed = random_stream(base_seed, (uint64_t)(uintptr_t)argument);
     void *blocks[BLOCK_COUNT] = {NULL};
-    for (int i = 0; i < ROUND_COUNT; i++) {
+    for (uint64_t i = 0; i < round_count; i++) {
         const size_t at = random_below(&seed, BLOCK_COUNT);
         free(blocks[at]);
         blocks[at] = new_block(&seed);
@@ -94,11 +94,13 @@ static size_t cache_bytes_of_each(size_t threads) {
 
 int main(int count, char **values) {
     behaviour_require_allocator();
-    require_that(count == 4, "usage: idle_threads THREADS CACHE_KIB_PER_THREAD RSS_KIB_PER_THREAD");
+    require_that(count == 5,
+                 "usage: idle_threads THREADS BLOCKS CACHE_KIB_PER_THREAD RSS_KIB_PER_THREAD");
     base_seed = behaviour_seed();
     const size_t threads_wanted = strtoul(values[1], NULL, 10);
-    const size_t cache_max = strtoul(values[2], NULL, 10) * KIB;
-    const size_t rss_max = strtoul(values[3], NULL, 10) * KIB;
+    round_count = strtoul(values[2], NULL, 10);
+    const size_t cache_max = strtoul(values[3], NULL, 10) * KIB;
+    const size_t rss_max = strtoul(values[4], NULL, 10) * KIB;
     require(threads_wanted >= 1 && threads_wanted <= THREADS_MAX);
     const size_t before = rss_bytes();
     require(pthread_barrier_init(&used, NULL, (unsigned)threads_wanted + 1) == 0);
@@ -127,8 +129,8 @@ int main(int count, char **values) {
     }
     behaviour_require_sound_heap();
     require_that(cache_bytes < cache_max, "%zu KiB of cache a thread while idle, %s are allowed",
-                 cache_bytes / KIB, values[2]);
+                 cache_bytes / KIB, values[3]);
     require_that(idle < rss_max, "%zu KiB a thread are resident while idle, %s are allowed",
-                 idle / KIB, values[3]);
+                 idle / KIB, values[4]);
     return 0;
 }

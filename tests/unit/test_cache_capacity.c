@@ -180,7 +180,7 @@ static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
     options.cache_total_bytes = 32 * MIB;
     options.cache_heap_bytes = 4 * MIB;
     options.cache_class_bytes = 256 * KIB;
-    // As many have earned as may.
+    // Set, so that nothing is earned.
     option_store_number(OPTION_cache_total_bytes, 32 * MIB, OPTION_ORIGIN_ENVIRONMENT);
     atomic_store_relaxed(&cache_count_in_use, 1000);
     start();
@@ -272,7 +272,7 @@ static void test_shares_of_what_is_used_up(void **state) {
     atomic_store_relaxed(&cache_count_in_use, 4);
     start();
     struct capacity_claim none = {0};
-    capacity_join(&none, 8 * MIB);
+    capacity_join(&none, 8 * MIB, false);
     churn(SIZE_CLASS_64, 5000, 20);
     const uint64_t overdrawn = cache->capacity_bytes;
     assert_in_range(overdrawn, 1, 2 * MIB / 8);

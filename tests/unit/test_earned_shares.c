@@ -2,12 +2,40 @@
 #include "isolate.h"
 
 #include "config/options.h"
+#include "os/os.h"
+#include "thread/fork.h"
 #include "thread/lifecycle.h"
 #include "two_caches.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MANY = 512 };
+
+// What tests have counted of caches that there are not.
+static struct capacity_claim nothing_earned;
+static uint64_t joined_bytes;
+
+static void join(uint64_t bytes) {
+    capacity_join(&nothing_earned, bytes, false);
+    joined_bytes += bytes;
+}
+
+// The two sums are those of the caches that there are: the two of every test, which no thread has, and those of threads.
+static void check_sums(void) {
+    uint64_t earned = cache->claim.earned_bytes + other->claim.earned_bytes;
+    uint64_t counts = capacity_counted(&cache->claim, cache->capacity_bytes) +
+                      capacity_counted(&other->claim, other->capacity_bytes) + joined_bytes;
+    for (struct thread_cache *each = lifecycle_caches(); each != NULL; each = each->next_all) {
+        if (atomic_load_relaxed(&each->state) == CACHE_IN_USE) {
+            earned += each->claim.earned_bytes;
+            counts += capacity_counted(&each->claim, each->capacity_bytes);
+        }
+    }
+    assert_int_equal(capacity_sum_earned(), earned);
+    assert_int_equal(capacity_sum_counted(), counts);
+}
 
 // One of so many threads; nobody has set the total.
 static void start_among(uint32_t threads, uint64_t total_bytes) {
@@ -32,6 +60,7 @@ static void work(struct thread_cache *by, uint64_t class_index, unsigned rounds)
         }
     }
     check();
+    check_sums();
 }
 
 // Rounds with blocks of 1 KiB that earn a step, where the class may hold 8 of them.
@@ -80,13 +109,35 @@ static void test_a_class_that_is_not_cached_earns(void **state) {
     check();
 }
 
-// Where the share is as large as anything earned, there is nothing to earn.
+static void expect_nothing_earned(uint64_t class_index) {
+    work(cache, class_index, 4 * STEP_ROUNDS);
+    assert_int_equal(cache->claim.earned_bytes, 0);
+    assert_int_equal(cache->claim.worked_bytes, 0);
+}
+
+// Where the share is as large as anything earned, there is nothing to earn, also while others have used up the total.
 static void test_a_large_share_earns_nothing(void **state) {
     (void)state;
     start_among(32, 32 * MIB);
-    work(cache, SIZE_CLASS_1024, 2 * STEP_ROUNDS);
-    assert_int_equal(cache->claim.earned_bytes, 0);
-    assert_int_equal(cache->claim.worked_bytes, 0);
+    expect_nothing_earned(SIZE_CLASS_1024);
+    join(40 * MIB);
+    atomic_store_relaxed(&cache_count_in_use, 16);
+    assert_true(capacity_is_overdrawn());
+    expect_nothing_earned(SIZE_CLASS_512);
+}
+
+// A class that no share would let have more.
+static void test_what_no_share_would_help_earns_nothing(void **state) {
+    (void)state;
+    start_among(MANY, 32 * MIB);
+    cache->magazines[SIZE_CLASS_512].limit = 2 | CAPACITY_CUT;
+    work(cache, SIZE_CLASS_512, 10);
+    assert_int_equal(capacity(SIZE_CLASS_512), 2);
+    cache->claim.worked_bytes = 0;
+    expect_nothing_earned(SIZE_CLASS_512);
+    options.cache_class_bytes = 32 * KIB;
+    expect_nothing_earned(SIZE_CLASS_16384);
+    assert_int_equal(capacity(SIZE_CLASS_16384), 0);
 }
 
 static void test_all_threads_together_earn_so_much(void **state) {
@@ -103,10 +154,6 @@ static void test_all_threads_together_earn_so_much(void **state) {
     capacity_forfeit(&other->claim, other->capacity_bytes);
     work(cache, SIZE_CLASS_1024, 20 * STEP_ROUNDS);
     assert_int_equal(cache->claim.earned_bytes, together);
-    // In the child of a fork that is left to the thread that is there.
-    capacity_only(true, &other->claim, other->capacity_bytes, 0);
-    work(other, SIZE_CLASS_1024, 20 * STEP_ROUNDS);
-    assert_int_equal(other->claim.earned_bytes, together);
 }
 
 // So that the shares of the others stay what they are.
@@ -123,21 +170,18 @@ static void test_what_is_earned_does_not_count(void **state) {
     assert_true(cache->capacity_bytes > 256 * KIB);
     assert_false(capacity_is_overdrawn());
     const uint64_t room = 128 * KIB - capacity_counted(&cache->claim, cache->capacity_bytes);
-    struct capacity_claim none = {0};
-    capacity_join(&none, room);
+    join(room);
     assert_false(capacity_is_overdrawn());
-    capacity_join(&none, 1);
+    join(1);
     assert_true(capacity_is_overdrawn());
-    capacity_leave(&none, room + 1);
-    atomic_store_relaxed(&cache_count_in_use, 1);
-    // In the child of a fork as before it.
+    check_sums();
+    // In the child of a fork as before it, but for other threads.
     capacity_only(true, &cache->claim, cache->capacity_bytes, room);
     assert_false(capacity_is_overdrawn());
-    work(other, SIZE_CLASS_1024, 20 * STEP_ROUNDS);
-    assert_int_equal(other->claim.earned_bytes, 0);
     capacity_only(true, &cache->claim, cache->capacity_bytes, room + 1);
     assert_true(capacity_is_overdrawn());
     capacity_only(true, &cache->claim, cache->capacity_bytes, 0);
+    assert_false(capacity_is_overdrawn());
     // Without it all counts.
     capacity_forfeit(&cache->claim, cache->capacity_bytes);
     assert_true(capacity_is_overdrawn());
@@ -146,14 +190,37 @@ static void test_what_is_earned_does_not_count(void **state) {
     assert_false(capacity_is_overdrawn());
 }
 
+// Threads were few, and are many again: what is beyond two shares goes, however much was earned.
+static void test_earnings_do_not_stretch_the_bound(void **state) {
+    (void)state;
+    start_among(MANY, 32 * MIB);
+    work(cache, SIZE_CLASS_1024, 100 * STEP_ROUNDS);
+    const uint64_t earned = cache->claim.earned_bytes;
+    assert_true(earned >= 512 * KIB);
+    options.cache_class_bytes = 4 * MIB;
+    atomic_store_relaxed(&cache_count_in_use, 8);
+    const uint64_t share = 32 * MIB / MANY;
+    for (uint64_t i = SIZE_CLASS_16; cache->capacity_bytes <= 2 * share + earned; i++) {
+        work(cache, i, 10);
+    }
+    assert_true(cache->capacity_bytes <= 2 * (share + earned));
+    cache_decay(cache);
+    assert_true(cache->capacity_bytes > 0);
+    atomic_store_relaxed(&cache_count_in_use, MANY);
+    cache_decay(cache);
+    assert_int_equal(cache->capacity_bytes, 0);
+    assert_int_equal(cache->claim.earned_bytes, earned);
+    check_sums();
+}
+
 static void test_a_total_that_was_set_is_kept(void **state) {
     (void)state;
     start_among(MANY, 32 * MIB);
     work(cache, SIZE_CLASS_1024, 100 * STEP_ROUNDS);
-    assert_true(cache->claim.earned_bytes >= 512 * KIB);
-    work(cache, SIZE_CLASS_512, 10);
-    work(cache, SIZE_CLASS_2048, 10);
-    assert_true(cache->capacity_bytes > 2 * 32 * MIB / MANY);
+    work(other, SIZE_CLASS_1024, 100 * STEP_ROUNDS);
+    assert_true(cache->claim.earned_bytes >= 512 * KIB && other->claim.earned_bytes >= 512 * KIB);
+    // It has less than two shares by now.
+    assert_in_range(cache->capacity_bytes, 1, 2 * 32 * MIB / MANY);
     assert_true(options_set("cache_total_bytes", "32M"));
     cache_decay(cache);
     assert_int_equal(cache->claim.earned_bytes, 0);
@@ -161,63 +228,146 @@ static void test_a_total_that_was_set_is_kept(void **state) {
     work(cache, SIZE_CLASS_1024, 100 * STEP_ROUNDS);
     assert_int_equal(cache->claim.earned_bytes, 0);
     assert_true(cache->capacity_bytes <= 32 * MIB / MANY);
+    // What the other one has, who sleeps, counts now.
+    assert_false(capacity_is_overdrawn());
+    assert_true(options_set("cache_total_bytes", "512K"));
+    assert_true(capacity_sum_counted() < 512 * KIB);
+    assert_true(capacity_is_overdrawn());
 }
 
+// ---- Threads
+
 static struct thread_cache *worker_cache;
-static uint64_t earned_by_worker, earned_at_start;
+static struct capacity_claim claim_at_start, claim_at_end;
+static uint64_t bytes_at_start;
+
+static void be_worker(void) {
+    worker_cache = lifecycle_attach();
+    claim_at_start = worker_cache->claim;
+    bytes_at_start = worker_cache->capacity_bytes;
+    atomic_store_relaxed(&cache_count_in_use, MANY);
+    work(worker_cache, SIZE_CLASS_1024, 8 * STEP_ROUNDS);
+    claim_at_end = worker_cache->claim;
+    atomic_store_relaxed(&cache_count_in_use, 2);
+}
 
 static void *work_as_thread(void *unused) {
-    worker_cache = lifecycle_attach();
-    earned_at_start = worker_cache->claim.earned_bytes;
-    atomic_store_relaxed(&cache_count_in_use, MANY);
-    options.watched_operations = 0;
-    work(worker_cache, SIZE_CLASS_1024, 4 * STEP_ROUNDS);
-    earned_by_worker = worker_cache->claim.earned_bytes;
-    atomic_store_relaxed(&cache_count_in_use, 2);
+    be_worker();
     return unused;
 }
 
-static void run_worker(void) {
+// After another thread, which ended `ticks` ago.
+static void run_worker(uint64_t ticks) {
+    if (worker_cache != NULL) {
+        worker_cache->passed_ticks = os_ticks() - ticks;
+    }
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, work_as_thread, NULL), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(lifecycle_check(), 0);
+    check_sums();
 }
 
-// What a thread earned the next one has if it comes at once. Meanwhile others may earn it.
-static void test_what_an_ended_thread_had_earned(void **state) {
-    (void)state;
+static void start_with_threads(void) {
     start_among(1, 32 * MIB);
     lifecycle_start();
     require(lifecycle_attach() != NULL);
-    run_worker();
-    const uint64_t earned = earned_by_worker;
-    assert_int_equal(earned_at_start, 0);
-    assert_true(earned > 0);
-    assert_int_equal(capacity_earned(), 0);
-    worker_cache->passed_ticks = os_ticks();
-    run_worker();
-    assert_int_equal(earned_at_start, earned);
-    assert_true(earned_by_worker > earned);
-    worker_cache->passed_ticks = os_ticks() - 2 * OS_TICKS_PACE;
-    run_worker();
-    assert_int_equal(earned_at_start, 0);
-    assert_true(earned_by_worker > 0);
-    // Others have earned it all.
-    struct capacity_claim others = {.earned_bytes = CAPACITY_EARNED_FACTOR * 32 * MIB};
-    capacity_join(&others, 0);
-    worker_cache->passed_ticks = os_ticks();
-    run_worker();
-    assert_int_equal(earned_at_start, 0);
-    assert_int_equal(earned_by_worker, 0);
-    capacity_leave(&others, 0);
-    assert_int_equal(capacity_earned(), 0);
+}
+
+// What a thread earned the next one has if it comes at once. Meanwhile others may earn it.
+static void test_the_next_thread_has_what_one_earned(void **state) {
+    (void)state;
+    start_with_threads();
+    run_worker(0);
+    const uint64_t earned = claim_at_end.earned_bytes;
+    assert_int_equal(claim_at_start.earned_bytes, 0);
+    assert_true(earned >= 2 * CAPACITY_EARNED_STEP);
+    assert_int_equal(capacity_sum_earned(), 0);
+    run_worker(0);
+    assert_int_equal(claim_at_start.earned_bytes, earned);
+    assert_int_equal(claim_at_start.worked_bytes, 0);
+    assert_true(bytes_at_start > 0);
+    assert_true(claim_at_end.earned_bytes > earned);
+    // One that comes much later has no more, and begins anew.
+    run_worker(2 * OS_TICKS_PACE);
+    assert_int_equal(claim_at_start.earned_bytes, 0);
+    assert_int_equal(bytes_at_start, 0);
+    assert_false(claim_at_end.has_lapsed);
+    assert_true(claim_at_end.earned_bytes > 0);
+}
+
+static void test_the_next_thread_has_what_others_left(void **state) {
+    (void)state;
+    start_with_threads();
+    run_worker(0);
+    assert_true(claim_at_end.earned_bytes >= 2 * CAPACITY_EARNED_STEP);
+    // All but a step and a half.
+    other->claim.earned_bytes =
+        CAPACITY_EARNED_FACTOR * 32 * MIB - CAPACITY_EARNED_STEP - CAPACITY_EARNED_STEP / 2;
+    capacity_join(&other->claim, 0, true);
+    assert_int_equal(capacity_sum_earned(), other->claim.earned_bytes);
+    run_worker(0);
+    assert_int_equal(claim_at_start.earned_bytes, CAPACITY_EARNED_STEP);
+    assert_int_equal(bytes_at_start, 0);
+    capacity_leave(&other->claim, 0);
+    other->claim.earned_bytes = 0;
     // The total was set meanwhile.
-    worker_cache->claim.earned_bytes = earned;
-    worker_cache->passed_ticks = os_ticks();
+    run_worker(0);
+    assert_true(claim_at_end.earned_bytes > CAPACITY_EARNED_STEP);
     assert_true(options_set("cache_total_bytes", "32M"));
-    run_worker();
-    assert_int_equal(earned_at_start, 0);
+    run_worker(0);
+    assert_int_equal(claim_at_start.earned_bytes, 0);
+    assert_int_equal(claim_at_end.earned_bytes, 0);
+}
+
+static void *work_and_wait(void *barrier) {
+    be_worker();
+    pthread_barrier_wait(barrier);
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+// The child of a fork has the calling thread's earnings alone, and takes an orphan without.
+static int live_as_child(uint64_t own_bytes) {
+    require(capacity_sum_earned() == own_bytes);
+    struct thread_cache *orphan = worker_cache;
+    require(atomic_load_relaxed(&orphan->state) == CACHE_ORPHAN && orphan->claim.earned_bytes > 0);
+    pthread_t thread;
+    require(pthread_create(&thread, NULL, work_as_thread, NULL) == 0);
+    require(pthread_join(thread, NULL) == 0);
+    require(worker_cache == orphan && claim_at_start.earned_bytes == 0);
+    require(claim_at_end.earned_bytes > 0);
+    require(capacity_sum_earned() == own_bytes);
+    require(lifecycle_check() == 0);
+    return 0;
+}
+
+static void test_a_fork_beside_a_thread_that_earned(void **state) {
+    (void)state;
+    start_with_threads();
+    atomic_store_relaxed(&cache_count_in_use, MANY);
+    work(thread_cache, SIZE_CLASS_1024, 8 * STEP_ROUNDS);
+    const uint64_t own_bytes = thread_cache->claim.earned_bytes;
+    assert_true(own_bytes > 0);
+    atomic_store_relaxed(&cache_count_in_use, 1);
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, 2);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, work_and_wait, &barrier), 0);
+    pthread_barrier_wait(&barrier);
+    fork_prepare();
+    const pid_t child = fork();
+    if (child == 0) {
+        fork_child();
+        _exit(live_as_child(own_bytes));
+    }
+    fork_parent();
+    int status = -1;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+    pthread_barrier_wait(&barrier);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_sums();
 }
 
 int main(int argument_count, char **arguments) {
@@ -226,10 +376,14 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_little_work_earns_nothing),
         cmocka_unit_test(test_a_class_that_is_not_cached_earns),
         cmocka_unit_test(test_a_large_share_earns_nothing),
+        cmocka_unit_test(test_what_no_share_would_help_earns_nothing),
         cmocka_unit_test(test_all_threads_together_earn_so_much),
         cmocka_unit_test(test_what_is_earned_does_not_count),
+        cmocka_unit_test(test_earnings_do_not_stretch_the_bound),
         cmocka_unit_test(test_a_total_that_was_set_is_kept),
-        cmocka_unit_test(test_what_an_ended_thread_had_earned),
+        cmocka_unit_test(test_the_next_thread_has_what_one_earned),
+        cmocka_unit_test(test_the_next_thread_has_what_others_left),
+        cmocka_unit_test(test_a_fork_beside_a_thread_that_earned),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
 }

@@ -280,6 +280,22 @@ static void test_kept_bytes_count_in_the_total(void **state) {
     check();
 }
 
+// Its blocks may be more than the next one's share has room for.
+static void test_a_thread_that_earned_keeps_nothing(void **state) {
+    (void)state;
+    start();
+    struct thread_cache *cache = leave_blocks();
+    assert_true(is_kept(cache));
+    begin_thread();
+    assert_ptr_equal(thread_cache, cache);
+    cache->claim.earned_bytes = CAPACITY_EARNED_STEP;
+    use(BLOCKS, BYTES);
+    be_short();
+    end_thread();
+    assert_false(is_kept(cache));
+    assert_int_equal(used_blocks(cache), 0);
+}
+
 // ---- What nobody took
 
 static void test_a_tick_empties_what_nobody_took(void **state) {
@@ -431,6 +447,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_remote_frees_are_collected_at_the_end),
         cmocka_unit_test(test_all_together_keep_what_one_thread_may),
         cmocka_unit_test(test_kept_bytes_count_in_the_total),
+        cmocka_unit_test(test_a_thread_that_earned_keeps_nothing),
         cmocka_unit_test(test_a_tick_empties_what_nobody_took),
         cmocka_unit_test(test_a_tick_empties_what_was_left_before_the_clock_went_back),
         cmocka_unit_test(test_a_tick_leaves_what_is_fresh),
