@@ -7,8 +7,8 @@
 
 _Atomic(uint32_t) cache_count_in_use;  // relaxed: see capacity.h
 
-// Capacities of the caches in use and of those that keep blocks, in bytes, beyond what their threads have earned. Relaxed: each thread adds what its own cache may hold
-// more, to share the total out; pairs with nothing.
+// Capacities of the caches in use and of those that keep blocks, in bytes, beyond what their threads have earned. Relaxed: each
+// thread adds what its own cache may hold more, to share the total out; pairs with nothing.
 static _Atomic(uint64_t) capacity_total;
 
 // What the threads of all caches in use have earned. Relaxed: a bound that each may pass by what it adds at once; pairs with nothing.
