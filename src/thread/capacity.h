@@ -13,7 +13,7 @@
 //   (cache_decay);
 // - once the capacities of all caches have used up cache_total_bytes, because threads came when there
 //   were fewer, shares are a fraction of what they were;
-// - a cache with more than twice its share starts anew (cache_adjust).
+// - a cache with more than twice its share, beyond what its thread has earned, starts anew (cache_adjust).
 //
 // Unless somebody set cache_total_bytes, a thread that goes on working where its share is too small earns more beside it: a
 // sixty-fourth of what it moves between its cache and its heap meanwhile, until both are CAPACITY_EARNED_BYTES; all threads
@@ -92,7 +92,7 @@ void capacity_leave(const struct capacity_claim *claim, uint64_t bytes);
 // registry's lock is held.
 void capacity_fit_to_processors(void);
 
-// Whether all caches together may hold more than cache_total_bytes.
+// Whether all caches together may hold more than cache_total_bytes, beyond what is earned while anything may be.
 bool capacity_is_overdrawn(void);
 
 // In the child of a fork: of all caches in use only the calling thread's counts, if it has one, with `claim` and `bytes`.
@@ -107,8 +107,8 @@ uint64_t capacity_allowed(const struct capacity_claim *claim);
 // In a learned limit: capacity of the class was taken for another. It holds no more, whatever it would reach by itself.
 #define CAPACITY_CUT (UINT32_C(1) << 31)
 
-// Blocks that a class may grow to by itself in a cache that may hold `allowed` bytes: cache_class_bytes, in proportion to the
-// thread's share, or `limit` if that is more. `limit`: what was learned, in blocks, within cache_class_bytes and cap_max_*;
+// Blocks that a class may grow to by itself in a cache that may hold `allowed` bytes: cache_class_bytes, in proportion to
+// that, or `limit` if that is more. `limit`: what was learned, in blocks, within cache_class_bytes and cap_max_*;
 // 0: nothing.
 uint32_t capacity_limit(uint64_t allowed, uint64_t class_index, uint32_t limit);
 
@@ -139,5 +139,5 @@ uint32_t capacity_lower(uint64_t *bytes, const struct capacity_claim *claim, uin
 void capacity_end(uint64_t *bytes, const struct capacity_claim *claim, uint64_t class_index,
                   uint32_t capacity);
 
-// Whether a cache may hold much more than the share that its thread has now.
+// Whether a cache may hold much more than the share that its thread has now, and what that has earned.
 bool capacity_is_exceeded(const struct capacity_claim *claim, uint64_t bytes);

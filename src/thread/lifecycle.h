@@ -3,8 +3,8 @@
 //
 // A cache is emptied before it is given back, unless threads of a short life follow one another: then it keeps its
 // blocks for the next thread (docs/decisions/0048-threads-of-a-short-life.md). A life is short, and a successor comes
-// soon, within OS_TICKS_PACE. Who came soon and lived shortly leaves its blocks behind where the learner says so, as long
-// as all caches that keep some could hold no more than cache_heap_bytes, which is what one thread that sleeps may hold.
+// soon, within OS_TICKS_PACE. Who came soon, lived shortly and has earned nothing beyond its share (capacity.h) leaves its blocks behind where the learner says so,
+// as long as all caches that keep some could hold no more than cache_heap_bytes, which is what one thread that sleeps may hold.
 // What nobody took within decay_interval_ms goes home with the next ticks of any thread, eight caches each.
 //
 // A thread gets its cache at its first slow path, and gives it back in the third round of its key

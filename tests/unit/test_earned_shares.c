@@ -328,9 +328,38 @@ static void test_the_next_thread_has_what_others_left(void **state) {
     assert_int_equal(claim_at_end.earned_bytes, 0);
 }
 
-static void *work_as_thread(void *unused) {
+static void *tell_id(void *id) {
+    *(uint32_t *)id = os_thread_id();
+    return NULL;
+}
+
+static uint32_t id_of_a_gone_thread(void) {
+    uint32_t id = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, tell_id, &id), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    // The kernel tells of the end before it is over.
+    while (!os_thread_is_gone((uint64_t)getpid(), id)) {
+    }
+    return id;
+}
+
+// A thread that ended and told nobody.
+static void test_the_cache_of_a_gone_thread_has_earned_nothing(void **state) {
+    (void)state;
+    start_with_threads();
+    struct thread_cache *mine = thread_cache;
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
     be_worker();
-    return unused;
+    thread_cache = mine;
+    struct thread_cache *abandoned = worker_cache;
+    assert_true(abandoned->claim.earned_bytes > 0);
+    abandoned->thread_id = id_of_a_gone_thread();
+    run_worker(0);
+    assert_ptr_equal(worker_cache, abandoned);
+    assert_int_equal(claim_at_start.earned_bytes, 0);
+    assert_int_equal(bytes_at_start, 0);
+    assert_int_equal(capacity_sum_earned(), 0);
 }
 
 static void *work_and_wait(void *barrier) {
@@ -345,10 +374,15 @@ static int live_as_child(uint64_t own_bytes) {
     require(capacity_sum_earned() == own_bytes);
     struct thread_cache *orphan = worker_cache;
     require(atomic_load_relaxed(&orphan->state) == CACHE_ORPHAN && orphan->claim.earned_bytes > 0);
-    pthread_t thread;
-    require(pthread_create(&thread, NULL, work_as_thread, NULL) == 0);
-    require(pthread_join(thread, NULL) == 0);
+    struct thread_cache *mine = thread_cache;
+    thread_cache = (struct thread_cache *)(uintptr_t)&cache_of_new_thread;
+    // However soon it comes.
+    orphan->passed_ticks = os_ticks();
+    be_worker();
+    lifecycle_detach();
+    thread_cache = mine;
     require(worker_cache == orphan && claim_at_start.earned_bytes == 0);
+    require(bytes_at_start == 0);
     require(claim_at_end.earned_bytes > 0);
     require(capacity_sum_earned() == own_bytes);
     require(lifecycle_check() == 0);
@@ -396,6 +430,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_total_that_was_set_is_kept),
         cmocka_unit_test(test_the_next_thread_has_what_one_earned),
         cmocka_unit_test(test_the_next_thread_has_what_others_left),
+        cmocka_unit_test(test_the_cache_of_a_gone_thread_has_earned_nothing),
         cmocka_unit_test(test_a_fork_beside_a_thread_that_earned),
     };
     return run_isolated(argument_count, arguments, tests, ARRAY_COUNT(tests));
