@@ -158,21 +158,25 @@ static void test_learned_limits(void **state) {
     assert_int_equal(capacity(SIZE_CLASS_512), 128);
 }
 
+static uint64_t allowed_by(uint64_t budget_bytes) {
+    const struct capacity_claim claim = {.budget_bytes = budget_bytes};
+    return capacity_allowed(&claim);
+}
+
 static void test_learned_budget(void **state) {
     (void)state;
     options.cache_heap_bytes = 4 * MIB;
     options.cache_total_bytes = 32 * MIB;
     start();
-    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 0}), 4 * MIB);
-    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 6 * MIB);
-    assert_int_equal(
-        capacity_allowed(&(struct capacity_claim){.budget_bytes = CAPACITY_BUDGET_MOST}), 8 * MIB);
+    assert_int_equal(allowed_by(0), 4 * MIB);
+    assert_int_equal(allowed_by(6 * MIB), 6 * MIB);
+    assert_int_equal(allowed_by(CAPACITY_BUDGET_MOST), 8 * MIB);
     options.cache_heap_bytes = 1 * MIB;
-    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 2 * MIB);
+    assert_int_equal(allowed_by(6 * MIB), 2 * MIB);
     options.cache_heap_bytes = 16 * MIB;
-    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 16 * MIB);
+    assert_int_equal(allowed_by(6 * MIB), 16 * MIB);
     options.cache_total_bytes = 3 * MIB;
-    assert_int_equal(capacity_allowed(&(struct capacity_claim){.budget_bytes = 6 * MIB}), 3 * MIB);
+    assert_int_equal(allowed_by(6 * MIB), 3 * MIB);
 }
 
 static void test_blocks_beyond_a_small_share_are_not_cached(void **state) {
