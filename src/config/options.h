@@ -58,7 +58,7 @@ enum option_choice {
 #define OPTION_FIELD_ENUM uint64_t
 #define OPTION_FIELD_STRING const char *
 
-// START rows are written by options_load only, before the process has a second thread, and read
+// START rows are written by options_load only, before anything is handed out, and by the constructor's snapshot_start, and read
 // plainly. LIVE rows may be written by options_set at any time: read them through option_live.
 #define OPTION(name, type, initial, min, max, unit, when, help) OPTION_FIELD_##type name;
 #define CHOICE(option, name, number, help)

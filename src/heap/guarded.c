@@ -126,12 +126,15 @@ static uint32_t pop_freed(const struct guarded_slot *slots) {
 
 // A slot that may be used, NO_SLOT when all are live.
 static uint32_t take_slot(struct guarded_slot *slots) {
-    if (pool.fresh_index < pool.slot_count) {
-        return pool.fresh_index++;
+    // One that a fault opened stays what it is: the program still uses it.
+    while (pool.fresh_index < pool.slot_count) {
+        const uint32_t index = pool.fresh_index++;
+        if (likely(!atomic_load_relaxed(&slots[index].opened))) {
+            return index;
+        }
     }
     while (pool.oldest != NO_SLOT) {
         const uint32_t index = pop_freed(slots);
-        // One that a fault opened stays what it is: the program still uses it.
         if (!atomic_load_relaxed(&slots[index].opened)) {
             return index;
         }
@@ -142,7 +145,7 @@ static uint32_t take_slot(struct guarded_slot *slots) {
 // The slot taken last was not used.
 static void put_back(struct guarded_slot *slots, uint32_t index) {
     if (atomic_load_relaxed(&slots[index].state) == GUARDED_UNUSED) {
-        pool.fresh_index--;
+        pool.fresh_index = index;
     } else {
         push_freed(slots, index);
     }
@@ -352,8 +355,11 @@ static void check_slot(struct check *check, const struct guarded_slot *slot, uin
     check->structure = "guarded slot";
     check->where = index;
     const size_t before = check->violations;
-    check_that(check, (state == GUARDED_UNUSED) == (index >= pool.fresh_index),
-               "unused exactly from fresh_index on", state, pool.fresh_index);
+    const bool opened = atomic_load_relaxed(&((struct guarded_slot *)(uintptr_t)slot)->opened);
+    check_that(check,
+               (state == GUARDED_UNUSED) == (index >= pool.fresh_index) ||
+                   (opened && state == GUARDED_UNUSED),
+               "unused from fresh_index on, and opened ones alone before", state, pool.fresh_index);
     check_that(check, state <= GUARDED_FREED, "state <= freed", state, GUARDED_FREED);
     if (state != GUARDED_LIVE) {
         return;

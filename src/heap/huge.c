@@ -42,8 +42,12 @@ static size_t guard_bytes(void) {
 
 static bool map_new(struct huge *huge, size_t usable_bytes, size_t alignment, bool asks) {
     const size_t guard = guard_bytes();
-    char *start = os_map(usable_bytes + guard,
-                         greatest_u64(alignment, block_pages_alignment(usable_bytes, asks)));
+    const size_t wished = greatest_u64(alignment, block_pages_alignment(usable_bytes, asks));
+    char *start = os_map(usable_bytes + guard, wished);
+    if (unlikely(start == NULL) && wished > alignment) {
+        // There may be addresses for the block, and none for what an alignment takes beside it at first.
+        start = os_map(usable_bytes + guard, alignment);
+    }
     if (start == NULL) {
         return false;
     }

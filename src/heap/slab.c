@@ -219,6 +219,16 @@ bool slab_is_sparse(const struct run *slab) {
            slab->page_count * PAGE_BYTES;
 }
 
+// Returns the bytes that were asked for: none where they are too few for a call.
+static size_t give_back(uintptr_t start, uintptr_t stop, size_t bytes_min,
+                        struct slab_given_back *purged) {
+    if (start >= stop || stop - start < bytes_min) {
+        return 0;
+    }
+    purged->bytes += purge_part((void *)start, stop - start, &purged->calls);
+    return stop - start;
+}
+
 struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
     const size_t block_bytes = size_classes[slab->class_index].block_bytes;
     const size_t page_bytes = os_page_bytes();
@@ -237,11 +247,14 @@ struct slab_given_back slab_purge(struct run *slab, size_t bytes_min) {
         const uintptr_t start = align_up(slab->start + index * block_bytes, page_bytes);
         const uintptr_t stop =
             end == limit ? limit_end : align_down(slab->start + end * block_bytes, page_bytes);
-        if (start < stop && stop - start >= bytes_min) {
-            asked_bytes += stop - start;
-            purged.bytes += purge_part((void *)start, stop - start, &purged.calls);
-        }
+        asked_bytes += give_back(start, stop, bytes_min, &purged);
         index = next_index(slab, end, limit, true);
+    }
+    if (unlikely(slab->tail_dirty) && bytes_min == 0 &&
+        next_index(slab, limit - 1, limit, true) == limit) {
+        // The last block is in use, so no stretch went to the end.
+        const uintptr_t tail = align_up(slab->start + limit * block_bytes, page_bytes);
+        asked_bytes += give_back(tail, limit_end, 0, &purged);
     }
     if (unlikely(purged.bytes != asked_bytes)) {
         slab->purge_age = SLAB_PURGE_REFUSED;

@@ -462,7 +462,8 @@ uint64_t os_touch_ns(void *start) {
 unsigned os_processors(void) {
     uint64_t allowed[128] = {0};  // a bit each: of more than the kernel can count
     const long bytes =
-        SYSTEM_CALL(SYS_sched_getaffinity, SYSTEM_CALL(SYS_getpid), sizeof allowed, allowed);
+        system_call(__NR_sched_getaffinity, system_call(__NR_getpid, 0, 0, 0, 0, 0, 0),
+                    sizeof allowed, (long)allowed, 0, 0, 0);
     unsigned count = 0;
     for (long i = 0; i < bytes / (long)sizeof *allowed; i++) {
         count += bit_count(allowed[i]);

@@ -5,11 +5,11 @@
 
 _Atomic(uintptr_t) lock_fork_owner;  // relaxed: see lock.h
 
-// Threads that end the process may be several; those beyond so many, ever, end it without a handler.
+// Threads that end the process may be several; those beyond so many at once end it without a handler.
 #define ABORTING_MOST 8
 
-// Their thread pointers, removed in the child of a fork alone, and their number. Relaxed: a thread only looks for its own, which it
-// wrote itself, and the number gives each a place; pairs with nothing.
+// Their thread pointers, and their number. Relaxed, and acquire where that is all there is: a thread only looks for its own, which it
+// wrote itself; pairs with nothing.
 static _Atomic(uintptr_t) aborting[ABORTING_MOST];
 static _Atomic(uint32_t) aborting_count;
 
@@ -161,12 +161,26 @@ bool lock_abort_begin(void) {
     if (lock_is_aborting()) {
         return false;
     }
-    const uint32_t place = atomic_add_relaxed(&aborting_count, 1);
-    if (place >= ABORTING_MOST) {
-        return false;
+    for (unsigned i = 0; i < ABORTING_MOST; i++) {
+        uintptr_t none = 0;
+        if (atomic_cas_acquire(&aborting[i], &none, os_thread_pointer())) {
+            atomic_add_relaxed(&aborting_count, 1);
+            return true;
+        }
     }
-    atomic_store_relaxed(&aborting[place], os_thread_pointer());
-    return true;
+    return false;
+}
+
+void lock_abort_end(void) {
+    if (likely(atomic_load_relaxed(&aborting_count) == 0)) {
+        return;
+    }
+    for (unsigned i = 0; i < ABORTING_MOST; i++) {
+        if (atomic_load_relaxed(&aborting[i]) == os_thread_pointer()) {
+            atomic_store_relaxed(&aborting[i], 0);
+            atomic_sub_relaxed(&aborting_count, 1);
+        }
+    }
 }
 
 void lock_abort_fork_child(void) {

@@ -146,6 +146,9 @@ static inline void lock_release(struct lock *lock) {
 // of a change, but do not hang. False when it said so before, or too many others did.
 bool lock_abort_begin(void);
 
+// This thread ends, and not the process: its handler was left by siglongjmp. The next thread may have its thread pointer.
+void lock_abort_end(void);
+
 // Whether this thread has said so.
 bool lock_is_aborting(void);
 

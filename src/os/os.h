@@ -1,5 +1,5 @@
-// The operating system, as the rest of hakmem sees it. The only place with system calls for memory, waiting and time (base/text.h writes,
-// config/profile_file.c and os/file.h read and write files by calls of their own).
+// The operating system, as the rest of hakmem sees it. The place of system calls for memory, waiting and time; besides, base/write.h
+// writes, config/profile_file.c and os/file.h have files and their clock, and os/unwind.h its signals, by calls of their own.
 //
 // Contract: no function here allocates, takes a lock, or calls into the C library beyond a raw
 // system call, clock_gettime and getauxval. A failure is a returned false or NULL; errno is never touched. The calls of enum os_call

@@ -73,9 +73,15 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
     arena_claim_pages(superslab, due);
     superslab->purging |= due;
     struct purge *purge = purge_begin(superslab, due);
-    lock_release(&arena_state.lock);
+    // The child of a signal handler's fork would take the pages of one that is not noted, and this call would go on giving them back.
+    const bool is_noted = likely(purge != NULL);
+    if (is_noted) {
+        lock_release(&arena_state.lock);
+    }
     uint64_t purged = purge_pages(superslab, due);
-    lock_acquire(&arena_state.lock);
+    if (is_noted) {
+        lock_acquire(&arena_state.lock);
+    }
     purge_end(purge);
     // A signal handler may have forked just now, and this be the child, which has freed the pages where the purge was not noted.
     due &= superslab->purging;

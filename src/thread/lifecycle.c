@@ -48,6 +48,7 @@ static void on_thread_exit(void *value) {
         return;
     }
     lifecycle_detach();
+    lock_abort_end();
 }
 
 static void bring_slab(struct thread_cache *cache, uint64_t class_index) {

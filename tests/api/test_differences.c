@@ -103,6 +103,40 @@ static void of_misuse_behind_such_a_handler_nothing_is_told(void **state) {
     assert_int_equal(WEXITSTATUS(status), behaviour_on_hakmem() ? 1 : 3);
 }
 
+// One after the other they are likely to have one stack, and with it one thread pointer.
+enum { THREADS = 12 };
+
+static void *free_what_is_no_block(void *argument) {
+    unsigned *noticed = (unsigned *)argument;
+    char local[64] = {0};
+    if (sigsetjmp(before_misuse, 1) == 0) {
+        free(opaque_pointer(local + 16));
+    } else {
+        (*noticed)++;
+    }
+    return NULL;
+}
+
+static void of_the_next_threads_it_is(void **state) {
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        unsigned noticed = 0;
+        require(signal(SIGABRT, jump_out) != SIG_ERR);
+        for (unsigned i = 0; i < THREADS; i++) {
+            pthread_t thread;
+            start_thread(&thread, 64 * KIB, free_what_is_no_block, &noticed);
+            require(pthread_join(thread, NULL) == 0);
+        }
+        behaviour_require_sound_heap();
+        _exit((int)noticed);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), THREADS);
+}
+
 int main(void) {
     behaviour_require_allocator();
     const struct CMUnitTest tests[] = {
@@ -110,6 +144,7 @@ int main(void) {
         cmocka_unit_test(mallopt_changes_nothing),
         cmocka_unit_test(blocks_with_a_mapping_of_their_own),
         cmocka_unit_test(of_misuse_behind_such_a_handler_nothing_is_told),
+        cmocka_unit_test(of_the_next_threads_it_is),
     };
     int failed = cmocka_run_group_tests_name("differences", tests, NULL, NULL);
     behaviour_require_sound_heap();

@@ -416,6 +416,40 @@ static void test_what_a_fork_in_a_purge_takes_stays(void **state) {
     assert_int_equal(arena_check(), 0);
 }
 
+static unsigned under_the_lock, without_it;
+
+static void see_the_lock(enum os_call call, void *start, size_t bytes) {
+    (void)call, (void)start, (void)bytes;
+    *(lock_is_mine(&arena_state.lock) ? &under_the_lock : &without_it) += 1;
+}
+
+// Where so many give back at once that this one is not noted it keeps the lock: a fork in its midst, whose child would take the pages,
+// has to wait.
+static void test_what_is_not_noted_goes_under_the_lock(void **state) {
+    (void)state;
+    page_map_init();
+    struct run *run = take_plain(8);
+    take_plain(SUPERSLAB_PAGES - 8);
+    struct purge *others[100];
+    size_t noted = 0;
+    while ((others[noted] = purge_begin(NULL, 1)) != NULL) {
+        noted++;
+    }
+    arena_give(run);
+    fake_os_watch(see_the_lock);
+    assert_int_equal(arena_purge(0, ARENA_PURGE_ALL), 8 * PAGE_BYTES);
+    assert_int_equal(under_the_lock, 1);
+    assert_int_equal(without_it, 0);
+    run = take_plain(8);
+    purge_end(others[noted - 1]);
+    arena_give(run);
+    assert_int_equal(arena_purge(0, ARENA_PURGE_ALL), 8 * PAGE_BYTES);
+    assert_int_equal(under_the_lock, 1);
+    assert_int_equal(without_it, 1);
+    fake_os_watch(NULL);
+    assert_int_equal(arena_check(), 0);
+}
+
 // A stretch within a slab, in pieces of two pages of the machine, the last of one. All is counted, the bytes and the calls.
 static void test_a_stretch_goes_but_for_a_locked_piece(void **state) {
     (void)state;
@@ -607,6 +641,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_a_tick_does_not_end_a_purge_of_everything),
         cmocka_unit_test(test_only_what_the_system_refuses_may_stay),
         cmocka_unit_test(test_what_a_fork_in_a_purge_takes_stays),
+        cmocka_unit_test(test_what_is_not_noted_goes_under_the_lock),
         cmocka_unit_test(test_a_stretch_goes_but_for_a_locked_piece),
         cmocka_unit_test(test_purges_of_lost_threads_end_with_a_fork),
         cmocka_unit_test(test_only_pages_under_way_are_own),

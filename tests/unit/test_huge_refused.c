@@ -28,6 +28,26 @@ static void test_each_call_of_an_allocation_refused(void **state) {
     assert_in_range(nth, 3, 6);
 }
 
+// As where the limit of addresses has room for the block, and not for what an alignment takes beside it.
+static void test_the_wish_for_huge_pages_costs_no_block(void **state) {
+    (void)state;
+    page_map_init();
+    make(3 * MIB);  // the table has its memory
+    for (unsigned wishes = 0; wishes <= 1; wishes++) {
+        options.huge_pages = wishes ? huge_pages_always : huge_pages_never;
+        fake_os_fail(OS_MMAP, 1, false);
+        char *block = huge_alloc(20 * MIB, PAGE_BYTES, false);
+        fake_os_mend();
+        assert_int_equal(block != NULL, wishes);
+        assert_int_equal(huge_check(), 0);
+    }
+    // But for an alignment that the program wants.
+    fake_os_fail(OS_MMAP, 1, false);
+    assert_null(huge_alloc(20 * MIB, 4 * MIB, false));
+    fake_os_mend();
+    assert_int_equal(huge_check(), 0);
+}
+
 // Whichever move is refused, the request is served, and nothing is lost.
 static void test_refused_piece_comes_as_new_memory(void **state) {
     (void)state;
@@ -471,6 +491,7 @@ static void test_a_length_that_is_refused_leaves_no_entries(void **state) {
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_of_an_allocation_refused),
+        cmocka_unit_test(test_the_wish_for_huge_pages_costs_no_block),
         cmocka_unit_test(test_refused_piece_comes_as_new_memory),
         cmocka_unit_test(test_refused_shrink_keeps_the_longer_block),
         cmocka_unit_test(test_refused_growth_leaves_the_block_intact),

@@ -310,6 +310,39 @@ static void test_purge_with_memory_of_a_former_run(void **state) {
     purge_every_class(true);
 }
 
+// What is behind a last block in use goes as well, once; but not where only what is free in long stretches is to go.
+static void test_purge_of_the_tail_behind_a_block_in_use(void **state) {
+    (void)state;
+    start();
+    unsigned with_tail = 0;
+    for (unsigned class_index = 0; class_index < SIZE_CLASS_COUNT; class_index++) {
+        slab_destroy(create(class_index));
+        struct run *slab = create(class_index);
+        assert_true(slab->tail_dirty);
+        const size_t blocks_end =
+            slab->start + slab->block_count * size_classes[class_index].block_bytes;
+        const size_t tail = align_up(blocks_end, os_page_bytes());
+        const size_t end = slab->start + slab->page_count * PAGE_BYTES;
+        take_in_all(slab, BLOCKS_MAX);
+        memset((void *)slab->start, 1, end - slab->start);
+        assert_int_equal(slab_purge(slab, 4 * KIB).bytes, 0);
+        assert_true(slab->tail_dirty);
+        assert_int_equal(slab_purge(slab, 0).bytes, end - tail);
+        for (size_t at = tail; at < end; at++) {
+            assert_int_equal(*(const char *)at, 0);
+        }
+        for (size_t at = slab->start; at < tail; at++) {
+            assert_int_equal(*(const char *)at, 1);
+        }
+        assert_int_equal(slab->tail_dirty, 0);
+        assert_int_equal(slab_purge(slab, 0).calls, 0);
+        with_tail += tail != end;
+        put_all(slab);
+        slab_destroy(slab);
+    }
+    assert_true(with_tail > 5);
+}
+
 static void test_purge_on_a_machine_with_larger_pages(void **state) {
     (void)state;
     fake_os_set_page_bytes(16 * KIB);
@@ -435,6 +468,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_free_counts_blocks_on_their_way_back),
         cmocka_unit_test(test_purge_of_every_class),
         cmocka_unit_test(test_purge_with_memory_of_a_former_run),
+        cmocka_unit_test(test_purge_of_the_tail_behind_a_block_in_use),
         cmocka_unit_test(test_purge_on_a_machine_with_larger_pages),
         cmocka_unit_test(test_refused_purge),
         cmocka_unit_test(test_purge_around_a_locked_page),
