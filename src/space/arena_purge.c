@@ -74,18 +74,16 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
     superslab->purging |= due;
     struct purge *purge = purge_begin(superslab, due);
     // The child of a signal handler's fork would take the pages of one that is not noted, and this call would go on giving them back.
+    // Under the lock there is no such child: that fork waits for its own thread, as amid any other change of the arena.
     const bool is_noted = likely(purge != NULL);
     if (is_noted) {
         lock_release(&arena_state.lock);
     }
-    uint64_t purged = purge_pages(superslab, due);
+    const uint64_t purged = purge_pages(superslab, due);
     if (is_noted) {
         lock_acquire(&arena_state.lock);
     }
     purge_end(purge);
-    // A signal handler may have forked just now, and this be the child, which has freed the pages where the purge was not noted.
-    due &= superslab->purging;
-    purged &= due;
     superslab->purging &= ~due;
     superslab->free |= due;
     superslab->zero |= purged;
@@ -96,7 +94,7 @@ static size_t purge_superslab(struct superslab *superslab, enum purge_scope scop
         arena_note_dirty();
     }
     arena_refile(superslab);
-    if (due != 0 && superslab_is_spare(superslab)) {
+    if (superslab_is_spare(superslab)) {
         arena_state.spare_count++;
     }
     return bit_count(purged) * PAGE_BYTES;

@@ -69,7 +69,7 @@ static bool purge_whole(char *start, size_t bytes) {
     return is_gone;
 }
 
-// Purges that are under way. Of more at once the child of a fork takes the pages as if the thread were gone.
+// Purges that are under way without the arena's lock. More at once keep it.
 #define PURGES_MOST 16
 static struct purge {
     uint64_t pages;  // 0: none

@@ -8,7 +8,7 @@
 uint64_t purge_pages(const struct superslab *superslab, uint64_t mask);
 
 // Around purge_pages(), under the arena's lock: what this thread gives back meanwhile without it. NULL: others give back so much at once
-// that it is not noted.
+// that it is not noted, and the lock is to be kept.
 struct purge;
 struct purge *purge_begin(const struct superslab *superslab, uint64_t pages);
 void purge_end(struct purge *purge);

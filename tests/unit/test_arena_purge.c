@@ -423,8 +423,8 @@ static void see_the_lock(enum os_call call, void *start, size_t bytes) {
     *(lock_is_mine(&arena_state.lock) ? &under_the_lock : &without_it) += 1;
 }
 
-// Where so many give back at once that this one is not noted it keeps the lock: a fork in its midst, whose child would take the pages,
-// has to wait.
+// Where so many give back at once that this one is not noted it keeps the lock: there is no child of a fork in its midst that would take
+// the pages.
 static void test_what_is_not_noted_goes_under_the_lock(void **state) {
     (void)state;
     page_map_init();
