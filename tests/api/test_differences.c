@@ -125,7 +125,7 @@ static void of_the_next_threads_it_is(void **state) {
         require(signal(SIGABRT, jump_out) != SIG_ERR);
         for (unsigned i = 0; i < THREADS; i++) {
             pthread_t thread;
-            start_thread(&thread, 64 * KIB, free_what_is_no_block, &noticed);
+            start_thread(&thread, 256 * KIB, free_what_is_no_block, &noticed);
             require(pthread_join(thread, NULL) == 0);
         }
         behaviour_require_sound_heap();
