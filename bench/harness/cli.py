@@ -35,6 +35,7 @@ def run_bench(options: argparse.Namespace) -> int:
         "compare": compare,
         "verify": verify,
         "report": report,
+        "pool": pool,
         "scorecard": scorecard,
         "syscalls": syscalls,
         "startup": startup,
@@ -163,6 +164,14 @@ def compare(options: argparse.Namespace) -> int:
         raise BenchError("compare takes two folders, or --against NAME")
     before, after = options.folders
     return comparing.main(before, after, metric=options.metric, as_json_text=options.json)
+
+
+def pool(options: argparse.Namespace) -> int:
+    """`hakmem bench pool`: every row over several series."""
+    from .report import pooled
+
+    pooled.main(options.folders, options.metric, as_json_text=options.json)
+    return EXIT_OK
 
 
 def scorecard(options: argparse.Namespace) -> int:

@@ -91,6 +91,7 @@ def test_a_slip_of_the_pen_is_told_before_anything_is_built(
         ("scorecard", "/no/such/folder"),
         ("compare", "/no/such/folder", "/no/such/folder"),
         ("compare", "one", "two", "three"),
+        ("pool", "/no/such/folder"),
         ("profiles", "nonesuch"),
         ("compare", "/no/such/folder", "--against", "glibc"),
         ("compare", "one", "--against", "glibc", "--least-better", "101"),

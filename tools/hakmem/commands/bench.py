@@ -22,6 +22,7 @@ examples:
 Exit status: 0 all is well, 1 a row was refused or failed or a verdict is bad, 2 wrong usage,
 3 too noisy to tell. docs/BENCHMARKING.md says how to measure and how to read the tables.
 """
+METRICS = ("wall", "cpu", "user", "system")
 FOLDERS = "of several the later, in the order of their time, replace whole rows of the first"
 # Of the verbs below it.
 EXAMPLES_OF = {
@@ -32,6 +33,10 @@ EXAMPLES_OF = {
     "compare": """\
   hakmem bench compare bench/results/before bench/results/after
   hakmem bench compare bench/results/A --against jemalloc --metric cpu
+""",
+    "pool": """\
+  hakmem bench pool bench/results/2026-11-*/*-real
+  hakmem bench pool bench/results/A bench/results/B --json | jq '.time.counts'
 """,
     "verify": """\
   hakmem bench verify                              each allocator, by a short run now
@@ -107,9 +112,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="NAME", help="ratios are against this one")
-    parser.add_argument(
-        "--metric", choices=("wall", "cpu", "user", "system"), default="wall", help="which time"
-    )
+    parser.add_argument("--metric", choices=METRICS, default="wall", help="which time")
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write the page to FILE")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
 
@@ -178,8 +181,14 @@ def _add_verbs(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="with --against: end with 1 when fewer rows are better",
     )
-    compare.add_argument("--metric", choices=("wall", "cpu", "user", "system"), default="wall")
+    compare.add_argument("--metric", choices=METRICS, default="wall")
     compare.add_argument("--json", action="store_true", help="as JSON")
+    pool = verb("pool", "show every row over several series, against its best peer")
+    pool.add_argument(
+        "folders", metavar="DIR", type=Path, nargs="+", help="series of one machine, in any order"
+    )
+    pool.add_argument("--metric", choices=METRICS, default="wall")
+    pool.add_argument("--json", action="store_true", help="as JSON")
     verify = verb("verify", "show the proof: of a result folder, or of each allocator now")
     verify.add_argument("folder", metavar="DIR", type=Path, nargs="?")
     verify.add_argument("--json", action="store_true", help="as JSON")

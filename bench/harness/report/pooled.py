@@ -1,0 +1,203 @@
+"""Rows of several series together: the subject against every peer, by the pairs of all blocks.
+
+In one series the best peer of a row is the luckiest of a dozen medians of few runs in one hour.
+Over series of several hours that luck goes out. Pairs are formed within a block (paired_ratio), so
+that the series may be of hours, kernels and builds of the subject that differ; of a peer only
+those count in which it was made as in the newest. Still the best of a row is chosen by the figures
+that it is judged by, in the peer's favour.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BenchError
+from ..figures import Ratio, paired_ratio
+from . import derived, markdown, standing
+from .cells import Cell, Table, ratio_text
+from .results import METRIC_WORDS, CaseFacts, Results, load, machine_differs, short_id
+
+SCHEMA = "hakmem-bench-pool/1"
+# What may differ between series: a block has one of each.
+MAY_DIFFER = {"kernel"}
+# How a peer was made. Not its build id: some libraries have a path or a time in them.
+MADE = ("version", "build", "compiler", "environment")
+# Of a row's most pairs: a peer of fewer would be luckier than the others.
+PAIRS_LEAST = 0.5
+# What the targets allow a row.
+WIDE = 1.05
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The subject in one row against each peer, whom it is furthest behind first."""
+
+    case: CaseFacts
+    what: str
+    ratios: Mapping[str, Ratio]
+    series: int
+
+    @property
+    def best(self) -> str:
+        """The row's best peer."""
+        return next(iter(self.ratios))
+
+    @property
+    def ratio(self) -> Ratio:
+        """Against that one."""
+        return self.ratios[self.best]
+
+
+def made(results: Results, peer: str) -> list[object]:
+    """What the manifest says of how a peer was made; it names all that took part."""
+    facts = results.manifest["allocators"].get(peer, {})
+    return [facts.get(key) for key in MADE]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Series of one machine, the oldest first."""
+
+    series: Sequence[Results]
+
+    @property
+    def newest(self) -> Results:
+        """Whose subject, peers and rows are looked at."""
+        return self.series[-1]
+
+    def alike(self, case: str, peer: str) -> list[Results]:
+        """The series in which a peer, made as in the newest that has it, ran the row as in the
+        newest that has both."""
+        newest = [made(each, peer) for each in self.series if peer in each.allocators][-1]
+        having = [
+            each for each in self.series if each.of(case, peer) and made(each, peer) == newest
+        ]
+        return [each for each in having if each.work(case, peer) == having[-1].work(case, peer)]
+
+    def ratio(self, case: str, peer: str, what: str) -> Ratio | None:
+        """Of all their blocks; none where they have none in common."""
+        own: list[float] = []
+        base: list[float] = []
+        for each in self.alike(case, peer):
+            values, others = each.paired(case, self.newest.subject, peer, what)
+            own += values
+            base += others
+        return paired_ratio(own, base) if own else None
+
+    def row(self, case: CaseFacts, what: str) -> Pooled | None:
+        """None where the subject or all peers are missing."""
+        found = {
+            peer: ratio
+            for peer in dict.fromkeys(peer for each in self.series for peer in each.peers)
+            if (ratio := self.ratio(case.name, peer, what)) is not None
+        }
+        most = max((ratio.pairs for ratio in found.values()), default=0)
+        ratios = {
+            peer: ratio
+            for peer, ratio in sorted(found.items(), key=lambda pair: -pair[1].median)
+            if ratio.pairs >= PAIRS_LEAST * most
+        }
+        having = [each for each in self.series if each.of(case.name, self.newest.subject)]
+        return Pooled(case, what, ratios, len(having)) if ratios else None
+
+    def rows(self, what: str) -> list[Pooled]:
+        """Every row that any of the series has, the widest gap first."""
+        cases = {case.name: case for each in self.series for case in each.cases}
+        found = [self.row(case, what) for case in cases.values()]
+        rows = [each for each in found if each is not None]
+        return sorted(rows, key=lambda each: -each.ratio.median)
+
+
+def read(folders: Sequence[Path], metric: str = "wall") -> Pool:
+    """Reads the series; BenchError where one is named twice, or was measured on another machine or
+    with other settings of it than another."""
+    loaded = [load(folder, metric) for folder in folders]
+    if len({folder.resolve() for folder in folders}) != len(folders):
+        raise BenchError("a folder is named twice: its blocks would count twice")
+    series = sorted(loaded, key=lambda each: str(each.manifest.get("at", "")))
+    for each in series[:-1]:
+        if other := set(machine_differs(each.manifest, series[-1].manifest)) - MAY_DIFFER:
+            raise BenchError(
+                f"{each.folder} and {series[-1].folder} are of two machines, or of one that was "
+                f"set up in two ways: {', '.join(sorted(other))}"
+            )
+    return Pool(series)
+
+
+def counts(rows: Sequence[Pooled]) -> dict[str, int]:
+    """How many rows stand where; "surely": the whole interval does."""
+    return {
+        "rows": len(rows),
+        "first": sum(each.ratio.median <= 1 for each in rows),
+        "behind": sum(each.ratio.median > 1 for each in rows),
+        "surely_behind": sum(each.ratio.verdict == "slower" for each in rows),
+        "wide": sum(each.ratio.median > WIDE for each in rows),
+        "surely_wide": sum(each.ratio.covers_enough and each.ratio.low > WIDE for each in rows),
+    }
+
+
+def _table(pool: Pool, what: str, rows: Sequence[Pooled]) -> Table:
+    measure = METRIC_WORDS[pool.newest.metric] if what == "time" else "peak RSS"
+    found = counts(rows)
+    builds = list(dict.fromkeys(build for each in pool.series for build in each.builds))
+    return Table(
+        f"{what.capitalize()} over {len(pool.series)} series",
+        f"Median of the paired ratios of {measure}, {pool.newest.subject} over the best peer, and "
+        f"its exact interval (95 % at least); less is better. First on {found['first']} of "
+        f"{found['rows']} rows; behind on {found['behind']}, on {found['surely_behind']} by the "
+        f"whole interval; by more than a twentieth on {found['wide']} and "
+        f"{found['surely_wide']}. {len(builds)} builds of {pool.newest.subject}, the newest "
+        f"{short_id(builds[-1])}.",
+        ["row", "best peer", "ratio", "pairs", "series"],
+        [
+            [
+                Cell(each.case.name),
+                Cell(each.best),
+                Cell(ratio_text(each.ratio), each.ratio.median, each.ratio.median <= 1),
+                Cell(str(each.ratio.pairs)),
+                Cell(str(each.series)),
+            ]
+            for each in rows
+        ],
+        text_columns=2,
+    )
+
+
+def as_json(pool: Pool) -> dict[str, Any]:
+    """Every peer of every row, for programs."""
+    return {
+        "schema": SCHEMA,
+        "subject": pool.newest.subject,
+        "metric": pool.newest.metric,
+        "series": [str(each.folder) for each in pool.series],
+        **{
+            what: {
+                "counts": counts(rows := pool.rows(what)),
+                "rows": [
+                    {
+                        "case": each.case.name,
+                        "series": each.series,
+                        "peers": {
+                            name: derived.ratio(ratio) for name, ratio in each.ratios.items()
+                        },
+                    }
+                    for each in rows
+                ],
+            }
+            for what in standing.WHAT
+        },
+    }
+
+
+def main(folders: Sequence[Path], metric: str = "wall", *, as_json_text: bool = False) -> None:
+    """Prints the tables, or everything as JSON."""
+    pool = read(folders, metric)
+    if as_json_text:
+        print(json.dumps(as_json(pool), indent=2))
+        return
+    for what in standing.WHAT:
+        print(markdown.section(_table(pool, what, pool.rows(what))))
