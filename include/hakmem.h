@@ -31,7 +31,7 @@ int hakmem_option_set(const char *name, const char *value);
 /* Writes a snapshot of the whole heap for `hakmem inspect` to a file descriptor that blocks: hakmem's own
  * structures and what the system says of the process's mappings, but none of the program's data. Other threads
  * may keep running; what they change meanwhile the reader tells as unsettled. May be called from a signal
- * handler. Returns 0, or -1 with errno: EBUSY while another thread writes one, or where the handler interrupted the
+ * handler; one that comes while it writes must not leave it by longjmp. Returns 0, or -1 with errno: EBUSY while another thread writes one, or where the handler interrupted the
  * first call of malloc that the process made, or why writing failed; the file then ends early. */
 int hakmem_snapshot_fd(int fd);
 

@@ -43,7 +43,7 @@ static void tick(struct thread_cache *cache) {
         if (unlikely(check != 0) && (check == 1 ? check_at_tick() : check_all()) != 0) {
             os_abort();
         }
-        report_refresh();
+        report_tick();
     } else if (unlikely(option_live(check) == 2) && check_all() != 0) {
         os_abort();
     }

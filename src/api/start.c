@@ -33,6 +33,9 @@ static bool is_reported(void) {
 static void after_fork_in_child(void) {
     const bool had_threads = fork_child();
     snapshot_fork_child();
+    if (unlikely(option_live(check) != 0)) {
+        check_fork_child();
+    }
     if (is_reported()) {
         report_fork_child(had_threads);
     }

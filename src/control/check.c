@@ -6,6 +6,7 @@
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/huge.h"
+#include "os/pause.h"
 #include "space/arena.h"
 #include "space/metadata.h"
 #include "thread/lifecycle.h"
@@ -33,22 +34,28 @@ size_t check_all(void) {
 }
 
 // A check of a large heap takes longer than the time between two ticks, which each thread has: all of them would do
-// nothing else. Threads take turns, and after each check none begins for as long as it took three times. A turn that
-// is never given back (its thread was lost in a fork) ends by itself.
+// nothing else. Threads take turns, and after each check none begins for as long as it took three times.
 #define CHECK_PAUSES 3
-#define CHECK_TURN_TICKS (64 * OS_TICKS_PACE)
+static struct pause check_pause;
 
-// From when on the next check may begin. Relaxed load and store, acquire CAS: whose turn it is, and no more; pairs with nothing.
-static _Atomic(uint64_t) next_check;
+// A thread checks in its turn. Acquire exchange, release store: who has the turn finds the pause that the one before began.
+static _Atomic(bool) has_turn;
 
 size_t check_at_tick(void) {
-    const uint64_t begin = os_ticks();
-    uint64_t next = atomic_load_relaxed(&next_check);
-    if (begin < next || !atomic_cas_acquire(&next_check, &next, begin + CHECK_TURN_TICKS)) {
+    if (!pause_is_over(&check_pause) || atomic_exchange_acquire(&has_turn, true)) {
         return 0;
     }
-    const size_t violations = check_all();
-    const uint64_t end = os_ticks();
-    atomic_store_relaxed(&next_check, end + CHECK_PAUSES * (end - begin));
+    size_t violations = 0;
+    // The turn may have been another's meanwhile.
+    if (pause_is_over(&check_pause)) {
+        const uint64_t begin_ticks = os_ticks();
+        violations = check_all();
+        pause_begin(&check_pause, begin_ticks, CHECK_PAUSES, 0, UINT64_MAX);
+    }
+    atomic_store_release(&has_turn, false);
     return violations;
+}
+
+void check_fork_child(void) {
+    atomic_store_relaxed(&has_turn, false);
 }

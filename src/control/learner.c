@@ -50,12 +50,25 @@ static void give_window(struct policy_window *window) {
     }
 }
 
+// Rows come around to the same place. Who was held up amid one for so long finds a later one there, or another finds his unfinished: of two
+// for one place the one that comes upon the other is left out, so that a row is one writer's.
+static bool begin_row(_Atomic(uint64_t) *row_number, uint64_t number, uint64_t places) {
+    uint64_t before = atomic_load_relaxed(row_number);
+    const bool is_free = before == 0 ? number <= places : before < number;
+    if (!is_free || !atomic_cas_acquire(row_number, &before, 0)) {
+        return false;
+    }
+    atomic_fence_release();
+    return true;
+}
+
 // `heap`: its number, 0: no one's.
 static void log_decision(uint32_t heap, uint64_t now_ms, const struct policy_decision *decided) {
     const uint64_t number = atomic_add_relaxed(&decision_log.decided, 1) + 1;
     struct decision *row = &decision_log.decisions[number % DECISION_COUNT];
-    atomic_store_relaxed(&row->number, 0);
-    atomic_fence_release();
+    if (unlikely(!begin_row(&row->number, number, DECISION_COUNT))) {
+        return;
+    }
     atomic_store_relaxed(&row->ms, now_ms);
     atomic_store_relaxed(&row->from, decided->from);
     atomic_store_relaxed(&row->to, decided->to);
@@ -71,8 +84,9 @@ static void log_class(const struct thread_cache *cache, const struct policy_wind
                       uint64_t class_index, uint64_t number) {
     const struct policy_signals *signals = &window->classes[class_index];
     struct recorded *row = &decision_log.windows[number % RECORDED_COUNT];
-    atomic_store_relaxed(&row->number, 0);
-    atomic_fence_release();
+    if (unlikely(!begin_row(&row->number, number, RECORDED_COUNT))) {
+        return;
+    }
     atomic_store_relaxed(&row->cpu_ns, window->cpu_ns);
     atomic_store_relaxed(&row->budget_bytes, window->budget_bytes);
     atomic_store_relaxed(&row->window, cache->learner->window_number);

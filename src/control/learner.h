@@ -12,8 +12,8 @@
 #define RECORDED_COUNT 1024
 
 struct decision {
-    // From 1; 0 while the row is written: a release fence after the 0, release with the number after the others. There is
-    // no acquire in the process: a reader that finds the same number before and after has a whole row.
+    // From 1; 0 while the row is written: acquire as the 0 is put over the number of a row that is whole, and a release fence; release with
+    // the number after the others. A reader outside that finds the same number before and after has a whole row.
     _Atomic(uint64_t) number;
     // Relaxed, each: written by the thread that the number was given to; pairs with nothing.
     _Atomic(uint64_t) ms;        // of the monotonic clock; of a cache's as of its last tick
@@ -26,7 +26,7 @@ struct decision {
 
 // One class in one window, as it was.
 struct recorded {
-    // As of a decision: a release fence after the 0, release after the others.
+    // As of a decision: acquire and a release fence with the 0, release after the others.
     _Atomic(uint64_t) number;
     // Relaxed, each, as of a decision; pairs with nothing.
     _Atomic(uint64_t) cpu_ns;        // processor time of the thread in the window; 0: nobody looked

@@ -10,6 +10,7 @@
 #include "control/stats.h"
 #include "os/file.h"
 #include "os/os.h"
+#include "os/pause.h"
 
 enum {
     HEADER_BYTES = 4096,
@@ -81,6 +82,7 @@ static struct report {
     size_t common_offset;
     size_t proof_end;
     size_t backed_end;
+    struct pause pause;
     bool finished;
     // This is the child of a fork, or a child of such, beside which there were other threads.
     bool has_lost_threads;
@@ -411,10 +413,10 @@ static void leave(void) {
     atomic_store_release(&report.busy, 0);
 }
 
-// Whether somebody made the file shorter, as what rotates logs does: it is left alone then. Between this look and the writes it may still
-// happen.
-static bool is_cut(const char *file) {
-    return unlikely(os_file_is_cut(file, report.proof_end + 1));
+// Whether somebody made the file shorter, as what rotates logs does, or has left no room for what is written to it: it is left alone then.
+// Between this look and the writes it may still happen.
+static bool is_lost(const char *file) {
+    return unlikely(os_file_is_lost(file, report.proof_end));
 }
 
 // The file, when it belongs to this process: a child of vfork shares its parent's memory, and a
@@ -424,16 +426,30 @@ static char *own_file(void) {
     return file != NULL && report.process_id == os_process_id() ? file : NULL;
 }
 
+// Where threads are many one or another ticks at any moment, and a look at all heaps takes all their locks. Whose processor
+// was another's amid it took less than it seems.
+#define PAUSE_TIMES 9
+#define PAUSE_LEAST_TICKS (OS_TICKS_PACE / 2)
+#define PAUSE_MOST_TICKS (32 * OS_TICKS_PACE)
+
 void report_refresh(void) {
     char *file = own_file();
     if (file == NULL || atomic_load_relaxed(&report.is_ending) != 0 || !enter()) {
         return;
     }
-    if (!is_cut(file)) {
+    const uint64_t begin_ticks = os_ticks();
+    if (!is_lost(file)) {
         stats_collect(&report.scratch);
         put_stats(file, &report.scratch);
     }
+    pause_begin(&report.pause, begin_ticks, PAUSE_TIMES, PAUSE_LEAST_TICKS, PAUSE_MOST_TICKS);
     leave();
+}
+
+void report_tick(void) {
+    if (atomic_load_relaxed(&report.file) != NULL && pause_is_over(&report.pause)) {
+        report_refresh();
+    }
 }
 
 static void write_last(char *file) {
@@ -456,7 +472,7 @@ void report_finish(void) {
     }
     atomic_store_relaxed(&report.is_ending, 1);
     if (enter_at_last()) {
-        if (!is_cut(file)) {
+        if (!is_lost(file)) {
             write_last(file);
         }
         leave();
@@ -520,7 +536,7 @@ void report_fork_child(bool had_threads) {
     atomic_store_relaxed(&report.busy, 0);
     atomic_store_relaxed(&report.is_ending, 0);
     report.has_lost_threads |= had_threads;
-    const bool is_whole = !is_cut(parents);
+    const bool is_whole = !is_lost(parents);
     char *file = is_whole ? continue_in_child(parents) : NULL;
     if (is_whole && file == NULL) {
         count_unreported(parents);

@@ -26,6 +26,9 @@ void report_start(void);
 // Holds no lock, but collects the statistics, so it needs whatever stats_collect needs.
 void report_refresh(void);
 
+// The same at each tick of each thread: for a tenth of the time at most, all of them together.
+void report_tick(void);
+
 // At exit: proof of what is loaded by now, the books, peak memory, state 2. May be called again.
 void report_finish(void);
 

@@ -6,6 +6,7 @@
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/huge.h"
+#include "heap/large.h"
 #include "os/os.h"
 #include "space/arena.h"
 #include "space/metadata.h"
@@ -31,16 +32,6 @@ static void add_heap(struct stats *stats, struct heap *heap, const struct thread
         stats->class[i].cached_blocks += cache == NULL ? 0 : cache_block_count(cache, i);
     }
     lock_release(&heap->lock);
-}
-
-struct large_totals {
-    uint64_t bytes, count;
-};
-
-static void add_large(struct run *run, void *context) {
-    struct large_totals *totals = context;
-    totals->bytes += atomic_load_relaxed(&run->large_bytes);
-    totals->count++;
 }
 
 static void copy_os_counters(struct stats *stats) {
@@ -99,8 +90,8 @@ void stats_collect(struct stats *stats) {
         gauge[GAUGE_slab_bytes] += class->slab_bytes;
         gauge[GAUGE_slab_free_bytes] += class->free_blocks * class->block_bytes;
     }
-    struct large_totals large = {0, 0};
-    arena_visit_large(add_large, &large);
+    struct large_totals large;
+    large_totals(&large);
     struct huge_totals huge;
     huge_totals(&huge);
     struct guarded_totals guarded;

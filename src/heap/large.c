@@ -29,6 +29,23 @@ static void clear_used(const struct run *run, uint64_t used, size_t bytes) {
     }
 }
 
+// Bytes of blocks in use. Relaxed: added to by who takes, resizes and frees them, read by statistics; pairs with nothing.
+static _Atomic(uint64_t) live_bytes;
+
+void large_totals(struct large_totals *totals) {
+    // The frees first: of a block that goes meanwhile there are both or the one that took it.
+    const uint64_t frees = atomic_load_relaxed(&process_counters.value[COUNTER_large_frees]);
+    const uint64_t allocs = atomic_load_relaxed(&process_counters.value[COUNTER_large_allocs]);
+    totals->count = allocs - least_u64(frees, allocs);
+    totals->bytes = atomic_load_relaxed(&live_bytes);
+}
+
+static void set_bytes(struct run *run, size_t bytes) {
+    const uint32_t before = atomic_load_relaxed(&run->large_bytes);
+    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
+    atomic_add_relaxed(&live_bytes, (uint64_t)usable_bytes(bytes) - before);
+}
+
 void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     uint64_t used;
     struct run *run = arena_take(pages_for(bytes), alignment < PAGE_BYTES ? PAGE_BYTES : alignment,
@@ -41,6 +58,7 @@ void *large_alloc(size_t bytes, size_t alignment, bool zero) {
     atomic_store_release(&run->kind, RUN_LARGE);
     page_map_set(run->start, run->page_count, page_entry(0, PAGE_KIND_LARGE));
     count_event(COUNTER_large_allocs, 1);
+    atomic_add_relaxed(&live_bytes, usable_bytes(bytes));
     event_record_if_asked(EVENT_large_alloc, run->start, atomic_load_relaxed(&run->large_bytes));
     if (zero) {
         clear_used(run, used, bytes);
@@ -73,6 +91,7 @@ bool large_free(struct run *run, uintptr_t address) {
     }
     page_map_set(run->start, run->page_count, PAGE_ENTRY_NONE);
     count_event(COUNTER_large_frees, 1);
+    atomic_sub_relaxed(&live_bytes, atomic_load_relaxed(&run->large_bytes));
     event_record_if_asked(EVENT_large_free, run->start, atomic_load_relaxed(&run->large_bytes));
     arena_give(run);
     return true;
@@ -90,7 +109,7 @@ void large_keep(struct run *run, size_t bytes) {
     if (options.zero_on_free) {
         clear_rest(run, usable_bytes(bytes));
     }
-    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
+    set_bytes(run, bytes);
 }
 
 bool large_resize(struct run *run, size_t bytes) {
@@ -112,6 +131,6 @@ bool large_resize(struct run *run, size_t bytes) {
         page_map_set(run->start + pages * PAGE_BYTES, run->page_count - pages, PAGE_ENTRY_NONE);
         arena_shorten(run, pages);
     }
-    atomic_store_relaxed(&run->large_bytes, usable_bytes(bytes));
+    set_bytes(run, bytes);
     return true;
 }

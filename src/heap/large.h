@@ -20,5 +20,11 @@ bool large_free(struct run *run, uintptr_t address);
 // Grows or shrinks the block where it lies; false when there is no room, or when it is to be copied so that memory goes back.
 bool large_resize(struct run *run, size_t bytes);
 
+// Blocks in use. Takes no lock, and looks at no block.
+struct large_totals {
+    uint64_t count, bytes;
+};
+void large_totals(struct large_totals *totals);
+
 // Tells the block its new length, within what its run has: there is no memory for a copy.
 void large_keep(struct run *run, size_t bytes);

@@ -14,7 +14,6 @@
 #include "os/os.h"
 
 // Since Linux 5.14; the headers of Debian 11 do not have it yet.
-#define POPULATE_READ 22
 #define POPULATE_WRITE 23
 
 // A file larger than the limit would raise SIGXFSZ instead of an error.
@@ -80,11 +79,12 @@ bool os_file_back(void *start, size_t bytes) {
     return backed;
 }
 
-bool os_file_is_cut(const void *start, size_t bytes) {
+bool os_file_is_lost(const void *start, size_t bytes) {
     const int saved_errno = errno;
-    const bool cut = SYSTEM_CALL(SYS_madvise, start, bytes, POPULATE_READ) != 0 && errno == EFAULT;
+    const bool is_lost =
+        SYSTEM_CALL(SYS_madvise, start, bytes, POPULATE_WRITE) != 0 && errno == EFAULT;
     errno = saved_errno;
-    return cut;
+    return is_lost;
 }
 
 int os_file_create(const char *path) {

@@ -16,9 +16,9 @@ void *os_file_create_shared(const char *path, size_t bytes, size_t backed_bytes,
 // the kernel cannot be asked.
 bool os_file_back(void *start, size_t bytes);
 
-// Whether a part of such a mapping, from a page on, lies behind the file's end by now, because somebody made the file shorter: a touch
-// there ends the process (SIGBUS). False where the kernel cannot tell (before Linux 5.14).
-bool os_file_is_cut(const void *start, size_t bytes);
+// Whether a write to a part of such a mapping, from a page on, ends the process (SIGBUS): it lies behind the file's end by now, because
+// somebody made the file shorter, or the file system copies what is written, and is full. False where the kernel cannot tell (before Linux 5.14).
+bool os_file_is_lost(const void *start, size_t bytes);
 
 // Creates a file that must not exist yet (mode 0600), for writing. Its descriptor, or an error number with a minus.
 int os_file_create(const char *path);

@@ -202,12 +202,9 @@ void arena_totals(struct arena_totals *totals) {
     lock_acquire(&arena_state.lock);
     arena_prepare_lists();
     totals->mapped_bytes_max = arena_state.superslab_count_max * SUPERSLAB_BYTES;
-    for (struct list *link = arena_state.all.next; link != &arena_state.all; link = link->next) {
-        const struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
-        totals->mapped_bytes += SUPERSLAB_BYTES;
-        totals->free_bytes += bit_count(superslab->free) * PAGE_BYTES;
-        totals->dirty_bytes += bit_count(superslab_dirty(superslab)) * PAGE_BYTES;
-    }
+    totals->mapped_bytes = arena_state.superslab_count * SUPERSLAB_BYTES;
+    totals->free_bytes = totals->mapped_bytes - arena_state.used_pages * PAGE_BYTES;
+    totals->dirty_bytes = arena_dirty_bytes();
     lock_release(&arena_state.lock);
 }
 
@@ -216,22 +213,6 @@ uint64_t arena_mapped_bytes(void) {
     const uint64_t count = arena_state.superslab_count;
     lock_release(&arena_state.lock);
     return count * SUPERSLAB_BYTES;
-}
-
-void arena_visit_large(void (*visit)(struct run *run, void *context), void *context) {
-    lock_acquire(&arena_state.lock);
-    arena_prepare_lists();
-    for (struct list *link = arena_state.all.next; link != &arena_state.all; link = link->next) {
-        struct superslab *superslab = CONTAINER_OF(link, struct superslab, all_link);
-        for (uint64_t rest = atomic_load_relaxed(&superslab->run_start); rest != 0;
-             rest &= rest - 1) {
-            struct run *run = superslab_run(superslab, bit_lowest(rest));
-            if (atomic_load_relaxed(&run->kind) == RUN_LARGE) {
-                visit(run, context);
-            }
-        }
-    }
-    lock_release(&arena_state.lock);
 }
 
 void arena_fork_lock(void) {

@@ -39,15 +39,12 @@ static inline struct run *superslab_run(const struct superslab *superslab, unsig
 // other address the answer is a claim to check.
 struct run *arena_find(uintptr_t address);
 
+// Takes the arena's lock, and looks at no superslab, however many there are. `free_bytes`: in no run.
 struct arena_totals {
     uint64_t mapped_bytes, mapped_bytes_max, free_bytes, dirty_bytes;
 };
 void arena_totals(struct arena_totals *totals);
-// mapped_bytes alone, without a look at each superslab.
-uint64_t arena_mapped_bytes(void);
-
-// Calls visit(run, context) for every run in use of kind RUN_LARGE. Takes the arena's lock.
-void arena_visit_large(void (*visit)(struct run *run, void *context), void *context);
+uint64_t arena_mapped_bytes(void);  // that alone
 
 // Number of violated invariants.
 size_t arena_check(void);

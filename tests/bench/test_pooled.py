@@ -83,7 +83,7 @@ def test_a_row_of_other_arguments_is_left_out(tmp_path: Path) -> None:
     )
     short = series(tmp_path / "short", "2025-12-31", even(1.0, 0.5, 0.5), scale=0.1)
     (row,) = pooled.read([old, new, short]).rows("time")
-    assert row.ratio.pairs == 5
+    assert (row.ratio.pairs, row.series) == (5, 1)
     assert row.ratio.median == pytest.approx(0.8)
 
 
@@ -107,7 +107,7 @@ def test_a_row_that_the_newest_has_not_is_kept_and_one_without_peers_is_not(tmp_
 
 def test_rows_are_counted_by_median_and_by_interval(tmp_path: Path) -> None:
     wide = series(tmp_path / "1", "2026-01-01", even(1.2, 1.0, 2.0), case="a")
-    near = series(tmp_path / "2", "2026-01-02", even(1.04, 1.0, 2.0), case="b")
+    near = series(tmp_path / "2", "2026-01-02", even(1.02, 1.0, 2.0), case="b")
     noisy_times = {"hakmem": [0.9, 1.2, 1.2, 1.2, 0.9], "glibc": [1.0] * 5}
     noisy = series(tmp_path / "3", "2026-01-03", noisy_times, case="c")
     first = series(tmp_path / "4", "2026-01-04", even(0.9, 1.0, 2.0), case="d")
@@ -129,6 +129,61 @@ def test_series_of_two_machines_are_refused(tmp_path: Path) -> None:
     assert len(pooled.read([later, there]).series) == 2
     with pytest.raises(BenchError, match="twice"):
         pooled.read([there, there])
+
+
+def test_unsound_series_are_refused_and_unfinished_ones_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = series(tmp_path / "bad", "2026-01-01", even(1.0, 1.0, 1.0), state="unsound")
+    with pytest.raises(BenchError, match="unsound"):
+        pooled.read([bad])
+    half = series(tmp_path / "half", "2026-01-01", even(1.0, 1.0, 1.0), state="interrupted")
+    pooled.main([half])
+    assert "was interrupted" in capsys.readouterr().err
+
+
+def test_rows_that_the_subject_failed_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = series(tmp_path / "old", "2026-01-01", even(1.0, 2.0, 2.0))
+    new = series(tmp_path / "new", "2026-01-02", even(1.0, 2.0, 2.0))
+    refused = {"case": "tiny_lifo", "allocator": "hakmem", "kind": "FAILED", "why": "made up"}
+    (new / "refused.jsonl").write_text(json.dumps(refused) + "\n")
+    pooled.main([old, new])
+    said = capsys.readouterr()
+    assert f"failed or was refused on tiny_lifo in {new}" in said.err
+    assert "| tiny_lifo | glibc | **0.50 [0.50, 0.50]** | 5 | 1 |" in said.out
+    assert "1 builds of hakmem, the newest oldhakmem" in said.out
+    pooled.main([new])
+    assert "0 builds of hakmem, the newest -" in capsys.readouterr().out
+
+
+def test_the_builds_are_the_subjects(tmp_path: Path) -> None:
+    def build(folder: str, at: str, build_id: str, subject: str = "hakmem") -> Path:
+        times = {subject: [1.0] * 5, "glibc": [1.0] * 5}
+        path = series(tmp_path / folder, at, times)
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest["allocators"][subject]["build_id"] = build_id
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        return path
+
+    a = build("a", "2026-01-01", "one")
+    b = build("b", "2026-01-02", "two")
+    again = build("c", "2026-01-03", "one")
+    without = build("d", "2026-01-04", "three", subject="jemalloc")
+    pool = pooled.read([a, b, again, without])
+    assert pool.builds == ["two", "one"]
+    assert pool.subject == "hakmem"
+    (row,) = pool.rows("time")
+    assert list(row.ratios) == ["glibc"]
+    assert (row.series, row.ratio.pairs) == (3, 15)
+
+
+def test_few_pairs_have_the_interval_that_they_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pooled.main([series(tmp_path / "a", "2026-01-01", even(1.2, 1.0, 2.0))])
+    assert "interval of 93.8 % (5 pairs)" in capsys.readouterr().out
 
 
 def test_the_tables_say_what_they_are_of(

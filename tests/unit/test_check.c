@@ -2,9 +2,13 @@
 // heap is sound again. Where one wrong value makes two invariants wrong, both are named.
 #include "isolate.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "api/alloc.h"
 #include "base/bits.h"
@@ -14,6 +18,7 @@
 #include "fake_os.h"
 #include "heap/huge.h"
 #include "heap/large.h"
+#include "os/pause.h"
 #include "space/arena_pages.h"
 #include "space/metadata.h"
 #include "space/page_map.h"
@@ -332,6 +337,64 @@ static void test_checks_at_ticks_leave_time(void **state) {
     assert_true(2 * (checking - longest) < end - begin);
 }
 
+// ---- Turns of several threads
+
+static void *check_in_turn(void *context) {
+    *(size_t *)context = check_at_tick();
+    return NULL;
+}
+
+static void sleep_ms(unsigned ms) {
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+// The turn of a check that takes long is not another's, and is given back in the child of a fork, which has no such thread.
+static void test_one_thread_checks(void **state) {
+    (void)state;
+    struct bin *bin = &lifecycle_attach()->heap.bins[0];
+    bin->slab_count += 1;
+    stderr_begin();
+    lock_acquire(&arena_state.lock);
+    pthread_t thread;
+    size_t violations = 0;
+    require(pthread_create(&thread, NULL, check_in_turn, &violations) == 0);
+    sleep_ms(800);  // longer than the turn once was
+    assert_int_equal(check_at_tick(), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        lock_release(&arena_state.lock);
+        check_fork_child();
+        _exit(check_at_tick() == 0);
+    }
+    lock_release(&arena_state.lock);
+    require(pthread_join(thread, NULL) == 0);
+    stderr_end();
+    bin->slab_count -= 1;
+    assert_true(violations != 0);
+    int status = -1;
+    require(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+}
+
+// Where the process goes on on another machine, whose counter began later.
+static void test_pauses_end_where_the_counter_goes_back(void **state) {
+    (void)state;
+    const uint64_t ahead_ticks = os_ticks() + (UINT64_C(1) << 50);
+    struct pause pause = {0};
+    assert_true(pause_is_over(&pause));
+    pause_begin(&pause, os_ticks(), 3, UINT64_C(1) << 40, UINT64_MAX);
+    assert_false(pause_is_over(&pause));
+    atomic_store_relaxed(&pause.since_ticks, ahead_ticks);
+    assert_true(pause_is_over(&pause));
+    pause_begin(&pause, ahead_ticks, 3, 0, UINT64_MAX);
+    assert_true(pause_is_over(&pause));
+    pause_begin(&pause, os_ticks() - (UINT64_C(1) << 40), 3, 0, UINT64_MAX);
+    assert_false(pause_is_over(&pause));
+    pause_begin(&pause, os_ticks() - (UINT64_C(1) << 40), 3, 0, 1);
+    assert_true(pause_is_over(&pause));
+}
+
 int main(int argument_count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slab),
@@ -343,6 +406,8 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_magazine),
         cmocka_unit_test(test_registry),
         cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_one_thread_checks),
+        cmocka_unit_test(test_pauses_end_where_the_counter_goes_back),
         cmocka_unit_test(test_lines_are_bounded),
         cmocka_unit_test(test_checks_at_ticks_leave_time),
     };

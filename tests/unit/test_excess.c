@@ -96,6 +96,47 @@ static void test_without_the_learner_the_bound_stays(void **state) {
     assert_int_equal(excess_bound(excess, 0, 10 * MIB), 10 * MIB);
 }
 
+// One of a heap that has learned nothing yet.
+static void decide(void) {
+    static struct heap owners[4];
+    static unsigned count;
+    struct excess *excess = &owners[count++].excess;
+    const uint64_t before = decided();
+    excess_dropped(excess, 7 * MIB, 10 * MIB);
+    excess_needed(excess, 5 * MIB);
+    assert_int_equal(decided(), before + 1);
+}
+
+// The second round begins, and comes to a row with this number.
+static struct decision *decide_over(uint64_t number) {
+    struct decision *row = &decision_log.decisions[1];
+    atomic_store_relaxed(&row->number, number);
+    atomic_store_relaxed(&row->to, 4711);
+    atomic_store_relaxed(&decision_log.decided, DECISION_COUNT);
+    decide();
+    return row;
+}
+
+static void test_rows_are_of_one_writer(void **state) {
+    (void)state;
+    learner_start();
+    decide();
+    struct decision *row = &decision_log.decisions[1];
+    assert_int_equal(atomic_load_relaxed(&row->number), 1);
+    // Of the round before.
+    row = decide_over(1);
+    assert_int_equal(atomic_load_relaxed(&row->number), DECISION_COUNT + 1);
+    assert_int_not_equal(atomic_load_relaxed(&row->to), 4711);
+    // Another is about to write it.
+    row = decide_over(0);
+    assert_int_equal(atomic_load_relaxed(&row->number), 0);
+    assert_int_equal(atomic_load_relaxed(&row->to), 4711);
+    // Its writer was held up for a whole round.
+    row = decide_over(2 * DECISION_COUNT + 1);
+    assert_int_equal(atomic_load_relaxed(&row->number), 2 * DECISION_COUNT + 1);
+    assert_int_equal(atomic_load_relaxed(&row->to), 4711);
+}
+
 // ---- Superslabs ----
 
 enum { RUN_COUNT = 64 };
@@ -530,6 +571,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_what_is_wanted_again_raises_the_bound),
         cmocka_unit_test(test_clock_that_goes_back),
         cmocka_unit_test(test_without_the_learner_the_bound_stays),
+        cmocka_unit_test(test_rows_are_of_one_writer),
         cmocka_unit_test(test_spike_goes_back_while_it_is_freed),
         cmocka_unit_test(test_without_the_learner_each_wave_is_paid_for),
         cmocka_unit_test(test_below_the_bound_nothing_goes),

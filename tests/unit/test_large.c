@@ -172,6 +172,33 @@ static void test_resize_in_place(void **state) {
     assert_int_equal(totals.free_bytes, totals.mapped_bytes);
 }
 
+static void expect_totals(uint64_t count, uint64_t bytes) {
+    struct large_totals totals;
+    large_totals(&totals);
+    assert_int_equal(totals.count, count);
+    assert_int_equal(totals.bytes, bytes);
+}
+
+// The sums follow each block, whatever becomes of it.
+static void test_totals(void **state) {
+    (void)state;
+    start();
+    expect_totals(0, 0);
+    char *block = make(500 * KIB, PAGE_BYTES, false);
+    char *other = make(100 * KIB, PAGE_BYTES, false);
+    expect_totals(2, 600 * KIB);
+    assert_true(large_resize(run_of(block), 300 * KIB));
+    expect_totals(2, 400 * KIB);
+    large_keep(run_of(block), 200 * KIB);
+    expect_totals(2, 300 * KIB);
+    assert_true(large_free(run_of(other), (uintptr_t)other));
+    expect_totals(1, 200 * KIB);
+    assert_true(large_resize(run_of(block), 480 * KIB));
+    expect_totals(1, 480 * KIB);
+    assert_true(large_free(run_of(block), (uintptr_t)block));
+    expect_totals(0, 0);
+}
+
 static void test_guard(void **state) {
     (void)state;
     options.guard_gaps = 1;
@@ -314,6 +341,7 @@ int main(int argument_count, char **arguments) {
         cmocka_unit_test(test_cleared_when_freed),
         cmocka_unit_test(test_cleared_when_shrunk),
         cmocka_unit_test(test_kept_when_shrunk),
+        cmocka_unit_test(test_totals),
         cmocka_unit_test(test_want_of_memory),
         cmocka_unit_test(test_late_second_free),
         cmocka_unit_test(test_freed_once_by_many),

@@ -10,16 +10,27 @@ that it is judged by, in the peer's favour.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BenchError
-from ..figures import Ratio, paired_ratio
+from ..figures import Ratio, interval_words, paired_ratio
 from . import derived, markdown, standing
 from .cells import Cell, Table, ratio_text
-from .results import METRIC_WORDS, CaseFacts, Results, load, machine_differs, short_id
+from .results import (
+    FLOOR,
+    METRIC_WORDS,
+    SUBJECT,
+    CaseFacts,
+    Results,
+    build_id,
+    load,
+    machine_differs,
+    short_id,
+)
 
 SCHEMA = "hakmem-bench-pool/1"
 # What may differ between series: a block has one of each.
@@ -34,7 +45,8 @@ WIDE = 1.05
 
 @dataclass(frozen=True)
 class Pooled:
-    """The subject in one row against each peer, whom it is furthest behind first."""
+    """The subject in one row against each peer, whom it is furthest behind first; of that one the
+    number of series."""
 
     case: CaseFacts
     what: str
@@ -65,9 +77,36 @@ class Pool:
     series: Sequence[Results]
 
     @property
-    def newest(self) -> Results:
-        """Whose subject, peers and rows are looked at."""
-        return self.series[-1]
+    def subject(self) -> str:
+        """hakmem, or of series in which it took no part the newest's first."""
+        took_part = any(SUBJECT in each.allocators for each in self.series)
+        return SUBJECT if took_part else self.series[-1].subject
+
+    @property
+    def peers(self) -> list[str]:
+        """Of any series: everyone but the subject, its other modes and the floor."""
+        names = dict.fromkeys(name for each in self.series for name in each.allocators)
+        own = (FLOOR, self.subject)
+        return [name for name in names
+                if name not in own and not name.startswith(f"{self.subject}_")]  # fmt: skip
+
+    @property
+    def builds(self) -> list[str]:
+        """Of the subject, in the order in which each was last measured."""
+        having = [each for each in self.series
+                  if any(self.subject == name for _, name in each.rows)]  # fmt: skip
+        found = [short_id(build_id(each.manifest, self.subject)) for each in having]
+        return list(dict.fromkeys(reversed(found)))[::-1]
+
+    @property
+    def failed(self) -> list[str]:
+        """Rows that the subject failed, or was refused in, and the series: no figure of it."""
+        return [
+            f"{case} in {each.folder}"
+            for each in self.series
+            for case, name in sorted(each.lost)
+            if name == self.subject
+        ]
 
     def alike(self, case: str, peer: str) -> list[Results]:
         """The series in which a peer, made as in the newest that has it, ran the row as in the
@@ -78,31 +117,31 @@ class Pool:
         ]
         return [each for each in having if each.work(case, peer) == having[-1].work(case, peer)]
 
-    def ratio(self, case: str, peer: str, what: str) -> Ratio | None:
-        """Of all their blocks; none where they have none in common."""
-        own: list[float] = []
-        base: list[float] = []
-        for each in self.alike(case, peer):
-            values, others = each.paired(case, self.newest.subject, peer, what)
-            own += values
-            base += others
-        return paired_ratio(own, base) if own else None
+    def ratio(self, case: str, peer: str, what: str) -> tuple[Ratio, int] | None:
+        """Of all their blocks, and of how many series these are; none where they have none in
+        common."""
+        found = [each.paired(case, self.subject, peer, what) for each in self.alike(case, peer)]
+        own = [value for values, _ in found for value in values]
+        base = [value for _, values in found for value in values]
+        return (paired_ratio(own, base), sum(bool(values) for values, _ in found)) if own else None
 
     def row(self, case: CaseFacts, what: str) -> Pooled | None:
         """None where the subject or all peers are missing."""
         found = {
-            peer: ratio
-            for peer in dict.fromkeys(peer for each in self.series for peer in each.peers)
-            if (ratio := self.ratio(case.name, peer, what)) is not None
+            peer: figure
+            for peer in self.peers
+            if (figure := self.ratio(case.name, peer, what)) is not None
         }
-        most = max((ratio.pairs for ratio in found.values()), default=0)
-        ratios = {
-            peer: ratio
-            for peer, ratio in sorted(found.items(), key=lambda pair: -pair[1].median)
+        most = max((ratio.pairs for ratio, _ in found.values()), default=0)
+        figures = {
+            peer: (ratio, series)
+            for peer, (ratio, series) in sorted(found.items(), key=lambda pair: -pair[1][0].median)
             if ratio.pairs >= PAIRS_LEAST * most
         }
-        having = [each for each in self.series if each.of(case.name, self.newest.subject)]
-        return Pooled(case, what, ratios, len(having)) if ratios else None
+        if not figures:
+            return None
+        ratios = {peer: ratio for peer, (ratio, _) in figures.items()}
+        return Pooled(case, what, ratios, next(series for _, series in figures.values()))
 
     def rows(self, what: str) -> list[Pooled]:
         """Every row that any of the series has, the widest gap first."""
@@ -113,11 +152,14 @@ class Pool:
 
 
 def read(folders: Sequence[Path], metric: str = "wall") -> Pool:
-    """Reads the series; BenchError where one is named twice, or was measured on another machine or
-    with other settings of it than another."""
+    """Reads the series; BenchError where one is unsound, named twice, or was measured on another
+    machine or with other settings of it than another."""
     loaded = [load(folder, metric) for folder in folders]
     if len({folder.resolve() for folder in folders}) != len(folders):
         raise BenchError("a folder is named twice: its blocks would count twice")
+    for each in loaded:
+        if "unsound" in each.states:
+            raise BenchError(f"{each.folder}: {markdown.warning(each)}")
     series = sorted(loaded, key=lambda each: str(each.manifest.get("at", "")))
     for each in series[:-1]:
         if other := set(machine_differs(each.manifest, series[-1].manifest)) - MAY_DIFFER:
@@ -134,24 +176,24 @@ def counts(rows: Sequence[Pooled]) -> dict[str, int]:
         "rows": len(rows),
         "first": sum(each.ratio.median <= 1 for each in rows),
         "behind": sum(each.ratio.median > 1 for each in rows),
-        "surely_behind": sum(each.ratio.verdict == "slower" for each in rows),
+        "surely_behind": sum(each.ratio.covers_enough and each.ratio.low > 1 for each in rows),
         "wide": sum(each.ratio.median > WIDE for each in rows),
         "surely_wide": sum(each.ratio.covers_enough and each.ratio.low > WIDE for each in rows),
     }
 
 
 def _table(pool: Pool, what: str, rows: Sequence[Pooled]) -> Table:
-    measure = METRIC_WORDS[pool.newest.metric] if what == "time" else "peak RSS"
+    measure = METRIC_WORDS[pool.series[-1].metric] if what == "time" else "peak RSS"
     found = counts(rows)
-    builds = list(dict.fromkeys(build for each in pool.series for build in each.builds))
+    builds = pool.builds
     return Table(
         f"{what.capitalize()} over {len(pool.series)} series",
-        f"Median of the paired ratios of {measure}, {pool.newest.subject} over the best peer, and "
-        f"its exact interval (95 % at least); less is better. First on {found['first']} of "
-        f"{found['rows']} rows; behind on {found['behind']}, on {found['surely_behind']} by the "
+        f"Median of the paired ratios of {measure}, {pool.subject} over the best peer, and its "
+        f"{interval_words(each.ratio for each in rows)}; less is better. First on {found['first']} "
+        f"of {found['rows']} rows; behind on {found['behind']}, on {found['surely_behind']} by the "
         f"whole interval; by more than a twentieth on {found['wide']} and "
-        f"{found['surely_wide']}. {len(builds)} builds of {pool.newest.subject}, the newest "
-        f"{short_id(builds[-1])}.",
+        f"{found['surely_wide']}. {len(builds)} builds of {pool.subject}, the newest "
+        f"{builds[-1] if builds else '-'}.",
         ["row", "best peer", "ratio", "pairs", "series"],
         [
             [
@@ -168,12 +210,14 @@ def _table(pool: Pool, what: str, rows: Sequence[Pooled]) -> Table:
 
 
 def as_json(pool: Pool) -> dict[str, Any]:
-    """Every peer of every row, for programs."""
+    """Every peer of enough pairs of every row, for programs."""
     return {
         "schema": SCHEMA,
-        "subject": pool.newest.subject,
-        "metric": pool.newest.metric,
+        "subject": pool.subject,
+        "metric": pool.series[-1].metric,
         "series": [str(each.folder) for each in pool.series],
+        "builds": pool.builds,
+        "failed": pool.failed,
         **{
             what: {
                 "counts": counts(rows := pool.rows(what)),
@@ -196,6 +240,11 @@ def as_json(pool: Pool) -> dict[str, Any]:
 def main(folders: Sequence[Path], metric: str = "wall", *, as_json_text: bool = False) -> None:
     """Prints the tables, or everything as JSON."""
     pool = read(folders, metric)
+    for each in pool.series:
+        if said := markdown.warning(each):
+            print(f"{each.folder}: {said}", file=sys.stderr)
+    for row in pool.failed:
+        print(f"{pool.subject} failed or was refused on {row}", file=sys.stderr)
     if as_json_text:
         print(json.dumps(as_json(pool), indent=2))
         return
