@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "api/exit_file.h"
 #include "api/place.h"
 #include "api/request.h"
 #include "config/options.h"
@@ -44,6 +45,7 @@ static void tick(struct thread_cache *cache) {
             os_abort();
         }
         report_tick();
+        exit_file_tick();
     } else if (unlikely(option_live(check) == 2) && check_all() != 0) {
         os_abort();
     }

@@ -7,8 +7,11 @@
 
 // Where statistics and leaks go at exit: many programs close standard error before they end. Some close every descriptor, and open
 // files of their own under these numbers: a descriptor is written to as long as it leads to the file that it led to when it was kept.
-static int exit_descriptor;  // -1: it was closed
+// -1: it was closed, or left. Relaxed: its first value comes before has_exit_file; who leaves it and who writes at the end may be two, and
+// the latter looks again where it leads. Pairs with nothing.
+static _Atomic(int) exit_descriptor;
 static struct os_file_identity exit_file;
+_Atomic(bool) exit_file_may_be_left;
 // Whether these two are set: not where a reader outside turned an option on. Release by who sets them, acquire by who looks.
 static _Atomic(bool) has_exit_file;
 
@@ -20,7 +23,7 @@ void exit_file_keep(void) {
     }
     const int descriptor = os_duplicate(2);
     const bool is_open = os_file_identify(descriptor, &exit_file);
-    exit_descriptor = is_open ? descriptor : -1;
+    atomic_store_relaxed(&exit_descriptor, is_open ? descriptor : -1);
     atomic_store_release(&has_exit_file, true);
 }
 
@@ -40,8 +43,26 @@ int exit_file_output(void) {
     if (!atomic_load_acquire(&has_exit_file)) {
         return output_told_from_outside();
     }
-    if (exit_descriptor == -1 || os_file_leads_to(exit_descriptor, &exit_file)) {
-        return exit_descriptor;
+    const int descriptor = atomic_load_relaxed(&exit_descriptor);
+    if (descriptor == -1 || os_file_leads_to(descriptor, &exit_file)) {
+        return descriptor;
     }
     return os_file_leads_to(2, &exit_file) ? 2 : -1;
+}
+
+void exit_file_fork_child(void) {
+    if (atomic_load_acquire(&has_exit_file)) {
+        atomic_store_relaxed(&exit_file_may_be_left, exit_file.is_stream);
+    }
+}
+
+void exit_file_leave(void) {
+    if (os_file_leads_to(2, &exit_file)) {
+        return;
+    }
+    atomic_store_relaxed(&exit_file_may_be_left, false);
+    const int descriptor = atomic_exchange_relaxed(&exit_descriptor, -1);
+    if (os_file_leads_to(descriptor, &exit_file)) {
+        os_file_close(descriptor);
+    }
 }

@@ -36,6 +36,9 @@ static void after_fork_in_child(void) {
     if (unlikely(option_live(check) != 0)) {
         check_fork_child();
     }
+    if (unlikely(option_live(stats_at_exit) || option_live(leaks))) {
+        exit_file_fork_child();
+    }
     if (is_reported()) {
         report_fork_child(had_threads);
     }

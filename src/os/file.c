@@ -107,7 +107,8 @@ bool os_file_identify(int descriptor, struct os_file_identity *identity) {
     struct stat status = {0};
     const bool is_open = SYSTEM_CALL(SYS_fstat, descriptor, &status) == 0;
     if (is_open) {
-        *identity = (struct os_file_identity){status.st_dev, status.st_ino, status.st_rdev};
+        *identity = (struct os_file_identity){status.st_dev, status.st_ino, status.st_rdev,
+                                              S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)};
     }
     errno = saved_errno;
     return is_open;

@@ -28,6 +28,7 @@ void os_file_close(int descriptor);
 // Tells files apart, also those that lie in no directory: pipes, sockets, terminals.
 struct os_file_identity {
     uint64_t device, number, special_device;
+    bool is_stream;  // a pipe or a socket: its reader waits for the last writer
 };
 
 // Which file a descriptor leads to. False where it is closed.

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hakmem import analysis, render
+from hakmem import analysis, render, schema
 from hakmem.analysis import Verdict
 from hakmem.commands.run import reports_elsewhere
 from hakmem.schema import REPORT_BYTES_MAX, ProofLine, Report, parse_report, read_reports, unwritten
@@ -68,6 +68,7 @@ def summarise(
     images: list[Image],
     ended: Ended = ENDED,
     unwritten: Sequence[int] = (),
+    unread: Sequence[int] = (),
 ) -> analysis.RunFacts:
     return analysis.summarise(
         reports,
@@ -77,6 +78,7 @@ def summarise(
         is_alive=lambda pid: False,
         explain=lambda found: None if "limited" in found.exe else f"why {found.exe}",
         unwritten=unwritten,
+        unread=unread,
     )
 
 
@@ -262,6 +264,36 @@ def test_files_without_contents(tmp_path: Path) -> None:
     (tmp_path / "9.1").mkdir()
     (tmp_path / "10.1").symlink_to("7.1")
     assert unwritten(tmp_path) == [7, 12]
+
+
+def test_reports_beyond_the_bound_are_said_to_be_unread(
+    real_report: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which programs they are of is known by their names, so that these are not absent."""
+    for name in ("10.1", "11.1"):
+        pid = name.partition(".")[0].encode()
+        (tmp_path / name).write_bytes(re.sub(rb"(?m)^pid .*$", b"pid " + pid, real_report, count=1))
+    (tmp_path / "libhakmem.so").symlink_to(library())
+    images = [image(row.pid, row.exe) for row in read_reports(tmp_path)]
+    # Hakmem was seen in one: it did make a report.
+    images[1].has_library = True
+    whole = summarise(read_reports(tmp_path), images, unread=schema.unread(tmp_path))
+    assert (whole.verdict, whole.unread_reports) == (Verdict.ACTIVE, 0)
+    monkeypatch.setattr(schema, "REPORTS_MAX", 1)
+    reports, unread = read_reports(tmp_path), schema.unread(tmp_path)
+    assert ([row.pid for row in reports], unread) == ([10], [11])
+    for seen in (images, [*images, image(11, "/bin/limited")], []):
+        facts = summarise(reports, seen, unread=unread)
+        assert (facts.absent, facts.unwritten, facts.process_count) == ((), (), 2)
+        assert (facts.verdict, facts.served_nothing) == (Verdict.UNPROVED, False)
+    text = render.summary_text(facts, ENDED, PLAIN)
+    assert "1 report was not read, after 1 that were: what ran there is not proved" in text
+    assert "2 processes; 1 proved, 1 NOT proved" in text
+    # Nothing is said of the program that was started by a report that was not read.
+    assert not summarise([], images[:1], unread=[10]).served_nothing
+    # One that left none is absent as ever.
+    others = summarise(reports, [*images, image(12, "/bin/static")], unread=unread)
+    assert [row.pid for row in others.absent] == [12]
 
 
 def test_number_of_another_namespace_is_not_looked_up_here() -> None:

@@ -21,6 +21,7 @@ from hakmem import elf, folders
 from tests.cli.support import (
     HAKMEM,
     PROGRAMS,
+    ROOT,
     Compile,
     Run,
     Summarise,
@@ -230,6 +231,20 @@ def test_json_on_standard_error(run: Run, build_program: Compile) -> None:
         assert row["live_bytes"] == row["block_bytes"] * row["live_blocks"]
         held = row["live_blocks"] + row["cached_blocks"] + row["free_blocks"]
         assert row["block_bytes"] * held <= row["slab_bytes"]
+
+
+def test_run_of_too_many_programs_says_what_it_did_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    start = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r})"
+    few = "from hakmem import cli, schema; schema.REPORTS_MAX = 1; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", f"{start}; {few}", "run", "--library", str(library())]
+    command += ["--json", "--summary-file", str(file), "--", "sh", "-c", "ls /; exit 3"]
+    outcome = call(command)
+    assert outcome.status == 3
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    assert (facts["process_count"], len(facts["processes"]), facts["unread_reports"]) == (2, 1, 1)
+    assert (facts["verdict"], facts["absent"], facts["unwritten"]) == ("unproved", [], [])
+    assert outcome.stderr.startswith("hakmem: not proved")
 
 
 def test_summary_file(run: Run, tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.guarded.support import MODES, Run
+from tests.patience import HANG_SECONDS
 
 HEADING = re.compile(r"hakmem: leaks: process (\d+) ends with (\d+) live blocks, (\d+) bytes")
 
@@ -111,6 +114,38 @@ def test_so_are_they_where_the_program_turns_an_option_on(
     assert (ended.status, ended.err, file.read_bytes()) == (3, "", b"")
     ended = run("leaks", f"later:{option}", "small", "closed")
     assert ended.err.startswith(first)
+
+
+DAEMON = """
+import os, pathlib, sys, time
+stop, ended = map(pathlib.Path, sys.argv[1:])
+if os.fork() != 0:
+    os._exit(0)
+null = os.open("/dev/null", os.O_RDWR)
+for number in range(3):
+    os.dup2(null, number)
+begin = time.monotonic()
+while not stop.exists() and time.monotonic() - begin < 30:
+    blocks = [bytes(1000) for _ in range(10000)]
+    time.sleep(0.01)
+ended.touch()
+"""
+
+
+@pytest.mark.parametrize("option", ["leaks", "stats_at_exit"])
+def test_the_launcher_of_a_daemon_does_not_wait_for_its_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    """It reads the daemon's standard error until nobody can write there any more."""
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    stop, end = tmp_path / "stop", tmp_path / "end"
+    run(str(Path(sys.executable).resolve()), "-c", DAEMON, str(stop), str(end), **{option: 1})
+    assert not end.exists()
+    stop.touch()
+    deadline = time.monotonic() + HANG_SECONDS
+    while not end.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert end.exists()
 
 
 def test_the_exit_status_needs_no_output(run: Run, tmp_path: Path) -> None:

@@ -39,6 +39,21 @@ with Freeze(int(sys.argv[1]), [], lambda: False):
     print("frozen", flush=True)
     time.sleep(600)
 """
+# Reads once it is told to go on.
+READ = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from hakmem.inspect.reading import Session
+from hakmem.inspect.targets import take
+look = Session.take
+def look_when_told(session, **words):
+    print("frozen", flush=True)
+    sys.stdin.readline()
+    return look(session, **words)
+Session.take = look_when_told
+assert take(sys.argv[1], freeze=True, residency=False).frozen
+print("read", flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +126,27 @@ def test_it_goes_on_when_the_reader_is_killed(
         reader.send_signal(number)
         reader.wait(timeout=HANG_SECONDS)
     require_going_on(process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
+def test_it_goes_on_while_the_reader_is_stopped(
+    process: subprocess.Popen[bytes], number: signal.Signals
+) -> None:
+    words = [sys.executable, "-c", READ, str(process.pid), str(ROOT / "tools")]
+    # As a shell starts it: the kernel stops nobody by these who has no parent in another group.
+    with running(words, clean_environment(), process_group=0) as reader:
+        await_line(reader, "frozen")
+        assert states(process.pid) == "t" * 4
+        reader.send_signal(number)
+        go_on(reader)
+        deadline = time.monotonic() + HANG_SECONDS
+        while state_of(Path(f"/proc/{reader.pid}")) != b"T":
+            assert reader.poll() is None and time.monotonic() < deadline
+        assert STOPPED not in states(process.pid)
+        require_going_on(process)
+        reader.send_signal(signal.SIGCONT)
+        await_line(reader, "read")
+        assert reader.wait(timeout=HANG_SECONDS) == 0
 
 
 def test_signals_are_not_lost(process: subprocess.Popen[bytes]) -> None:
@@ -284,6 +320,28 @@ def test_one_that_waits_in_vfork(vforked: Path, tmp_path: Path, way: str) -> Non
         assert not snapshot.frozen
         assert snapshot.notes[-1] == SHARED
         await_no_tracer(process.pid)
+        let_go()
+        await_line(process, "back")
+
+
+def test_reader_is_stopped_when_nobody_traces(
+    vforked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, of one that the end of the thread alone lets go of; by a handler of its own."""
+    found: list[int] = []
+    with waiting_in_vfork(vforked, "vfork", tmp_path) as (process, let_go):
+        before_first_stop(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTSTP))
+
+        def note(number: int, _: object) -> None:
+            found.extend([number, *tracers(process.pid)])
+
+        old = signal.signal(signal.SIGTSTP, note)
+        try:
+            assert take(str(process.pid), freeze=True, residency=False).notes[-1] == SHARED
+            assert signal.getsignal(signal.SIGTSTP) is note
+        finally:
+            signal.signal(signal.SIGTSTP, old)
+        assert found == [signal.SIGTSTP, 0, 0]
         let_go()
         await_line(process, "back")
 

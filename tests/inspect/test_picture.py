@@ -65,6 +65,51 @@ def test_no_more_than_there_is_can_be_wrong() -> None:
     assert everything.unsettled_bytes(BLOCK_BYTES) == total
 
 
+def test_all_heaps_take_as_many_passes_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap_count, run_count = 2_000, 200_000
+    random = np.random.default_rng(11)
+    runs = np.zeros(run_count, RUN)
+    runs["kind"] = random.choice([RunKind.SLAB, RunKind.LARGE], run_count, p=[0.9, 0.1])
+    runs["pages"] = random.integers(1, 4, run_count)
+    runs["class_index"] = random.integers(0, len(BLOCK_BYTES), run_count)
+    runs["heap_id"] = random.integers(1, heap_count + 1, run_count)
+    heaps = np.zeros(heap_count, [("id", "<u4")])
+    heaps["id"] = random.permutation(heap_count) + 1
+    missing = random.integers(0, 20, heap_count)
+    found = random.integers(0, 5_000, heap_count)
+    found[:: heap_count // 4] = missing[:: heap_count // 4] = 0
+    picture = replace(
+        made_up(),
+        runs=runs,
+        heaps=heaps,
+        unsettled_blocks=found + missing,
+        missing_blocks=missing,
+        missing_bytes=np.zeros(heap_count, np.int64),
+    )
+    pages, largest = np.zeros(heap_count + 1, np.int64), np.zeros(heap_count + 1, np.int64)
+    for run in runs[runs["kind"] == RunKind.SLAB]:
+        number = run["heap_id"]
+        pages[number] += run["pages"]
+        largest[number] = max(largest[number], BLOCK_BYTES[run["class_index"]])
+    expected = sum(
+        min(int(pages[number]) * PAGE_BYTES, int(count) * int(largest[number]))
+        for number, count in zip(heaps["id"], found, strict=True)
+    )
+    passes: list[object] = []
+
+    class Counted(np.ndarray[Any, Any]):
+        """Notes each operation on all of it."""
+
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+            passes.append(ufunc)
+            return getattr(ufunc, method)(*(np.asarray(each) for each in inputs), **more)
+
+    owners = Picture.owners
+    monkeypatch.setattr(Picture, "owners", lambda picture: owners(picture).view(Counted))
+    assert picture.unsettled_bytes(BLOCK_BYTES) == expected
+    assert 0 < len(passes) < 10
+
+
 def test_caches_and_large_runs_count_too() -> None:
     held = Held(np.empty(0, np.uint64), np.empty(0, np.int64), np.zeros(2, np.int64), 2)
     assert replace(made_up(0, 0, 0), held=held).unsettled_bytes(BLOCK_BYTES) == 2 * 4096

@@ -10,12 +10,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
+from textual.render import measure
 from textual.widgets import Static
 
 from hakmem.inspect import jsonform
-from hakmem.inspect.model import Snapshot
-from hakmem.top.app import PAGES, Grid, TopApp
+from hakmem.inspect.model import SUPERSLAB, SUPERSLAB_BYTES, Snapshot
+from hakmem.top import tables
+from hakmem.top.app import HEAPS_MOST, PAGES, SUPERSLABS_MOST, Grid, TopApp
 from tests.patience import HANG_SECONDS
 from tests.top.support import REFILLS_PER_LOOK, MadeUpSession, made_up_sampler
 
@@ -285,3 +290,84 @@ def test_small_and_narrow_terminals(tmp_path: Path) -> None:
         assert not screen.app.query_one("#processes").display
 
     drive(Screen(tmp_path), steps, size=(20, 5))
+
+
+# ---- Very large heaps
+
+
+class GridApp(App[None]):
+    def compose(self) -> ComposeResult:
+        yield Grid("figures")
+
+
+def figures(row_count: int, digits: Callable[[int], int]) -> tables.Table:
+    """Two equal columns of numbers; `digits`: how many the number of a row has."""
+    rows = []
+    for index in range(row_count):
+        cell = tables.Cell(row_count - index, "9" * digits(index))
+        rows.append(tables.Row(str(index), (cell, cell)))
+    return tables.Table("figures", ("ONE", "TWO"), tuple(rows), 0)
+
+
+def test_changed_cells_do_not_measure_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the thread that serves the keys would do for each of them."""
+    row_count, measured = 1000, 0
+
+    def count_and_measure(*arguments: object) -> int:
+        nonlocal measured
+        measured += 1
+        return measure(*arguments)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        nonlocal measured
+        app = GridApp()
+        async with app.run_test() as pilot:
+            grid = app.query_one(Grid)
+
+            async def show(digits: Callable[[int], int]) -> list[int]:
+                grid.show(figures(row_count, digits))
+                await pilot.pause()
+                return [column.content_width for column in grid.ordered_columns]
+
+            # The head with its mark is wider.
+            assert await show(lambda index: 1 + index % 2) == [4, 4]
+            monkeypatch.setattr("textual.widgets._data_table.measure", count_and_measure)
+            # All wider than before: within the column, and beyond it.
+            assert await show(lambda index: 3 + index % 2) == [4, 4]
+            assert await show(lambda index: 5 + index % 7) == [11, 11]
+            assert await show(lambda index: 5 + (index + 1) % 7) == [11, 11]
+            assert str(grid.get_row_at(0)[1]) == "9" * 6
+            assert measured < row_count
+
+    asyncio.run(main())
+
+
+class VeryLarge(MadeUpSession):
+    """64 GiB of superslabs, and 10,000 heaps, of which the last have the most memory."""
+
+    def take(self, *, freeze: bool, residency: bool) -> Snapshot:
+        snapshot = super().take(freeze=freeze, residency=residency)
+        superslabs = np.zeros(16384, SUPERSLAB)
+        superslabs["start"] = snapshot.superslabs["start"][0]
+        superslabs["start"] += np.arange(16384, dtype=np.uint64) * np.uint64(SUPERSLAB_BYTES)
+        heap = snapshot.heaps[0]
+        heaps = tuple(replace(heap, id=number, slab_bytes=number) for number in range(1, 10_001))
+        return replace(snapshot, superslabs=superslabs, heaps=heaps)
+
+
+def test_a_very_large_heap_is_shown_in_part_and_says_so(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        await screen.pilot.press("2")
+        shown = {int(text.replace(",", "")) for text in screen.column("heaps", "HEAP")}
+        assert shown == set(range(10_001 - HEAPS_MOST, 10_001))
+        assert f"the {HEAPS_MOST:,} largest of 10,000 heaps" in screen.text("page")
+        await screen.pilot.press("4")
+        lines = screen.text("map-text").splitlines()
+        assert len(lines) == SUPERSLABS_MOST + 1
+        assert lines[0].startswith("0x7f3a40000000 ") and lines[-2].startswith("0x7f3b3fc00000 ")
+        assert lines[-1] == f"and {16384 - SUPERSLABS_MOST:,} superslabs more"
+        assert f"the first {SUPERSLABS_MOST:,} of 16,384 superslabs" in screen.text("page")
+        await screen.pilot.press("3")
+        assert screen.text("page").endswith("[rates]  map")
+
+    drive(Screen(tmp_path, {11: VeryLarge(11)}), steps)

@@ -97,6 +97,7 @@ class RunFacts:
     processes: tuple[ProcessFacts, ...]
     absent: tuple[Absent, ...]
     unwritten: tuple[Absent, ...]  # hakmem was loaded there: they are not among the absent
+    unread_reports: int  # one run left too many: no total has what these tell
     process_count: int
     root_loaded: bool
     totals: dict[str, int]
@@ -401,19 +402,25 @@ def summarise(
     is_alive: Callable[[int], bool],
     explain: Callable[[Image], str | None],
     unwritten: Collection[int] = (),
+    unread: Sequence[int] = (),
     elsewhere: Callable[[Image], bool] = lambda image: False,
     top_count: int = 5,
 ) -> RunFacts:
     """`program` is the file that was started as process `ended.pid`; `explain` says why a program
     did not load hakmem, if that can be told; `unwritten` could not write their reports; one
-    that reports `elsewhere` was given hakmem, but not the place of this run's reports."""
+    that reports `elsewhere` was given hakmem, but not the place of this run's reports. `unread`:
+    the process of each report that is not among `reports`, one of too many; nothing that such a
+    process ran counts as absent."""
     processes = _with_kernels_peak(_all_facts(reports, images, is_alive), images, ended)
+    unread_pids = set(unread)
+    images = [image for image in images if image.inner_pid not in unread_pids]
     unwritten = dict.fromkeys(unwritten)  # in this order, and looked up in often
     absent = list(find_absent(reports, images, explain, unwritten, elsewhere))
     root = Image(ended.pid, ended.pid, None, program, None)
     mute = find_mute(reports, images, unwritten, elsewhere)
     root_loaded = (
         ended.pid in unwritten
+        or ended.pid in unread_pids
         or any(program.pid == ended.pid for program in mute)
         or any(report.pid == ended.pid and not report.forked for report in reports)
     )
@@ -422,11 +429,11 @@ def summarise(
         absent.insert(0, Absent(root.pid, root.exe, explain(root) or LEFT_NO_REPORT))
     silent = find_unwritten(unwritten, images, reports, absent, root) + mute
     verdicts = {process.verdict for process in processes}
-    if not silent and (not processes or verdicts == {Verdict.INACTIVE}):
+    if not silent and not unread and (not processes or verdicts == {Verdict.INACTIVE}):
         verdict = Verdict.INACTIVE
     elif absent or verdicts & {Verdict.PARTIAL, Verdict.INACTIVE}:
         verdict = Verdict.PARTIAL
-    elif Verdict.ACTIVE in verdicts and Verdict.UNPROVED not in verdicts and not silent:
+    elif Verdict.ACTIVE in verdicts and Verdict.UNPROVED not in verdicts and not (silent or unread):
         verdict = Verdict.ACTIVE
     else:
         verdict = Verdict.UNPROVED
@@ -443,8 +450,11 @@ def summarise(
         processes=processes,
         absent=tuple(absent),
         unwritten=silent,
+        unread_reports=len(unread),
         process_count=len(
-            {report.pid for report in reports} | {image.pid for image in (*absent, *silent)}
+            {report.pid for report in reports}
+            | {image.pid for image in (*absent, *silent)}
+            | unread_pids
         ),
         root_loaded=root_loaded,
         totals=totals,

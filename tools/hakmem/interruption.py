@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP. Where a verb does nothing of its own about them the command ends by
-the signal, as most programs do, and the shell that waits for it sees that."""
+the signal, as most programs do, and the shell that waits for it sees that. Ctrl-Z stops it, and may
+have to wait."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from types import FrameType
 from typing import NoReturn
 
 from hakmem.errors import EXIT_SIGNAL
+
+# What the terminal stops a process by.
+STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 def end() -> NoReturn:
@@ -73,5 +77,29 @@ def tidily() -> Iterator[None]:
         with like_ctrl_c() as came:
             yield
     finally:
+        if came:
+            os.kill(os.getpid(), came[0])
+
+
+@contextmanager
+def stopped_later() -> Iterator[None]:
+    """Inside, Ctrl-Z and its like are only noted; the first that came does afterwards what it would
+    have done. For what must not stand still half done. In the main thread: no other may do this."""
+    came: list[int] = []
+    taken = {}
+    if threading.current_thread() is threading.main_thread():
+        taken = {number: before for number in STOPS
+                 if (before := signal.getsignal(number)) not in (signal.SIG_IGN, None)}  # fmt: skip
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    for number in taken:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, before in taken.items():
+            signal.signal(number, before)
         if came:
             os.kill(os.getpid(), came[0])

@@ -115,6 +115,8 @@ def headline(facts: RunFacts, style: Style) -> str:
 
 def _problem_lines(facts: RunFacts) -> list[str]:
     lines = []
+    if facts.unread_reports:
+        lines.append(_unread_line(facts))
     for absent in (*facts.absent, *facts.unwritten):
         lines.append(f"pid {absent.pid} {absent.exe or '(unknown program)'}: {absent.reason}")
     groups: dict[tuple[str, str, str], dict[str, None]] = {}
@@ -140,9 +142,10 @@ def _process_line(facts: RunFacts) -> str:
     proved = [process for process in told if process.verdict is Verdict.ACTIVE]
     names = Tally(process.report.name for process in proved)
     listed = _few([f"{name} x {count}" if count > 1 else name for name, count in names.items()])
-    others = len(told) - len(proved) + len(facts.absent) + len(facts.unwritten)
+    untold = len(facts.absent) + len(facts.unwritten) + facts.unread_reports
+    others = len(told) - len(proved) + untold
     text = f"{_plural(facts.process_count, 'process', 'processes')}"
-    program_count = len(told) + len(facts.absent) + len(facts.unwritten)
+    program_count = len(told) + untold
     if program_count > facts.process_count:
         text += f" ran {_plural(program_count, 'program')} (exec)"
     text += ", all proved" if not others else f"; {len(proved)} proved, {others} NOT proved"
@@ -168,6 +171,14 @@ def _unreported_line(count: int) -> str:
     return (
         f"{children} left no report, and count nowhere: no file could be made there"
         " (a root of its own, a limit of files, a full disk)"
+    )
+
+
+def _unread_line(facts: RunFacts) -> str:
+    left = _plural(facts.unread_reports, "report was", "reports were")
+    return (
+        f"{left} not read, after {len(facts.processes):,} that were: what ran there is not proved,"
+        " and the figures below are without it"
     )
 
 
@@ -338,6 +349,7 @@ def summary_json(facts: RunFacts, ended: Ended, command: Sequence[str], exit_sta
         "library": facts.library or None,
         "process_count": facts.process_count,
         "unreported_children": facts.unreported_children,
+        "unread_reports": facts.unread_reports,
         "peak_rss_bytes": max(peaks, default=0) or None,
         "os_calls": dict(_os_calls(facts.totals)),
         "processes": [_process_json(process) for process in facts.processes],

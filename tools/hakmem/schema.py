@@ -16,6 +16,7 @@ HEADER_BYTES = 4096
 BOOKS_OFFSET = 4096
 PROOF_OFFSET = 16384
 REPORT_BYTES_MAX = 1 << 20
+# As many of one run are read, in the order of their names; `unread` tells of the others.
 REPORTS_MAX = 100_000
 REPORT_NAME = re.compile(r"([1-9][0-9]{0,9})\.[0-9a-f]{1,16}", re.ASCII)
 STATE_EXITED = 2
@@ -174,25 +175,37 @@ def _read(path: Path) -> bytes | None:
         os.close(descriptor)
 
 
+def _named(directory: Path) -> list[tuple[Path, int]]:
+    """What has the name of a report, with the number of its process."""
+    entries = sorted(directory.iterdir(), key=lambda entry: entry.name)
+    names = ((entry, REPORT_NAME.fullmatch(entry.name)) for entry in entries)
+    return [(entry, int(name[1])) for entry, name in names if name is not None]
+
+
+def unread(directory: Path) -> list[int]:
+    """For each report that read_reports leaves out, the process, by its own number."""
+    return [pid for _, pid in _named(directory)[REPORTS_MAX:]]
+
+
 def unwritten(directory: Path) -> list[int]:
     """The processes, by their own numbers, that left a file without contents: hakmem was loaded
     there, and could not make its report."""
     found = []
-    for entry in sorted(directory.iterdir())[:REPORTS_MAX]:
-        name = REPORT_NAME.fullmatch(entry.name)
+    for entry, pid in _named(directory)[:REPORTS_MAX]:
         try:
             status = entry.lstat()
         except OSError:
             continue
-        if name is not None and stat.S_ISREG(status.st_mode) and status.st_size == 0:
-            found.append(int(name[1]))
+        if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+            found.append(pid)
     return sorted(set(found))
 
 
 def read_reports(directory: Path) -> list[Report]:
-    """Every report in the directory, in the order in which the programs started."""
+    """Every report in the directory, or as many as may be, in the order in which the programs
+    started."""
     reports = []
-    for entry in sorted(directory.iterdir())[:REPORTS_MAX]:
+    for entry, _ in _named(directory)[:REPORTS_MAX]:
         data = _read(entry)
         report = parse_report(data) if data is not None else None
         if report is not None:

@@ -1,8 +1,9 @@
 // Tells its own books: books FILE
 //
-// Threads leave blocks of all kinds behind, some freed, some freed by others. Then hakmem_stats_json goes to FILE,
-// "ready" is printed, and the end of standard input ends the program.
+// A huge block comes and goes. Threads leave blocks of all kinds behind, some freed, some freed by others. Then
+// hakmem_stats_json goes to FILE, "ready" is printed, and the end of standard input ends the program.
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #define THREADS 4
 #define BLOCKS 3000
+#define PEAK_BYTES ((size_t)256 << 20)
 
 static void *blocks[THREADS][BLOCKS];
 
@@ -37,6 +39,8 @@ int main(int argc, char **argv) {
     if (argc != 2 || hakmem_stats_json == NULL) {
         return 2;
     }
+    free(malloc(PEAK_BYTES));
+    malloc_trim(0);
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) {
         if (pthread_create(&threads[i], NULL, work, (void *)i) != 0) {

@@ -211,6 +211,7 @@ def run(options: argparse.Namespace) -> int:
             is_alive=watch.is_alive,
             explain=lambda image: explain_absence(image, preloaded),
             unwritten=schema.unwritten(directory),
+            unread=schema.unread(directory),
             elsewhere=lambda image: reports_elsewhere(image, preloaded, directory),
         )
     return _conclude(options, facts, ended, command)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hakmem.inspect.errors import DamagedError, InspectError, UnreadableError
 from hakmem.inspect.layout import Layout, offset_of
 from hakmem.inspect.memory import Area, MemorySource, area_at
-from hakmem.inspect.model import GuardedBlock, HugeBlock, Option
+from hakmem.inspect.model import SUPERSLAB_BYTES, GuardedBlock, HugeBlock, Option
 from hakmem.inspect.rings import follow_chain
 
 TEXT_BYTES_MAX = 4096
@@ -175,6 +175,13 @@ def metadata_chunks(source: MemorySource, layout: Layout) -> list[tuple[int, int
 
 def metadata_bytes(source: MemorySource, layout: Layout) -> int:
     return int(layout.root.read_global(source, "metadata")[0]["bytes"])
+
+
+def mapped_bytes_max(source: MemorySource, layout: Layout) -> int:
+    """Of superslabs and huge blocks, each at their highest so far."""
+    arena = layout.root.read_global(source, "arena")[0]
+    table = layout.root.read_global(source, "huge_table")[0]
+    return int(arena["superslab_count_max"]) * SUPERSLAB_BYTES + int(table["peak_bytes"])
 
 
 def read_build_id(source: MemorySource, area: Area, header: int) -> str:

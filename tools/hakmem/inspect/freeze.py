@@ -1,7 +1,8 @@
 """Stops a process for a moment, so that its heap can be read without anything moving.
 
 Each thread is seized and interrupted with ptrace, which sends no signal. When this process ends,
-however it ends, or the thread that traced, the kernel lets go, and the target goes on.
+however it ends, or the thread that traced, the kernel lets go, and the target goes on. While this
+process is stopped it does not: see take_frozen.
 
 A thread may have been stopped in the middle of hakmem: while it moves blocks under a lock, or
 between the heap and its magazine. So threads that are inside hakmem's code, or in a function of the

@@ -158,6 +158,11 @@ class ClassTotals:
         return self.free_blocks * self.block_bytes
 
     @property
+    def freed_bytes(self) -> int:
+        """Free in slabs, on their way there from another thread or in quarantine."""
+        return (self.free_blocks + self.remote_blocks + self.quarantined_blocks) * self.block_bytes
+
+    @property
     def cached_bytes(self) -> int:
         return self.cached_blocks * self.block_bytes
 

@@ -64,12 +64,12 @@ class Picture:
         is_slab = runs["kind"] == RunKind.SLAB
         sizes = np.where(is_slab, block_bytes[runs["class_index"]], 0).astype(np.int64)
         owners = self.owners()
-        moved = 0
-        for heap in np.flatnonzero(self.unsettled_blocks):
-            own = owners == heap
-            largest = int(sizes[own].max(initial=0))
-            found = int(self.unsettled_blocks[heap] - self.missing_blocks[heap])
-            moved += min(int(pages[own].sum()), found * largest)
+        owned = owners >= 0
+        largest = np.zeros(len(self.unsettled_blocks), np.int64)
+        np.maximum.at(largest, owners[owned], sizes[owned])
+        own = np.bincount(owners[owned], pages[owned], len(largest)).astype(np.int64)
+        found = self.unsettled_blocks - self.missing_blocks
+        moved = int(np.minimum(own, found * largest).sum())
         if self.held is not None:
             moved += self.held.moved_blocks * int(sizes.max(initial=0))
         large = np.where(is_slab, 0, runs["large_bytes"]).astype(np.int64)

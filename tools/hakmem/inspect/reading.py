@@ -211,7 +211,7 @@ class Session:
                 heap.structure_bytes for heap in heaps if heap.state in ("in use", "kept")
             ),
             "slab_bytes": sum(row.slab_bytes for row in classes),
-            "slab_free_bytes": sum(row.free_bytes for row in classes),
+            "slab_free_bytes": sum(row.freed_bytes for row in classes),
             "large_blocks": len(large),
             "large_bytes": int(large["large_bytes"].sum(dtype=np.int64)),
             "huge_blocks": len(live),
@@ -224,10 +224,13 @@ class Session:
             + sum(block.mapped_bytes for block in live)
             + kept_bytes
             + facts.guarded_pool(self.source, self.layout)[1],
+            "mapped_bytes_max": facts.mapped_bytes_max(self.source, self.layout),
             "metadata_bytes": facts.metadata_bytes(self.source, self.layout),
             "heaps": len(picture.caches),
             "heaps_in_use": sum(heap.state == "in use" for heap in heaps),
         }
+        # The peak leaves out what is kept, and the pool of guarded blocks.
+        gauges["mapped_bytes_max"] = max(gauges["mapped_bytes_max"], gauges["mapped_bytes"])
         beside = ("large", "huge", "guarded")
         gauges["live_blocks"] = sum(row.live_blocks for row in classes) + sum(
             gauges[f"{name}_blocks"] for name in beside

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from hakmem import interruption
 from hakmem.inspect import corefile, files, jsonform, snapshotfile
 from hakmem.inspect.errors import InspectError, NoHakmemError
-from hakmem.inspect.freeze import Freeze
+from hakmem.inspect.freeze import PAUSE_SECONDS, STOP_SECONDS, Freeze
 from hakmem.inspect.memory import MemorySource
 from hakmem.inspect.model import Snapshot
 from hakmem.inspect.process import PROC, ProcessSource
@@ -68,9 +71,13 @@ def take(
 def take_frozen(
     session: Session, *, events: bool = False, decisions: bool = False, residency: bool = True
 ) -> Snapshot:
-    """The target stands still while it is read, and goes on in any case."""
+    """The target stands still while it is read, and goes on in any case. Ctrl-Z stops the reader
+    when it has let go."""
+    tracer = 0
 
     def take_held() -> Snapshot:
+        nonlocal tracer
+        tracer = threading.get_native_id()
         with Freeze(session.source.pid, session.code_ranges(), session.holds_lock) as freeze:
             snapshot = session.take(
                 events=events, decisions=decisions, frozen=freeze.exact, residency=residency
@@ -81,8 +88,20 @@ def take_frozen(
 
     # In a thread that ends with it: of one that does not react, or whose sibling another debugger
     # has, only the end of the thread that traces it lets go.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(take_held).result()
+    with interruption.stopped_later():
+        try:
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                return pool.submit(take_held).result()
+        finally:
+            _await_end(tracer)
+
+
+def _await_end(thread: int) -> None:
+    """Of one of ours, which can be joined a moment before it is gone."""
+    place = PROC / "self" / "task" / str(thread)
+    deadline = time.monotonic() + STOP_SECONDS
+    while place.exists() and time.monotonic() < deadline:
+        time.sleep(PAUSE_SECONDS)
 
 
 def read_json(path: Path) -> Snapshot:

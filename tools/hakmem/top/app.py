@@ -19,6 +19,7 @@ from textual.widgets import ContentSwitcher, DataTable, Footer, Static
 from textual.worker import get_current_worker
 
 from hakmem.inspect import jsonform
+from hakmem.inspect.model import Snapshot
 from hakmem.output import write_new
 from hakmem.top import drawing, frame, tables
 from hakmem.top.sampler import Sampler, View
@@ -28,6 +29,9 @@ SMALL_HEIGHT = 16
 LOOK_PAUSE_MAX_S = 5.0
 END_PATIENCE_S = 5
 PAGES = ("classes", "heaps", "rates", "map")
+# Rows at most: the thread that draws them also serves the keys. The superslabs are 4 GiB.
+HEAPS_MOST = 1000
+SUPERSLABS_MOST = 1024
 
 
 class Grid(DataTable[Text]):
@@ -68,11 +72,18 @@ class Grid(DataTable[Text]):
         self.scroll_to(place.x, place.y, animate=False)
 
     def _change(self, before: tables.Table, after: tables.Table) -> None:
+        widest: dict[int, tuple[int, int]] = {}  # of each column, the new cell and its row
         for index, (old, new) in enumerate(zip(before.rows, after.rows, strict=True)):
             for column, (was, cell) in enumerate(zip(old.cells, new.cells, strict=True)):
                 if was.text != cell.text:
-                    wider = len(cell.text) > len(was.text)
-                    self.update_cell_at((index, column), _text(cell), update_width=wider)  # type: ignore[arg-type]
+                    shown = _text(cell)
+                    self.update_cell_at((index, column), shown)  # type: ignore[arg-type]
+                    widest[column] = max(widest.get(column, (0, 0)), (shown.cell_len, index))
+        # For each cell that is narrower than its column textual would measure the whole column.
+        for column, (cells, index) in widest.items():
+            if cells > self.ordered_columns[column].content_width:
+                shown = _text(after.rows[index].cells[column])
+                self.update_cell_at((index, column), shown, update_width=True)  # type: ignore[arg-type]
 
 
 def _text(cell: tables.Cell) -> Text:
@@ -232,7 +243,8 @@ class TopApp(App[None]):
 
     def _show_process(self, view: View | None) -> None:
         pages = [f"[{name}]" if name == self._page else f" {name} " for name in PAGES]
-        self.query_one("#page", Static).update(" ".join(pages))
+        pages.append(self._bounds(view.snapshot) if view is not None else "")
+        self.query_one("#page", Static).update(" ".join(pages).rstrip())
         summary = self.query_one("#summary", Static)
         if view is None:
             summary.update("no process here uses hakmem, or none that you may look into")
@@ -245,12 +257,23 @@ class TopApp(App[None]):
             case "classes":
                 self._grid("classes").show(tables.classes(view.snapshot))
             case "heaps":
-                self._grid("heaps").show(tables.heaps(view.snapshot))
+                self._grid("heaps").show(tables.heaps(view.snapshot, HEAPS_MOST))
             case "rates":
                 self._grid("rates").show(tables.rates(view))
             case "map":
-                lines = drawing.occupancy_map(view.snapshot, self._charset)
+                lines = drawing.occupancy_map(view.snapshot, self._charset, SUPERSLABS_MOST)
                 self.query_one("#map-text", Static).update("\n".join(lines))
+
+    def _bounds(self, snapshot: Snapshot | None) -> str:
+        """How much of a very large heap this page shows; empty when it is all."""
+        if snapshot is None:
+            return ""
+        heaps, superslabs = len(snapshot.heaps), len(snapshot.superslabs)
+        if self._page == "heaps" and heaps > HEAPS_MOST:
+            return f" the {HEAPS_MOST:,} largest of {heaps:,} heaps"
+        if self._page == "map" and superslabs > SUPERSLABS_MOST:
+            return f" the first {SUPERSLABS_MOST:,} of {superslabs:,} superslabs"
+        return ""
 
     @property
     def _page(self) -> str:

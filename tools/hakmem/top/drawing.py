@@ -61,9 +61,10 @@ def sparkline(values: Sequence[int], width: int, charset: Charset = UNICODE) -> 
     )
 
 
-def page_kinds(snapshot: Snapshot) -> npt.NDArray[np.uint8]:
+def page_kinds(snapshot: Snapshot, rows_max: int | None = None) -> npt.NDArray[np.uint8]:
     """What each page is: a row for each superslab, a column for each page."""
-    superslabs, runs = snapshot.superslabs, snapshot.runs
+    superslabs = snapshot.superslabs[:rows_max]
+    runs = snapshot.runs[snapshot.runs["superslab"] < len(superslabs)]
     kinds = np.full((len(superslabs), SUPERSLAB_PAGES), OTHER, np.uint8)
     bits = np.arange(SUPERSLAB_PAGES, dtype=np.uint64)
 
@@ -99,14 +100,13 @@ def occupancy_map(
     snapshot: Snapshot, charset: Charset = UNICODE, rows_max: int | None = None
 ) -> list[str]:
     """A line for each superslab, a character for each page; the lowest address first."""
-    kinds = page_kinds(snapshot)
-    shown = kinds if rows_max is None else kinds[:rows_max]
+    kinds = page_kinds(snapshot, rows_max)
     lines = [
         f"{int(superslab['start']):#014x} " + "".join(charset.pages[kind] for kind in row)
-        for superslab, row in zip(snapshot.superslabs, shown.tolist(), strict=False)
+        for superslab, row in zip(snapshot.superslabs, kinds.tolist(), strict=False)
     ]
-    if len(kinds) > len(shown):
-        lines.append(f"and {len(kinds) - len(shown)} superslabs more")
+    if len(snapshot.superslabs) > len(kinds):
+        lines.append(f"and {len(snapshot.superslabs) - len(kinds):,} superslabs more")
     return lines
 
 

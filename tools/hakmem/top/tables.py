@@ -143,7 +143,11 @@ HEAP_COLUMNS = (
 )  # fmt: skip
 
 
-def heaps(snapshot: Snapshot) -> Table:
+def heaps(snapshot: Snapshot, rows_max: int | None = None) -> Table:
+    """Of too many heaps those with the most memory in slabs."""
+    shown = snapshot.heaps
+    if rows_max is not None and len(shown) > rows_max:
+        shown = tuple(sorted(shown, key=lambda heap: -heap.slab_bytes)[:rows_max])
     rows = [
         Row(
             str(heap.id),
@@ -160,7 +164,7 @@ def heaps(snapshot: Snapshot) -> Table:
                 count(heap.pending_blocks),
             ),
         )
-        for heap in snapshot.heaps
+        for heap in shown
     ]
     return _table("heaps", HEAP_COLUMNS, rows, HEAP_COLUMNS.index("LIVE"))
 
