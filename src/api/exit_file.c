@@ -11,7 +11,8 @@
 // the latter looks again where it leads. Pairs with nothing.
 static _Atomic(int) exit_descriptor;
 static struct os_file_identity exit_file;
-_Atomic(bool) exit_file_may_be_left;
+_Atomic(bool) exit_file_may_be_left;  // relaxed: see exit_file.h
+
 // Whether these two are set: not where a reader outside turned an option on. Release by who sets them, acquire by who looks.
 static _Atomic(bool) has_exit_file;
 

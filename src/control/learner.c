@@ -52,10 +52,10 @@ static void give_window(struct policy_window *window) {
 
 // Rows come around to the same place. Who was held up amid one for so long finds a later one there, or another finds his unfinished: of two
 // for one place the one that comes upon the other is left out, so that a row is one writer's.
-static bool begin_row(_Atomic(uint64_t) *row_number, uint64_t number, uint64_t places) {
-    uint64_t before = atomic_load_relaxed(row_number);
-    const bool is_free = before == 0 ? number <= places : before < number;
-    if (!is_free || !atomic_cas_acquire(row_number, &before, 0)) {
+static bool begin_row(_Atomic(uint64_t) *number, uint64_t next, uint64_t places) {
+    uint64_t before = atomic_load_relaxed(number);
+    const bool is_free = before == 0 ? next <= places : before < next;
+    if (!is_free || !atomic_cas_acquire(number, &before, 0)) {
         return false;
     }
     atomic_fence_release();
