@@ -7,11 +7,11 @@
 
 // Where statistics and leaks go at exit: many programs close standard error before they end. Some close every descriptor, and open
 // files of their own under these numbers: a descriptor is written to as long as it leads to the file that it led to when it was kept.
-// -1: it was closed, or left. Relaxed: its first value comes before has_exit_file; who leaves it and who writes at the end may be two, and
-// the latter looks again where it leads. Pairs with nothing.
+// -1: there is none. Relaxed exchanges: of who gives it up and who ends the process one has it; its first value comes with has_exit_file. Pairs
+// with nothing.
 static _Atomic(int) exit_descriptor;
 static struct os_file_identity exit_file;
-_Atomic(bool) exit_file_may_be_left;  // relaxed: see exit_file.h
+_Atomic(uint8_t) exit_file_reader;  // relaxed: see exit_file.h
 
 // Whether these two are set: not where a reader outside turned an option on. Release by who sets them, acquire by who looks.
 static _Atomic(bool) has_exit_file;
@@ -25,6 +25,8 @@ void exit_file_keep(void) {
     const int descriptor = os_duplicate(2);
     const bool is_open = os_file_identify(descriptor, &exit_file);
     atomic_store_relaxed(&exit_descriptor, is_open ? descriptor : -1);
+    atomic_store_relaxed(&exit_file_reader,
+                         exit_file.is_stream ? EXIT_FILE_AWAITED : EXIT_FILE_NOT_AWAITED);
     atomic_store_release(&has_exit_file, true);
 }
 
@@ -44,26 +46,24 @@ int exit_file_output(void) {
     if (!atomic_load_acquire(&has_exit_file)) {
         return output_told_from_outside();
     }
-    const int descriptor = atomic_load_relaxed(&exit_descriptor);
-    if (descriptor == -1 || os_file_leads_to(descriptor, &exit_file)) {
-        return descriptor;
+    // Of the thread that ends the process, which may ask twice.
+    static int kept = -1;
+    const int descriptor = atomic_exchange_relaxed(&exit_descriptor, -1);
+    kept = descriptor != -1 ? descriptor : kept;
+    if (os_file_leads_to(kept, &exit_file)) {
+        return kept;
     }
     return os_file_leads_to(2, &exit_file) ? 2 : -1;
 }
 
-void exit_file_fork_child(void) {
-    if (atomic_load_acquire(&has_exit_file)) {
-        atomic_store_relaxed(&exit_file_may_be_left, exit_file.is_stream);
-    }
-}
-
-void exit_file_leave(void) {
-    if (os_file_leads_to(2, &exit_file)) {
+void exit_file_give_up(void) {
+    struct os_file_identity other;
+    if (!os_file_identify(2, &other) || os_file_leads_to(2, &exit_file)) {
         return;
     }
-    atomic_store_relaxed(&exit_file_may_be_left, false);
+    atomic_store_relaxed(&exit_file_reader, EXIT_FILE_NOT_AWAITED);
     const int descriptor = atomic_exchange_relaxed(&exit_descriptor, -1);
-    if (os_file_leads_to(descriptor, &exit_file)) {
+    if (descriptor != -1 && os_file_leads_to(descriptor, &exit_file)) {
         os_file_close(descriptor);
     }
 }

@@ -33,12 +33,7 @@ static bool is_reported(void) {
 static void after_fork_in_child(void) {
     const bool had_threads = fork_child();
     snapshot_fork_child();
-    if (unlikely(option_live(check) != 0)) {
-        check_fork_child();
-    }
-    if (unlikely(option_live(stats_at_exit) || option_live(leaks))) {
-        exit_file_fork_child();
-    }
+    exit_file_fork_child();
     if (is_reported()) {
         report_fork_child(had_threads);
     }

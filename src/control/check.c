@@ -6,6 +6,7 @@
 #include "heap/heap.h"
 #include "heap/heap_check.h"
 #include "heap/huge.h"
+#include "os/file.h"
 #include "os/pause.h"
 #include "space/arena.h"
 #include "space/metadata.h"
@@ -38,11 +39,22 @@ size_t check_all(void) {
 #define CHECK_PAUSES 3
 static struct pause check_pause;
 
-// A thread checks in its turn. Acquire exchange, release store: who has the turn finds the pause that the one before began.
-static _Atomic(bool) has_turn;
+// Whose turn it is: thread and process; 0: nobody's. Acquire CAS, release store: who has the turn finds the pause that the one before began.
+static _Atomic(uint64_t) checker;
+
+// A fork takes along the turn of a thread that the child does not have. It may also be by a handler that interrupted the check of its own thread.
+static bool is_lost(uint64_t turn, uint64_t own) {
+    return (uint32_t)turn != (uint32_t)own && turn >> 32 != own >> 32;
+}
+
+static bool take_turn(void) {
+    const uint64_t own = (uint64_t)lock_thread_mark() << 32 | (uint32_t)os_process_id();
+    uint64_t turn = atomic_load_relaxed(&checker);
+    return (turn == 0 || is_lost(turn, own)) && atomic_cas_acquire(&checker, &turn, own);
+}
 
 size_t check_at_tick(void) {
-    if (!pause_is_over(&check_pause) || atomic_exchange_acquire(&has_turn, true)) {
+    if (!pause_is_over(&check_pause) || !take_turn()) {
         return 0;
     }
     size_t violations = 0;
@@ -52,10 +64,6 @@ size_t check_at_tick(void) {
         violations = check_all();
         pause_begin(&check_pause, begin_ticks, CHECK_PAUSES, 0, UINT64_MAX);
     }
-    atomic_store_release(&has_turn, false);
+    atomic_store_release(&checker, 0);
     return violations;
-}
-
-void check_fork_child(void) {
-    atomic_store_relaxed(&has_turn, false);
 }

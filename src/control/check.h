@@ -9,6 +9,3 @@ size_t check_all(void);
 
 // The same at a tick, or nothing (0) where checks took their share of the time.
 size_t check_at_tick(void);
-
-// In the child of a fork: who checked in the parent is gone.
-void check_fork_child(void);

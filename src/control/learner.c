@@ -51,7 +51,8 @@ static void give_window(struct policy_window *window) {
 }
 
 // Rows come around to the same place. Who was held up amid one for so long finds a later one there, or another finds his unfinished: of two
-// for one place the one that comes upon the other is left out, so that a row is one writer's.
+// for one place the one that comes upon the other is left out, so that a row is one writer's. (In the child of a fork nobody has the place that a
+// thread it lost was writing.)
 static bool begin_row(_Atomic(uint64_t) *number, uint64_t next, uint64_t places) {
     uint64_t before = atomic_load_relaxed(number);
     const bool is_free = before == 0 ? next <= places : before < next;

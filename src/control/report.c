@@ -432,23 +432,40 @@ static char *own_file(void) {
 #define PAUSE_LEAST_TICKS (OS_TICKS_PACE / 2)
 #define PAUSE_MOST_TICKS (32 * OS_TICKS_PACE)
 
-void report_refresh(void) {
-    char *file = own_file();
-    if (file == NULL || atomic_load_relaxed(&report.is_ending) != 0 || !enter()) {
-        return;
-    }
+static void refresh(char *file) {
     const uint64_t begin_ticks = os_ticks();
     if (!is_lost(file)) {
         stats_collect(&report.scratch);
         put_stats(file, &report.scratch);
     }
     pause_begin(&report.pause, begin_ticks, PAUSE_TIMES, PAUSE_LEAST_TICKS, PAUSE_MOST_TICKS);
+}
+
+SLOW_PATH static void refresh_in_turn(bool at_tick) {
+    char *file = own_file();
+    if (file == NULL || atomic_load_relaxed(&report.is_ending) != 0 || !enter()) {
+        return;
+    }
+    // At a tick another may have done it meanwhile.
+    if (!at_tick || pause_is_over(&report.pause)) {
+        refresh(file);
+    }
     leave();
 }
 
+static bool is_written(void) {
+    return unlikely(atomic_load_relaxed(&report.file) != NULL);
+}
+
+void report_refresh(void) {
+    if (is_written()) {
+        refresh_in_turn(false);
+    }
+}
+
 void report_tick(void) {
-    if (atomic_load_relaxed(&report.file) != NULL && pause_is_over(&report.pause)) {
-        report_refresh();
+    if (is_written() && pause_is_over(&report.pause)) {
+        refresh_in_turn(true);
     }
 }
 
@@ -482,10 +499,10 @@ void report_finish(void) {
 
 // The same modules lie at the same places, so the parent's proof is this process's too. Asking the
 // loader again could wait for a thread that the fork left behind.
-static void copy_proof(char *file, const char *parents) {
+static void copy_proof(char *file, const char *parents, size_t bytes_most) {
     const _Atomic(uint64_t) *books =
         (const _Atomic(uint64_t) *)(const void *)(parents + BOOKS_OFFSET);
-    const size_t bytes = strnlen(parents + PROOF_OFFSET, REPORT_BYTES - PROOF_OFFSET);
+    const size_t bytes = strnlen(parents + PROOF_OFFSET, bytes_most);
     const uint64_t lines = atomic_load_relaxed(&books[FIELD_PROOF_LINES]);
     const bool fits = back_proof(file, bytes);
     if (fits) {
@@ -510,11 +527,12 @@ static void put_inherited(char *file) {
 static char *continue_in_child(const char *parents) {
     const char *common = parents + report.common_offset;
     const size_t common_bytes = strnlen(common, HEADER_BYTES - report.common_offset);
+    const size_t proof_bytes = report.proof_end - PROOF_OFFSET;
     char *file = create_file();
     if (file != NULL) {
         struct writer header = write_own_header(file, true);
         write_bytes(&header, common, common_bytes);
-        copy_proof(file, parents);
+        copy_proof(file, parents, proof_bytes);
         put_inherited(file);
         put(file, FIELD_STATE, STATE_STARTED);
     }
@@ -535,6 +553,7 @@ void report_fork_child(bool had_threads) {
     }
     atomic_store_relaxed(&report.busy, 0);
     atomic_store_relaxed(&report.is_ending, 0);
+    pause_end(&report.pause);
     report.has_lost_threads |= had_threads;
     const bool is_whole = !is_lost(parents);
     char *file = is_whole ? continue_in_child(parents) : NULL;

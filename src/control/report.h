@@ -26,7 +26,7 @@ void report_start(void);
 // Holds no lock, but collects the statistics, so it needs whatever stats_collect needs.
 void report_refresh(void);
 
-// The same at each tick of each thread: for a tenth of the time at most, all of them together.
+// The same at each tick of each thread: for a tenth of the time, all of them together, but every 0.3 s or so however long it takes.
 void report_tick(void);
 
 // At exit: proof of what is loaded by now, the books, peak memory, state 2. May be called again.

@@ -33,7 +33,7 @@ static void clear_used(const struct run *run, uint64_t used, size_t bytes) {
 static _Atomic(uint64_t) live_bytes;
 
 void large_totals(struct large_totals *totals) {
-    // The frees first: of a block that goes meanwhile there are both or the one that took it.
+    // A block that goes meanwhile may be among the frees alone.
     const uint64_t frees = atomic_load_relaxed(&process_counters.value[COUNTER_large_frees]);
     const uint64_t allocs = atomic_load_relaxed(&process_counters.value[COUNTER_large_allocs]);
     totals->count = allocs - least_u64(frees, allocs);

@@ -17,6 +17,10 @@ static inline bool pause_is_over(const struct pause *pause) {
            atomic_load_relaxed(&pause->ticks);
 }
 
+static inline void pause_end(struct pause *pause) {
+    atomic_store_relaxed(&pause->ticks, 0);
+}
+
 // It was done since `begin_ticks`: not again for so many times as long, as far as that is from `least_ticks` to `most_ticks`.
 static inline void pause_begin(struct pause *pause, uint64_t begin_ticks, uint64_t times,
                                uint64_t least_ticks, uint64_t most_ticks) {

@@ -87,7 +87,9 @@ def test_a_row_of_other_arguments_is_left_out(tmp_path: Path) -> None:
     assert row.ratio.median == pytest.approx(0.8)
 
 
-def test_a_peer_of_few_pairs_is_not_the_best(tmp_path: Path) -> None:
+def test_a_peer_of_few_pairs_is_not_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     few = series(
         tmp_path / "few",
         "2026-01-02",
@@ -95,6 +97,8 @@ def test_a_peer_of_few_pairs_is_not_the_best(tmp_path: Path) -> None:
     )
     (row,) = pooled.read([few]).rows("time")
     assert list(row.ratios) == ["glibc"]
+    pooled.main([few])
+    assert "too few pairs (2): jemalloc on tiny_lifo" in capsys.readouterr().err
 
 
 def test_a_row_that_the_newest_has_not_is_kept_and_one_without_peers_is_not(tmp_path: Path) -> None:

@@ -148,6 +148,35 @@ def test_the_launcher_of_a_daemon_does_not_wait_for_its_end(
     assert end.exists()
 
 
+CHILD = """
+import os, sys, time
+if os.fork() != 0:
+    os.wait()
+    os._exit(0)
+kept = os.dup(2)
+if "over" in sys.argv:
+    os.dup2(os.open("/dev/null", os.O_RDWR), 2)
+else:
+    os.close(2)
+begin = time.monotonic()
+while time.monotonic() - begin < 0.3:
+    blocks = [bytes(1000) for _ in range(10000)]
+if "over" in sys.argv:
+    os.dup2(kept, 2)
+os.close(kept)
+"""
+
+
+@pytest.mark.parametrize("how", ["over", "closed"])
+def test_a_child_is_told_where_standard_error_is_again_or_was(
+    run: Run, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It had another file in its place for a moment, or closed it."""
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    ended = run(str(Path(sys.executable).resolve()), "-c", CHILD, how, leaks=1)
+    assert HEADING.search(ended.err), ended.err
+
+
 def test_the_exit_status_needs_no_output(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "data"
     ended = run("leaks", "small", "closed", f"file:{file}", leaks=1, leaks_exit_status=23)

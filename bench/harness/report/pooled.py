@@ -52,6 +52,8 @@ class Pooled:
     what: str
     ratios: Mapping[str, Ratio]
     series: int
+    # Peers that ran it, with their pairs: too few, as they are made and the row is run now.
+    left_out: Mapping[str, int]
 
     @property
     def best(self) -> str:
@@ -141,7 +143,12 @@ class Pool:
         if not figures:
             return None
         ratios = {peer: ratio for peer, (ratio, _) in figures.items()}
-        return Pooled(case, what, ratios, next(series for _, series in figures.values()))
+        ran = [peer for peer in self.peers if any(each.of(case.name, peer) for each in self.series)]
+        left_out = {
+            peer: found[peer][0].pairs if peer in found else 0 for peer in ran if peer not in ratios
+        }
+        series = next(series for _, series in figures.values())
+        return Pooled(case, what, ratios, series, left_out)
 
     def rows(self, what: str) -> list[Pooled]:
         """Every row that any of the series has, the widest gap first."""
@@ -225,6 +232,7 @@ def as_json(pool: Pool) -> dict[str, Any]:
                     {
                         "case": each.case.name,
                         "series": each.series,
+                        "left_out": dict(each.left_out),
                         "peers": {
                             name: derived.ratio(ratio) for name, ratio in each.ratios.items()
                         },
@@ -240,11 +248,14 @@ def as_json(pool: Pool) -> dict[str, Any]:
 def main(folders: Sequence[Path], metric: str = "wall", *, as_json_text: bool = False) -> None:
     """Prints the tables, or everything as JSON."""
     pool = read(folders, metric)
-    for each in pool.series:
-        if said := markdown.warning(each):
-            print(f"{each.folder}: {said}", file=sys.stderr)
+    for results in pool.series:
+        if said := markdown.warning(results):
+            print(f"{results.folder}: {said}", file=sys.stderr)
     for row in pool.failed:
         print(f"{pool.subject} failed or was refused on {row}", file=sys.stderr)
+    for each in pool.rows("time"):
+        for peer, pairs in each.left_out.items():
+            print(f"too few pairs ({pairs}): {peer} on {each.case.name}", file=sys.stderr)
     if as_json_text:
         print(json.dumps(as_json(pool), indent=2))
         return
