@@ -1,4 +1,4 @@
-// What any thread does at its ticks, for all: for no more than a part of the time, whoever does it.
+// What any thread does at its ticks, for all: for a part of the time, whoever does it.
 #pragma once
 
 #include "base/atomic.h"
@@ -17,6 +17,7 @@ static inline bool pause_is_over(const struct pause *pause) {
            atomic_load_relaxed(&pause->ticks);
 }
 
+// It is over at once.
 static inline void pause_end(struct pause *pause) {
     atomic_store_relaxed(&pause->ticks, 0);
 }

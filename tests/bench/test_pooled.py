@@ -98,7 +98,7 @@ def test_a_peer_of_few_pairs_is_not_the_best(
     (row,) = pooled.read([few]).rows("time")
     assert list(row.ratios) == ["glibc"]
     pooled.main([few])
-    assert "too few pairs (2): jemalloc on tiny_lifo" in capsys.readouterr().err
+    assert "jemalloc has too few pairs: tiny_lifo (2)" in capsys.readouterr().err
 
 
 def test_a_row_that_the_newest_has_not_is_kept_and_one_without_peers_is_not(tmp_path: Path) -> None:

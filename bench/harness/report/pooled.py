@@ -21,7 +21,6 @@ from ..figures import Ratio, interval_words, paired_ratio
 from . import derived, markdown, standing
 from .cells import Cell, Table, ratio_text
 from .results import (
-    FLOOR,
     METRIC_WORDS,
     SUBJECT,
     CaseFacts,
@@ -29,6 +28,7 @@ from .results import (
     build_id,
     load,
     machine_differs,
+    peers_among,
     short_id,
 )
 
@@ -86,11 +86,9 @@ class Pool:
 
     @property
     def peers(self) -> list[str]:
-        """Of any series: everyone but the subject, its other modes and the floor."""
+        """Of any series."""
         names = dict.fromkeys(name for each in self.series for name in each.allocators)
-        own = (FLOOR, self.subject)
-        return [name for name in names
-                if name not in own and not name.startswith(f"{self.subject}_")]  # fmt: skip
+        return peers_among(names, self.subject)
 
     @property
     def builds(self) -> list[str]:
@@ -253,9 +251,13 @@ def main(folders: Sequence[Path], metric: str = "wall", *, as_json_text: bool = 
             print(f"{results.folder}: {said}", file=sys.stderr)
     for row in pool.failed:
         print(f"{pool.subject} failed or was refused on {row}", file=sys.stderr)
-    for each in pool.rows("time"):
-        for peer, pairs in each.left_out.items():
-            print(f"too few pairs ({pairs}): {peer} on {each.case.name}", file=sys.stderr)
+    rows = pool.rows("time")
+    for peer in pool.peers:
+        few = [
+            f"{each.case.name} ({each.left_out[peer]})" for each in rows if peer in each.left_out
+        ]
+        if few:
+            print(f"{peer} has too few pairs: {', '.join(few)}", file=sys.stderr)
     if as_json_text:
         print(json.dumps(as_json(pool), indent=2))
         return

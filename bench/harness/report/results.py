@@ -143,13 +143,18 @@ class Results:
 
     @property
     def peers(self) -> list[str]:
-        """Whom the subject is compared with: everyone but its own modes and builds, which are
-        named after it, and the floor."""
-        return [
-            name
-            for name in self.allocators
-            if name not in (FLOOR, self.subject) and not name.startswith(f"{self.subject}_")
-        ]
+        """Whom the subject is compared with."""
+        return peers_among(self.allocators, self.subject)
+
+
+def peers_among(names: Iterable[str], subject: str) -> list[str]:
+    """Everyone but the subject, its own modes and builds, which are named after it, and the
+    floor."""
+    return [
+        name
+        for name in names
+        if name not in (FLOOR, subject) and not name.startswith(f"{subject}_")
+    ]
 
 
 def extra(row: Row, name: str) -> float | None:
